@@ -1,0 +1,96 @@
+"""The case: one schema for generated and imported patients, stored as parquet.
+
+Made by the `patient_cases` stage; read by `warm_start`, `train_doctor` and `evaluate_doctor`.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from clinic.errors import ClinicError
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One atomic thing the patient can tell: a topic, whether it holds, and how this patient words it."""
+
+    topic: str  # finding id where a vocabulary is known, else a heading of the source record
+    present: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A patient: opening words, atomic facts and a diagnosis that is an id in a vocabulary."""
+
+    case_id: str
+    group_id: str  # near-duplicates share it, and with it their split
+    split: str
+    source: str  # "starter", "agentclinic" ...
+    licence: str
+    language: str
+    category: str
+    persona: str
+    self_report: str
+    opening: tuple[str, ...]  # topics that the self-report already tells, in order
+    facts: tuple[Fact, ...]
+    diagnosis_id: str
+    diagnosis: str
+    synonyms: tuple[str, ...]
+    parents: tuple[str, ...]
+    recommendation: str
+    urgent: bool
+    red_flags: tuple[str, ...]  # topics
+    flags: tuple[str, ...]  # remarks of the loader, such as "opening_states_diagnosis"
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A source record that could not become a case: where it stood and why."""
+
+    path: str
+    line: int
+    reason: str
+
+
+def write_cases(cases: Iterable[Case], path: Path) -> None:
+    """Write cases as parquet, nested fields as JSON text."""
+    rows = [{k: v if isinstance(v, str | bool) else json.dumps(v, ensure_ascii=False) for k, v in asdict(c).items()} for c in cases]
+    pd.DataFrame(rows, columns=[f.name for f in fields(Case)]).to_parquet(path, index=False)
+
+
+def read_cases(path: Path, split: str | None = None) -> list[Case]:
+    """Read the cases of one split, or all, in file order.
+
+    Raises:
+        ClinicError: the file is missing, damaged, or has no case of that split.
+    """
+    if not path.exists():
+        raise ClinicError(f"{path} does not exist; run `dvc repro patient_cases`")
+    try:
+        table = pd.read_parquet(path)
+        if split is not None:
+            table = table[table["split"] == split]
+        cases = [_case(row) for row in table.to_dict("records")]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ClinicError(f"{path} is damaged ({error}); run `dvc repro --force patient_cases`") from error
+    if not cases:
+        raise ClinicError(f"{path} holds no case of split {split!r}; raise patient_cases.starter.cases in params.yaml")
+    return cases
+
+
+def _case(row: dict[Any, Any]) -> Case:
+    nested = {name: tuple(json.loads(row[name])) for name in ("opening", "synonyms", "parents", "red_flags", "flags")}
+    facts = tuple(Fact(**fact) for fact in json.loads(row["facts"]))
+    return Case(**{**row, **nested, "facts": facts})
+
+
+def write_rejected(rejected: Sequence[Rejected], path: Path) -> None:
+    """Write one JSON line for every record that did not become a case."""
+    path.write_text("".join(json.dumps(asdict(r), ensure_ascii=False) + "\n" for r in rejected), encoding="utf-8")

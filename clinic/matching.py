@@ -1,0 +1,83 @@
+"""Which topic does a question ask about, and does a named diagnosis fit the case: free text in, meaning out.
+
+Lexical: exact after normalisation first, then the share of rare words in common (TF-IDF cosine over words and
+character trigrams, so that scripts without spaces work too).
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clinic.cases import Case
+
+_WORD = re.compile(r"[^\W_]+")
+_FILLERS = frozenset(
+    "a an the do does did you your are is was were have has had been be of in on at to or and any with it that this "
+    "when do feel felt get got notice noticed ever there i my me can could would please tell about".split()
+)
+
+
+@lru_cache(maxsize=65536)
+def normalise(text: str) -> str:
+    """Lower-case words without punctuation, full-width forms folded."""
+    return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).lower()))
+
+
+def _features(text: str) -> Counter[str]:
+    """Content words, plus their character trigrams at a third of the weight each (for inflection and Chinese)."""
+    words = [w for w in normalise(text).split() if w not in _FILLERS]
+    grams = [f"#{padded[i:i + 3]}" for w in words for padded in [f"^{w}$"] for i in range(len(padded) - 2)]
+    return Counter(words * 3 + grams)
+
+
+class TopicMatcher:
+    """Finds the topic whose known wordings are nearest to a question."""
+
+    def __init__(self, wordings: Mapping[str, Iterable[str]], threshold: float) -> None:
+        """Index the wordings.
+
+        Args:
+            wordings: topic -> texts that ask for it or state it.
+            threshold: least cosine in [0, 1] that counts as a match.
+        """
+        pairs = [(topic, text) for topic, texts in wordings.items() for text in texts]
+        self._topics = [topic for topic, _ in pairs]
+        self._exact = {normalise(text): topic for topic, text in pairs}
+        self._threshold = threshold
+        counts = [_features(text) for _, text in pairs]
+        document_frequency = Counter(feature for count in counts for feature in count)
+        self._column = {feature: i for i, feature in enumerate(document_frequency)}
+        self._idf = np.log((1 + len(pairs)) / (1 + np.array(list(document_frequency.values()), dtype=np.float64))) + 1
+        rows = [self._vector(count) for count in counts]
+        self._matrix = np.stack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
+
+    def _vector(self, count: Counter[str]) -> NDArray[np.float32]:
+        vector = np.zeros(len(self._column), dtype=np.float32)
+        for feature, n in count.items():
+            column = self._column.get(feature)
+            if column is not None:
+                vector[column] = n * self._idf[column]
+        norm = float(np.linalg.norm(vector))
+        return vector / norm if norm else vector
+
+    def match(self, text: str) -> str | None:
+        """The topic asked about, or None when nothing known is near enough."""
+        exact = self._exact.get(normalise(text))
+        if exact is not None or not self._topics:
+            return exact
+        score = self._matrix @ self._vector(_features(text))
+        best = int(score.argmax())
+        return self._topics[best] if score[best] >= self._threshold else None
+
+
+def relation(case: Case, diagnosis: str) -> str:
+    """How a named diagnosis relates to the case's own: "exact" (name or synonym), "parent" (accepted, broader) or "other"."""
+    name = normalise(diagnosis)
+    if name in {normalise(term) for term in (case.diagnosis, *case.synonyms)}:
+        return "exact"
+    return "parent" if name in {normalise(term) for term in case.parents} else "other"

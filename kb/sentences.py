@@ -1,0 +1,95 @@
+"""Where a text may be cut: headings, paragraphs, sentences.
+
+Everything is a span (start, end) into the original text, so a passage is always a verbatim slice
+of its document. Recognises Markdown headings (`# ...`) in any document, and sentence ends in
+Latin and Chinese punctuation. It knows nothing of abbreviations beyond refusing to end a sentence
+before a lower-case letter: a wrong cut costs a little context, never text.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_HEADING = re.compile(r"^[ ]{0,3}#{1,6}[ \t]+(?P<title>.*\S)[ \t]*$", re.MULTILINE)
+_PARAGRAPH_END = re.compile(r"\n[ \t\r\f\v]*\n\s*")
+_SENTENCE_END = re.compile(
+    r"""(?<=[.!?])["')\]]*\s+(?![a-z])     # Latin: stop, then anything but a lower-case letter
+      | (?<=[\u3002\uff01\uff1f\uff1b])\s*  # Chinese full stop, "!", "?", ";": no space needed
+      | \n(?=[ \t]*(?:[-*+•]|\d+[.)])\s)    # a list item starts
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """The text below one heading. The part before the first heading has the title ""."""
+
+    title: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A span that is kept whole if it fits, stripped of white space at both ends."""
+
+    start: int
+    end: int
+    opens_paragraph: bool
+
+
+def split_sections(text: str) -> list[Section]:
+    """Split at Markdown headings; sections without text are left out."""
+    headings = list(_HEADING.finditer(text))
+    titles = [""] + [_heading_title(heading) for heading in headings]
+    starts = [0] + [heading.end() for heading in headings]
+    ends = [heading.start() for heading in headings] + [len(text)]
+    sections = [Section(*part) for part in zip(titles, starts, ends, strict=True)]
+    return [section for section in sections if text[section.start : section.end].strip()]
+
+
+def split_sentences(text: str, start: int, end: int) -> list[Sentence]:
+    """List the sentences of `text[start:end]` in order; together they hold all but white space."""
+    return [
+        Sentence(first, last, opens_paragraph=number == 0)
+        for paragraph in _spans(text, start, end, _PARAGRAPH_END)
+        for number, (first, last) in enumerate(_spans(text, *paragraph, _SENTENCE_END))
+    ]
+
+
+def first_heading(text: str) -> str:
+    """Return the title of the first Markdown heading, or "" if there is none."""
+    heading = _HEADING.search(text)
+    return _heading_title(heading) if heading else ""
+
+
+def has_body(text: str) -> bool:
+    """Say whether there is any text besides headings."""
+    return bool(split_sections(text))
+
+
+def _heading_title(heading: re.Match[str]) -> str:
+    return " ".join(heading["title"].rstrip("#").split())
+
+
+def _spans(
+    text: str, start: int, end: int, separator: re.Pattern[str]
+) -> Iterator[tuple[int, int]]:
+    """Spans between separators, white space stripped, empty ones left out.
+
+    A separator's own visible characters (closing quotes) stay with the span before them.
+    """
+    first = start
+    for match in separator.finditer(text, start, end):
+        yield from _stripped(text, first, match.end())
+        first = match.end()
+    yield from _stripped(text, first, end)
+
+
+def _stripped(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    part = text[start:end]
+    left = len(part) - len(part.lstrip())
+    right = len(part.rstrip())
+    if left < right:
+        yield start + left, start + right

@@ -1,0 +1,26 @@
+"""Algorithms: one file each, one line in the registry.
+
+An algorithm says how rewards become advantages and what loss a gradient step minimises. The loop, the learner and the
+rollout know none of them by name.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl.algorithms.base import Algorithm
+from rl.algorithms.grpo import GRPO
+from rl.errors import TrainingError
+
+ALGORITHMS: Mapping[str, type[Algorithm]] = {"grpo": GRPO}
+
+
+def make_algorithm(recipe: Mapping[str, Any]) -> Algorithm:
+    """Build the algorithm a recipe names.
+
+    Raises:
+        TrainingError: no algorithm of that name.
+    """
+    name = recipe.get("name")
+    if name not in ALGORITHMS:
+        raise TrainingError(f"recipe: name is {name!r}; known algorithms: {', '.join(ALGORITHMS)}")
+    return ALGORITHMS[name].from_recipe(recipe)

@@ -1,0 +1,72 @@
+"""Checkpoints: `global_step_<n>/` folders, complete or absent.
+
+Each is a Hugging Face model folder plus `learner.pt` (optimizer and counters) and `complete.json` with the sha256 of every
+file. The last complete one is where a run goes on from.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rl.errors import TrainingError
+from rl.models import replace_folder
+
+_NAME = re.compile(r"global_step_(\d+)")
+SEAL = "complete.json"
+
+
+def folder_hash(directory: Path) -> str:
+    """sha256 over the names and contents of a folder's files: the identity of a model."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+        digest.update(path.relative_to(directory).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def save_checkpoint(root: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, learner: dict[str, Any]) -> Path:
+    """Write `root/global_step_<step>` atomically."""
+    directory = root / f"global_step_{step}"
+    temporary = root / f".global_step_{step}.partial"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    torch.save(learner, temporary / "learner.pt")
+    files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(temporary.iterdir())}
+    (temporary / SEAL).write_text(json.dumps({"step": step, "files": files}, indent=1))
+    replace_folder(temporary, directory)
+    return directory
+
+
+def steps_saved(root: Path) -> list[int]:
+    """Steps with a complete checkpoint, rising."""
+    found = (_NAME.fullmatch(p.parent.name) for p in root.glob(f"global_step_*/{SEAL}"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def load_learner_state(directory: Path) -> dict[str, Any]:
+    """Check a checkpoint's hashes and read its learner state.
+
+    Raises:
+        TrainingError: a file is missing or damaged.
+    """
+    seal = json.loads((directory / SEAL).read_text())
+    for name, expected in seal["files"].items():
+        path = directory / name
+        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+            raise TrainingError(f"{path} is missing or damaged; delete {directory} to resume from the checkpoint before it")
+    state: dict[str, Any] = torch.load(directory / "learner.pt", weights_only=True)
+    return state
+
+
+def prune(root: Path, keep_every: int) -> None:
+    """Delete checkpoints that are neither the last two nor a multiple of `keep_every`."""
+    for step in steps_saved(root)[:-2]:
+        if step % keep_every:
+            shutil.rmtree(root / f"global_step_{step}")

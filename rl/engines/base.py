@@ -1,0 +1,98 @@
+"""What every engine is: a place where a session's tokens are continued by the current policy."""
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import torch
+
+
+class Finish(StrEnum):
+    """Why a completion ended."""
+
+    STOP = "stop"  # the policy sampled the end of its turn
+    LENGTH = "length"  # the token limit cut it
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample one turn."""
+
+    temperature: float  # 0 = greedy
+    max_tokens: int
+    stop_id: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """Tokens to append to a session, to be continued by one sampled turn."""
+
+    session: str  # one per episode; the engine may keep its KV cache between turns
+    token_ids: tuple[int, ...]  # only what is new since the session's last completion
+    noise_key: int  # 64 bits; with the token's place in the turn it fixes the sampling noise
+    sampling: Sampling
+    input_embeddings: torch.Tensor | None = None  # float (n, D), fed before token_ids
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A sampled turn. `logprobs` are under the distribution it was sampled from (temperature applied)."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: Finish
+    policy_version: int
+
+
+class Engine(Protocol):
+    """Generates turns for many sessions at once."""
+
+    policy_version: int
+
+    async def generate(self, request: Request) -> Completion:
+        """Append the request's tokens to its session and sample a turn."""
+        ...
+
+    def release(self, session: str) -> None:
+        """Forget a session."""
+        ...
+
+    async def close(self) -> None:
+        """Stop background work."""
+        ...
+
+
+def noise_key(*parts: object) -> int:
+    """A 64-bit key from (run, step, case, sample, turn): the same parts give the same sampling noise, whatever else is running."""
+    text = "\x1f".join(map(str, parts))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def uniform(key_B: torch.Tensor, place_B: torch.Tensor) -> torch.Tensor:
+    """Counter-based uniform noise: splitmix64 of key and token place.
+
+    Args:
+        key_B: int64 (B,), noise keys (two's complement).
+        place_B: int64 (B,), index of the token within its turn.
+
+    Returns:
+        float64 (B,) in [0, 1).
+
+    Source:
+        Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    """
+    z = key_B + (place_B + 1) * _signed(0x9E3779B97F4A7C15)
+    z = (z ^ _shift(z, 30)) * _signed(0xBF58476D1CE4E5B9)
+    z = (z ^ _shift(z, 27)) * _signed(0x94D049BB133111EB)
+    z = z ^ _shift(z, 31)
+    return _shift(z, 11).to(torch.float64) / 2**53
+
+
+def _signed(x: int) -> int:
+    return x - 2**64 if x >= 2**63 else x
+
+
+def _shift(z: torch.Tensor, bits: int) -> torch.Tensor:
+    """Logical right shift of int64."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)

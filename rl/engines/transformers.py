@@ -1,0 +1,209 @@
+"""An engine on plain transformers: continuous slots, every episode keeps its KV cache between turns.
+
+A session takes a slot at its first request and holds it until released. New tokens (the patient's words) are fed on top of
+the cache, never the whole dialogue again. The pump alternates between feeding the slots that wait with new tokens and
+one decoding step for all slots that are in the middle of a turn. With environments that answer without
+waiting, which slot runs when depends on nothing but the requests, so the same rollout gives the same bits.
+
+Shapes: B rows in this forward, Q new tokens per row, L cached length, V vocabulary, D width.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+import torch
+from transformers import PreTrainedModel
+
+from rl.engines.base import Completion, Finish, Request, uniform
+from rl.errors import TrainingError
+
+FEED_SHARE = 0.25  # feed waiting slots once they are this share of the busy ones (or nothing else can run)
+
+
+class SlotCache:
+    """Keys and values of all slots, one preallocated tensor per layer; the model's attention calls `update`."""
+
+    def __init__(self, model: PreTrainedModel, slots: int, length: int) -> None:
+        """Allocate for `slots` sequences of at most `length` tokens."""
+        config = model.config.get_text_config()
+        heads = config.num_key_value_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (slots, heads, length, width)
+        device, dtype = model.device, model.dtype
+        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+        self.row_B: torch.Tensor
+        self.place_BQ: torch.Tensor
+        self.span = 0
+
+    def select(self, row_B: torch.Tensor, place_BQ: torch.Tensor, span: int) -> None:
+        """Say where the next forward writes (row, place) and how far it reads."""
+        self.row_B, self.place_BQ, self.span = row_B, place_BQ, span
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object, **__: object) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write new keys and values (B, H, Q, D); return all up to the span (B, H, L, D)."""
+        keys, values = self.keys[layer], self.values[layer]
+        row_B1 = self.row_B[:, None]
+        keys[row_B1, :, self.place_BQ] = key.transpose(1, 2)
+        values[row_B1, :, self.place_BQ] = value.transpose(1, 2)
+        if len(self.row_B) == len(keys):
+            return keys[:, :, : self.span], values[:, :, : self.span]
+        return keys[self.row_B, :, : self.span], values[self.row_B, :, : self.span]
+
+    def get_seq_length(self, *_: object) -> int:
+        """Unused by the model when positions are given."""
+        return 0
+
+
+@dataclass
+class _Turn:
+    """A turn in the making in one slot."""
+
+    request: Request
+    future: asyncio.Future[Completion]
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class TransformersEngine:
+    """Serves any causal language model of transformers that takes a 4-D mask and a cache object."""
+
+    def __init__(self, model: PreTrainedModel, slots: int, max_length: int) -> None:
+        """Args: the live model (shared with the learner, so there are no weights to sync), how many episodes at once, tokens per episode."""
+        self.model = model
+        self.policy_version = 0
+        self._slots = slots
+        self._max_length = max_length
+        self._cache = SlotCache(model, slots, max_length)
+        self._length = torch.zeros(slots, dtype=torch.long)
+        self._free = list(range(slots - 1, -1, -1))
+        self._slot_of: dict[str, int] = {}
+        self._waiting: deque[_Turn] = deque()
+        self._running: dict[int, _Turn] = {}
+        self._pump: asyncio.Task[None] | None = None
+
+    async def generate(self, request: Request) -> Completion:
+        """Append the request's tokens to its session's slot and sample a turn.
+
+        Raises:
+            TrainingError: more sessions than slots, or a session longer than max_length.
+        """
+        if request.session not in self._slot_of:
+            if not self._free:
+                raise TrainingError(f"all {self._slots} engine slots are taken; lower rollout.concurrency or raise rollout.slots")
+            slot = self._free.pop()
+            self._slot_of[request.session] = slot
+            self._length[slot] = 0
+        slot = self._slot_of[request.session]
+        extra = 0 if request.input_embeddings is None else len(request.input_embeddings)
+        need = int(self._length[slot]) + extra + len(request.token_ids) + request.sampling.max_tokens
+        if need > self._max_length:
+            raise TrainingError(f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget")
+        turn = _Turn(request, asyncio.get_running_loop().create_future())
+        self._waiting.append(turn)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.get_running_loop().create_task(self._run())
+        return await turn.future
+
+    def release(self, session: str) -> None:
+        """Give the session's slot back."""
+        slot = self._slot_of.pop(session, None)
+        if slot is not None:
+            self._running.pop(slot, None)
+            self._free.append(slot)
+
+    async def close(self) -> None:
+        """Wait for the pump to end; nothing else to free."""
+        if self._pump is not None:
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    async def _run(self) -> None:
+        """The pump: runs while there is work, hands the loop to the environments between forwards."""
+        try:
+            while True:
+                for _ in range(4):  # let finished turns reach their environment and come back as requests
+                    await asyncio.sleep(0)
+                if self._waiting and len(self._waiting) >= FEED_SHARE * (len(self._running) + len(self._waiting)):
+                    self._feed([self._waiting.popleft() for _ in range(len(self._waiting))])
+                elif self._running:
+                    self._decode()
+                else:
+                    return
+        except Exception as error:  # a failed forward must reach every episode that waits for it
+            for turn in [*self._waiting, *self._running.values()]:
+                if not turn.future.done():
+                    turn.future.set_exception(error)
+            self._waiting.clear()
+            self._running.clear()
+
+    @torch.inference_mode()
+    def _feed(self, turns: list[_Turn]) -> None:
+        """Feed new tokens of waiting turns (right-padded) and sample their first token."""
+        embedding = self.model.get_input_embeddings()
+        rows = [self._slot_of[turn.request.session] for turn in turns]
+        pieces = []
+        for turn in turns:
+            embedded_QD = embedding(torch.tensor(turn.request.token_ids, device=self.model.device))
+            if turn.request.input_embeddings is not None:
+                embedded_QD = torch.cat([turn.request.input_embeddings.to(embedded_QD), embedded_QD])
+            pieces.append(embedded_QD)
+        count_B = torch.tensor([len(piece) for piece in pieces])
+        inputs_BQD = torch.nn.utils.rnn.pad_sequence(pieces, batch_first=True)
+        for slot, turn in zip(rows, turns, strict=True):
+            self._running[slot] = turn
+        self._forward(rows, inputs_BQD, count_B)
+
+    @torch.inference_mode()
+    def _decode(self) -> None:
+        """One more token for every running turn."""
+        rows = sorted(self._running)
+        last_B = torch.tensor([self._running[slot].token_ids[-1] for slot in rows], device=self.model.device)
+        inputs_BQD = self.model.get_input_embeddings()(last_B)[:, None]
+        self._forward(rows, inputs_BQD, torch.ones(len(rows), dtype=torch.long))
+
+    def _forward(self, rows: list[int], inputs_BQD: torch.Tensor, count_B: torch.Tensor) -> None:
+        row_B = torch.tensor(rows)
+        start_B = self._length[row_B]
+        place_BQ = start_B[:, None] + torch.arange(inputs_BQD.shape[1])
+        place_BQ = place_BQ.clamp(max=self._max_length - 1)  # padding past the end is never read
+        span = int((start_B + count_B).max())
+        span = max(span, int(place_BQ.max()) + 1)
+        mask_B1QL = (torch.arange(span)[None, None] <= place_BQ[:, :, None])[:, None]
+        device = self.model.device
+        self._cache.select(row_B.to(device), place_BQ.to(device), span)
+        hidden_BQD = self.model.get_decoder()(
+            inputs_embeds=inputs_BQD,
+            attention_mask=mask_B1QL.to(device),
+            position_ids=place_BQ.to(device),
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state
+        last_BD = hidden_BQD[torch.arange(len(rows)), count_B - 1]
+        self._length[row_B] = start_B + count_B
+        self._sample(rows, self.model.get_output_embeddings()(last_BD).float())
+
+    def _sample(self, rows: list[int], logits_BV: torch.Tensor) -> None:
+        """Draw one token a row by inverting the cumulative distribution at a keyed uniform; finish turns that ended."""
+        turns = [self._running[slot] for slot in rows]
+        temperature_B = torch.tensor([turn.request.sampling.temperature for turn in turns], device=logits_BV.device)
+        greedy_B = temperature_B == 0
+        logprob_BV = torch.log_softmax(logits_BV / torch.where(greedy_B, 1.0, temperature_B)[:, None], dim=-1)
+        key_B = torch.tensor([turn.request.noise_key - 2**63 for turn in turns])
+        place_B = torch.tensor([len(turn.token_ids) for turn in turns])
+        cumulative_BV = logprob_BV.double().exp().cumsum(-1)
+        target_B1 = uniform(key_B, place_B).to(logits_BV.device)[:, None] * cumulative_BV[:, -1:]
+        drawn_B = torch.searchsorted(cumulative_BV, target_B1, right=True)[:, 0].clamp(max=logits_BV.shape[1] - 1)
+        token_B = torch.where(greedy_B, logprob_BV.argmax(-1), drawn_B)
+        chosen_B = logprob_BV.gather(1, token_B[:, None])[:, 0]
+        for slot, turn, token, logprob in zip(rows, turns, token_B.tolist(), chosen_B.tolist(), strict=True):
+            turn.token_ids.append(token)
+            turn.logprobs.append(logprob)
+            sampling = turn.request.sampling
+            if token == sampling.stop_id or len(turn.token_ids) >= sampling.max_tokens:
+                self._finish(slot, turn, Finish.STOP if token == sampling.stop_id else Finish.LENGTH)
+
+    def _finish(self, slot: int, turn: _Turn, finish: Finish) -> None:
+        del self._running[slot]
+        if not turn.future.done():
+            turn.future.set_result(Completion(tuple(turn.token_ids), tuple(turn.logprobs), finish, self.policy_version))

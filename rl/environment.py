@@ -1,0 +1,36 @@
+"""What an environment is to the school: messages in, messages out, one episode and then thrown away."""
+
+from typing import Any, Protocol
+
+Message = dict[str, str]
+
+
+class EnvironmentReply(Protocol):
+    """What comes back from one turn."""
+
+    @property
+    def text(self) -> str | None:
+        """The next message to the policy; None when the episode is over."""
+        ...
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """What happened, as JSON values; scored later."""
+        ...
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the episode is over; None while it goes on."""
+        ...
+
+
+class Environment(Protocol):
+    """One episode. Never sees tokens, gives no reward."""
+
+    def opening(self) -> list[Message]:
+        """The messages before the policy's first turn."""
+        ...
+
+    async def step(self, turn: str) -> EnvironmentReply:
+        """Take the policy's turn. Any text is a legal move."""
+        ...

@@ -1,0 +1,86 @@
+"""Language models and tokenizers: loading by id or path, a small one from scratch, and atomic saving."""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from rl.errors import TrainingError
+
+CONTROL_TOKENS = ("<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+GRAMMAR_TOKENS = ("<answer>", "</answer>", "<think>", "</think>")
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% if m['role'] == 'assistant' %}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def load_model(name: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a causal language model and its tokenizer by Hugging Face id or local path.
+
+    Raises:
+        TrainingError: nothing loadable there; the message names the path and the fix.
+    """
+    is_path = Path(name).exists()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=is_path)
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype), local_files_only=is_path, attn_implementation="sdpa")
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TrainingError(f"cannot load a language model from {name!r}: {first} (give a Hugging Face id or a folder with config.json and model.safetensors)") from error
+    except Exception as error:  # safetensors raises its own type for a damaged file
+        if type(error).__module__.split(".")[0] != "safetensors_rust":
+            raise
+        raise TrainingError(f"{name}/model.safetensors is damaged ({error}); restore it or run the stage that made it again") from error
+    return model, tokenizer
+
+
+def new_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer with this project's chat template."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary - len(GRAMMAR_TOKENS), special_tokens=list(CONTROL_TOKENS), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    core.train_from_iterator(texts, trainer)
+    core.add_tokens(list(GRAMMAR_TOKENS))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<|pad|>", eos_token="<|end|>", additional_special_tokens=list(CONTROL_TOKENS[1:4]))
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def new_model(tokenizer: PreTrainedTokenizerBase, width: int, layers: int, heads: int, context: int, seed: int) -> PreTrainedModel:  # noqa: PLR0913  a model's shape
+    """A small Qwen3 with random weights: `heads` query heads, half as many key-value heads, tied embeddings."""
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer), hidden_size=width, intermediate_size=width * 8 // 3 // 32 * 32, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=max(heads // 2, 1), head_dim=width // heads, max_position_embeddings=context,
+        tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
+    )
+    config._attn_implementation = "sdpa"
+    return Qwen3ForCausalLM(config)
+
+
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
+    """Write model (safetensors) and tokenizer so that the folder is either complete or absent."""
+    temporary = directory.with_name(f".{directory.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    replace_folder(temporary, directory)
+
+
+def replace_folder(temporary: Path, directory: Path) -> None:
+    """Move a finished folder into place; what stood there before goes last."""
+    old = directory.with_name(f".{directory.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if directory.exists():
+        os.replace(directory, old)
+    os.replace(temporary, directory)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,153 @@
+"""The rollout phase: environments x engine -> trajectories.
+
+Episodes are independent coroutines: none waits for another's turn. The policy is frozen throughout. What breaks inside one
+episode (an environment that fails) ends that episode as data, with no token to learn from; a broken engine ends the phase.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rl.chat import ChatFormat
+from rl.engines.base import Engine, Finish, Request, Sampling, noise_key
+from rl.environment import Environment, Message
+from rl.experience import Trajectory
+
+log = logging.getLogger(__name__)
+
+
+class RolloutParams(BaseModel):
+    """Section `rollout`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    prompts: int = Field(ge=1)  # cases per rollout step
+    temperature: float = Field(gt=0)
+    response_length: int = Field(ge=1)  # tokens per turn
+    max_episode_tokens: int = Field(ge=16)
+    slots: int = Field(ge=1)  # episodes in the engine at once
+
+    @model_validator(mode="after")
+    def _a_turn_fits(self) -> "RolloutParams":
+        if self.response_length >= self.max_episode_tokens:
+            raise ValueError(f"response_length {self.response_length} leaves no room in max_episode_tokens {self.max_episode_tokens}; raise the latter")
+        return self
+
+
+@dataclass(frozen=True)
+class EpisodeSpec:
+    """One episode to play: its identity, the key of its sampling noise and how to make its environment."""
+
+    case_id: str
+    group_id: str
+    sample: int
+    turn_budget: int
+    noise: tuple[object, ...]  # (run seed, step), joined with case, sample and turn
+    make: Callable[[], Environment]
+    privileged: dict[str, Any]
+
+
+Progress = Callable[[int, int], None]
+
+
+async def play(  # noqa: PLR0913  what a rollout needs
+    specs: Sequence[EpisodeSpec], engine: Engine, chat: ChatFormat, params: RolloutParams, temperature: float, progress: Progress | None = None
+) -> list[Trajectory]:
+    """Play all episodes, at most `params.slots` at once; a finished one makes room for the next.
+
+    Args:
+        specs: the episodes.
+        engine: generates turns.
+        chat: the policy's chat format.
+        params: limits.
+        temperature: 0 = greedy (evaluation only).
+        progress: called with (done, total) after each episode.
+
+    Returns:
+        One trajectory per spec, in the order of the specs.
+    """
+    began = time.monotonic()
+    queue = iter(enumerate(specs))
+    result: dict[int, Trajectory] = {}
+
+    async def seat() -> None:
+        for i, spec in queue:
+            result[i] = await _Episode(spec, engine, chat, params, temperature, began).run()
+            if progress is not None:
+                progress(len(result), len(specs))
+
+    await asyncio.gather(*(seat() for _ in range(min(params.slots, len(specs)))))
+    await engine.close()
+    return [result[i] for i in range(len(specs))]
+
+
+class _Episode:
+    """The growing token record of one episode."""
+
+    def __init__(self, spec: EpisodeSpec, engine: Engine, chat: ChatFormat, params: RolloutParams, temperature: float, began: float) -> None:  # noqa: PLR0913
+        self.spec, self.engine, self.chat, self.params, self.began = spec, engine, chat, params, began
+        self.temperature = temperature
+        self.session = f"{spec.case_id}/{spec.sample}"
+        self.ids: list[int] = []
+        self.mask: list[int] = []
+        self.logprobs: list[float] = []
+        self.turns: list[tuple[int, int]] = []
+        self.messages: list[Message] = []
+        self.events: list[dict[str, Any]] = []
+        self.version = engine.policy_version
+
+    async def run(self) -> Trajectory:
+        started = time.monotonic() - self.began
+        try:
+            stop_reason = await self._converse()
+        finally:
+            self.engine.release(self.session)
+        spec = self.spec
+        return Trajectory(
+            self.session, spec.case_id, spec.group_id, spec.sample, self.version, spec.turn_budget, tuple(self.ids), tuple(self.logprobs), tuple(self.mask),
+            tuple(self.turns), tuple(self.messages), tuple(self.events), stop_reason, spec.privileged, started, time.monotonic() - self.began,
+        )
+
+    async def _converse(self) -> str:
+        environment = self.spec.make()
+        self.messages = list(environment.opening())
+        new = self.chat.opening_ids(self.messages)
+        while True:
+            turn = await self._turn(new)
+            try:
+                reply = await environment.step(turn)
+            except Exception as error:  # the edge of the environment: its failure becomes data
+                log.warning("episode %s: the environment failed: %s", self.session, error)
+                self.mask = [0] * len(self.mask)
+                return "failed"
+            self.events.append(reply.event)
+            if reply.text is None:
+                return reply.stop_reason or "ended"
+            self.messages.append({"role": "user", "content": reply.text})
+            new = self.chat.reply_ids(reply.text)
+
+    async def _turn(self, new: list[int]) -> str:
+        """Feed what is new, sample one turn, record it exactly as sampled."""
+        if self.ids and self.ids[-1] != self.chat.end_id:
+            new = [self.chat.end_id, *new]  # the token limit cut the last turn: close it, unsampled
+        self._append(new, [0.0] * len(new), 0)
+        sampling = Sampling(self.temperature, self.params.response_length, self.chat.end_id)
+        key = noise_key(*self.spec.noise, self.spec.case_id, self.spec.sample, len(self.turns))
+        completion = await self.engine.generate(Request(self.session, tuple(new), key, sampling))
+        self.version = min(self.version, completion.policy_version)
+        self.turns.append((len(self.ids), len(self.ids) + len(completion.token_ids)))
+        self._append(list(completion.token_ids), list(completion.logprobs), 1)
+        text = self.chat.text(completion.token_ids)
+        if completion.finish is Finish.LENGTH:
+            log.debug("episode %s: turn %d was cut at %d tokens", self.session, len(self.turns), self.params.response_length)
+        self.messages.append({"role": "assistant", "content": text})
+        return text
+
+    def _append(self, ids: list[int], logprobs: list[float], mask: int) -> None:
+        self.ids += ids
+        self.logprobs += logprobs
+        self.mask += [mask] * len(ids)

@@ -1,0 +1,95 @@
+"""Supervised fine-tuning: next-token loss on chosen tokens of recorded dialogues."""
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import PreTrainedModel
+
+from rl.batching import micro_batches, token_logprobs
+from rl.errors import TrainingError
+
+log = logging.getLogger(__name__)
+Example = tuple[list[int], list[int]]  # token ids, loss mask
+
+
+class SFTParams(BaseModel):
+    """Numbers of one supervised training."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(ge=1)  # sequences per gradient step
+    learning_rate: float = Field(gt=0)
+    warmup_share: float = Field(ge=0, lt=1)  # of the gradient steps, linear
+    weight_decay: float = Field(ge=0)
+    max_grad_norm: float = Field(gt=0)
+    micro_batch_tokens: int = Field(ge=1)
+    seed: int
+
+
+@dataclass(frozen=True)
+class SFTPoint:
+    """One logged gradient step."""
+
+    step: int
+    loss: float
+    tokens_per_second: float
+    seconds_left: float
+
+
+def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params: SFTParams, report: Callable[[SFTPoint], None] | None = None, every: int = 50) -> float:
+    """Train in place; returns the mean loss (nats per masked token) of the last tenth of the steps.
+
+    The loss of a gradient step is the mean over all its masked tokens, however it is cut into micro-batches.
+    The learning rate rises linearly, then falls to zero as a cosine.
+
+    Raises:
+        TrainingError: no examples, or the loss is not finite.
+    """
+    if not examples:
+        raise TrainingError("no examples to train on; raise the number of training cases or dialogues in params.yaml")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=params.weight_decay, betas=(0.9, 0.98))
+    rng = random.Random(params.seed)  # noqa: S311  shuffling, not secrets
+    batches = [b for _ in range(params.epochs) for b in _shuffled(len(examples), params.batch_size, rng)]
+    warmup = max(1, int(params.warmup_share * len(batches)))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1.0, (s + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * s / len(batches))))
+    model.train()
+    losses: list[float] = []
+    started, tokens = time.monotonic(), 0
+    for step, batch in enumerate(batches, 1):
+        losses.append(_step(model, optimizer, [examples[i] for i in batch], params))
+        schedule.step()
+        tokens += sum(len(examples[i][0]) for i in batch)
+        if not math.isfinite(losses[-1]):
+            raise TrainingError(f"supervised loss became {losses[-1]} at gradient step {step}; lower warm_start.sft.learning_rate")
+        if report is not None and (step % every == 0 or step == len(batches)):
+            passed = time.monotonic() - started
+            report(SFTPoint(step, sum(losses[-every:]) / len(losses[-every:]), tokens / passed, passed / step * (len(batches) - step)))
+    tail = losses[-max(1, len(losses) // 10) :]
+    return sum(tail) / len(tail)
+
+
+def _shuffled(count: int, size: int, rng: random.Random) -> list[list[int]]:
+    order = list(range(count))
+    rng.shuffle(order)
+    return [order[i : i + size] for i in range(0, count, size)]
+
+
+def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, examples: Sequence[Example], params: SFTParams) -> float:
+    tokens, masks = [e[0] for e in examples], [e[1] for e in examples]
+    count = sum(map(sum, masks))
+    total = 0.0
+    optimizer.zero_grad(set_to_none=True)
+    for batch in micro_batches(tokens, masks, params.micro_batch_tokens):
+        logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
+        loss = -logprob_N.sum() / count
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
+        total += loss.item()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), params.max_grad_norm)
+    optimizer.step()
+    return total

@@ -1,0 +1,1 @@
+"""Where the roles live: here one process holds them all."""

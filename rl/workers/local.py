@@ -1,0 +1,75 @@
+"""All roles in one process: the live policy, its engine and its learner share one set of weights.
+
+The flow opens a session; tasks find it by id, so nothing heavy is passed or pickled between them.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from rl.algorithms.base import Algorithm
+from rl.chat import ChatFormat
+from rl.checkpoint import load_learner_state, save_checkpoint
+from rl.engines.transformers import TransformersEngine
+from rl.experience import Scores, Trajectory
+from rl.learner import Learner
+from rl.models import load_model
+from rl.rollout import EpisodeSpec, Progress, RolloutParams, play
+
+_SESSIONS: dict[str, "Session"] = {}
+
+
+class Session:
+    """A policy that can play (engine) and, if an algorithm is given, learn."""
+
+    def __init__(self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int) -> None:
+        """Args: id or path of the policy, torch dtype name, rollout limits, the learning rule if it is to learn, seed."""
+        torch.use_deterministic_algorithms(True)
+        self.model, self.tokenizer = load_model(model, dtype)
+        self.model.eval()
+        self.chat = ChatFormat(self.tokenizer)
+        self.params = rollout
+        self.engine = TransformersEngine(self.model, rollout.slots, rollout.max_episode_tokens)
+        self.learner = Learner(self.model, algorithm, rollout.prompts, rollout.temperature, seed) if algorithm else None
+
+    def rollout(self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None) -> list[Trajectory]:
+        """One rollout phase with the frozen policy: dropout off, no gradient, no parameter changes."""
+        self.model.eval()
+        self.engine.policy_version = self.learner.policy_version if self.learner else 0
+        return asyncio.run(play(specs, self.engine, self.chat, self.params, temperature, progress))
+
+    def learn(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int) -> dict[str, float]:
+        """One training phase."""
+        assert self.learner is not None, "this session was opened without an algorithm"
+        return self.learner.update(trajectories, scores, step)
+
+    def save(self, root: Path, step: int) -> Path:
+        """Write checkpoint `step`."""
+        assert self.learner is not None, "this session was opened without an algorithm"
+        return save_checkpoint(root, step, self.model, self.tokenizer, self.learner.state())
+
+    def restore(self, directory: Path) -> None:
+        """Go on from a checkpoint: weights, optimizer and counters."""
+        assert self.learner is not None, "this session was opened without an algorithm"
+        state = load_learner_state(directory)
+        saved, _ = load_model(str(directory), str(self.model.dtype).removeprefix("torch."))
+        self.model.load_state_dict(saved.state_dict())
+        self.learner.load_state(state)
+
+
+@contextmanager
+def open_session(session_id: str, session: Session) -> Iterator[Session]:
+    """Keep a session findable by id while the block runs."""
+    _SESSIONS[session_id] = session
+    try:
+        yield session
+    finally:
+        del _SESSIONS[session_id]
+
+
+def session(session_id: str) -> Session:
+    """The open session of that id."""
+    return _SESSIONS[session_id]

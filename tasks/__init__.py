@@ -1,0 +1,1 @@
+"""The staircase: Prefect tasks. Each loads, makes one call into the core, saves and records."""

@@ -1,0 +1,91 @@
+"""The default embedder itself: bundled, offline, a few seconds on one core."""
+
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from kb.documents import Document
+from kb.embed import DEFAULT_EMBEDDER, load_embedder, verify_weights
+from kb.errors import KnowledgeBaseError
+from kb.passages import split_passages
+
+
+@pytest.fixture(scope="module")
+def default():
+    """Loaded with the network out of reach."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(*_):
+            raise AssertionError("the default embedder touched the network")
+
+        patch.setattr(socket.socket, "connect", refuse)
+        return load_embedder(DEFAULT_EMBEDDER, batch_size=8, device="cpu")
+
+
+def test_vectors_are_unit_float32_and_mean_something(default):
+    assert (default.name, default.dimension, default.max_tokens) == (DEFAULT_EMBEDDER, 384, 256)
+    vectors = default.encode(["heart attack", "myocardial infarction", "ingrown toenail"])
+    assert (vectors.shape, vectors.dtype) == ((3, 384), np.float32)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
+
+
+def test_nothing_in_nothing_out(default):
+    assert default.encode([]).shape == (0, 384)
+    assert default.count_tokens([]) == []
+
+
+def test_a_vector_does_not_depend_on_its_batch(default):
+    texts = ["short", "a rather longer text about the treatment of gout " * 5, "chest pain"]
+    alone = np.vstack([default.encode([text]) for text in texts])
+    np.testing.assert_allclose(default.encode(texts), alone, atol=1e-5)
+
+
+def test_counts_include_special_tokens_and_go_past_the_limit(default):
+    assert default.count_tokens(["", "gout", "liver " * 300]) == [2, 4, 302]
+
+
+def test_what_counts_as_fitting_is_all_read(default):
+    """The 254th word still changes the vector, the 255th no longer does: 256 with both ends."""
+    for words, is_read in ((253, True), (254, False)):
+        liver, heart = ("liver " * words + last for last in ("liver", "heart"))
+        assert (default.count_tokens([heart])[0] <= default.max_tokens) == is_read
+        one, other = default.encode([liver, heart])
+        assert bool(np.abs(one - other).max() > 1e-4) == is_read
+
+
+def test_real_passages_fit(default):
+    text = "Pseudohypoparathyroidism, a.k.a. 胸痛三天 e\u0301 \ufdfa [SEP] 3.5mg/dL of Ca2+! " * 30
+    documents = [Document("d", "A long title " * 20, text + "x" * 3000, "s", "l")]
+    passages = split_passages(documents, default.count_tokens, 64, 16)
+    assert len(passages) > 20
+    assert max(default.count_tokens([passage.embedded_text for passage in passages])) <= 64
+
+
+def test_changed_weights_are_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(KnowledgeBaseError, match="found no file: reinstall"):
+        verify_weights(path, "0" * 64)
+    path.write_bytes(b"other weights")
+    with pytest.raises(KnowledgeBaseError, match=r"expected sha256 000000000000.*reinstall"):
+        verify_weights(path, "0" * 64)
+
+
+def test_an_unknown_path_names_itself_and_the_fix(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(KnowledgeBaseError, match=r"no-such-model.*cannot be loaded") as caught:
+        load_embedder(str(tmp_path / "no-such-model"), batch_size=8)
+    assert "\n" not in str(caught.value)
+
+
+def test_importing_the_package_is_light():
+    """Only loading a model may pull in torch; a search client should not pay for it."""
+    code = (
+        "import sys, kb.config, kb.search, kb.incremental, kb.quality\n"
+        "heavy = {'torch', 'sentence_transformers', 'transformers', 'prefect', 'mlflow', 'dvc'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
