@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 _ANSWER = re.compile(r"\A\s*(?:<think>.*?</think>\s*)?<answer>(.*?)</answer>\s*\Z", re.DOTALL)
-_KIND = re.compile(r"\A\s*(question|search|test|diagnosis)\s*[:：]\s*", re.IGNORECASE)
+_KIND = re.compile(r"\A\s*((?ai:question|search|test|diagnosis))\s*[:：]\s*")  # ASCII: "teſt" is no "test"
 _RECOMMENDATION = re.compile(r"\n?\s*recommendation\s*[:：]\s*", re.IGNORECASE)
 MAX_DIAGNOSIS_CHARS = 120
 
@@ -43,7 +43,7 @@ class Action:
 def parse(turn: str) -> Action:
     """Read one doctor turn. Never raises."""
     answer = _ANSWER.match(turn)
-    if answer is None or "<answer>" in answer[1]:
+    if answer is None or "<answer>" in answer[1] or "</answer>" in answer[1]:
         return Action(Kind.INVALID, turn, error="write exactly one <answer>...</answer> and nothing after it")
     body = answer[1].strip()
     kind = _KIND.match(body)

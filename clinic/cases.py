@@ -4,8 +4,10 @@ Made by the `patient_cases` stage; read by `warm_start`, `train_doctor` and `eva
 """
 
 import json
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ import pandas as pd
 from clinic.errors import ClinicError
 
 SPLITS = ("train", "validation", "test")
+OPENING_STATES_DIAGNOSIS = "opening_states_diagnosis"
+# a letter or digit of a script that parts its words, so that a Chinese term is found inside a sentence
+_LETTER = r"[^\W_\u3040-\u30ff\u3400-\u9fff]"
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,21 @@ class Rejected:
     reason: str
 
 
+@lru_cache(maxsize=4096)
+def mention_of(terms: frozenset[str]) -> re.Pattern[str] | None:
+    """Finds any of the terms as whole words, longest first, in any case; None without terms."""
+    body = "|".join(re.escape(term) for term in sorted(terms - {""}, key=lambda term: (-len(term), term)))
+    return re.compile(rf"(?<!{_LETTER})(?:{body})(?!{_LETTER})", re.IGNORECASE) if body else None
+
+
+def flag_opening(case: Case) -> Case:
+    """The case, flagged "opening_states_diagnosis" if its self-report names the diagnosis or a synonym. For every source."""
+    mention = mention_of(frozenset({case.diagnosis, *case.synonyms}))
+    if mention is None or OPENING_STATES_DIAGNOSIS in case.flags or not mention.search(case.self_report):
+        return case
+    return replace(case, flags=(*case.flags, OPENING_STATES_DIAGNOSIS))
+
+
 def write_cases(cases: Iterable[Case], path: Path) -> None:
     """Write cases as parquet, nested fields as JSON text."""
     rows = [{k: v if isinstance(v, str | bool) else json.dumps(v, ensure_ascii=False) for k, v in asdict(c).items()} for c in cases]
@@ -79,7 +99,7 @@ def read_cases(path: Path, split: str | None = None) -> list[Case]:
             table = table[table["split"] == split]
         cases = [_case(row) for row in table.to_dict("records")]
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ClinicError(f"{path} is damaged ({error}); run `dvc repro --force patient_cases`") from error
+        raise ClinicError(f"{path} is damaged ({' '.join(str(error).split())}); run `dvc repro --force patient_cases`") from error
     if not cases:
         raise ClinicError(f"{path} holds no case of split {split!r}; raise patient_cases.starter.cases in params.yaml")
     return cases

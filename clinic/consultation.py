@@ -70,6 +70,7 @@ class Consultation:
         self._retrieve = retrieve
         self._asked: set[str] = set()
         self._told: set[str] = set(case.opening)
+        self._over = False
 
     def opening(self) -> list[Message]:
         """The system and first patient message."""
@@ -79,14 +80,21 @@ class Consultation:
         ]
 
     async def step(self, turn: str) -> Reply:
-        """Take one doctor turn, in text, and answer it. Any text is a legal move; bad grammar costs the turn."""
+        """Take one doctor turn, in text, and answer it. Any text is a legal move; bad grammar costs the turn.
+
+        Raises:
+            RuntimeError: the consultation is over; nothing is revived.
+        """
+        if self._over:
+            raise RuntimeError(f"case {self._case.case_id}: the consultation is over; start a new one")
         action = parse(turn)
         self._left -= 1
+        self._over = action.kind is Kind.DIAGNOSIS or self._left <= 0
         if action.kind is Kind.DIAGNOSIS:
             event = {"kind": action.kind.value, "diagnosis": action.text, "recommendation": action.recommendation}
             return Reply(None, event, "diagnosed")
         event, text = await self._respond(action)
-        if self._left <= 0:
+        if self._over:
             return Reply(None, event, "out_of_turns")
         return Reply(self._with_budget(text), event, None)
 

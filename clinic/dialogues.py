@@ -41,16 +41,16 @@ def final_turn(case: Case) -> Message:
     return {"role": "assistant", "content": diagnosis(case.diagnosis, case.recommendation)}
 
 
-def resident_dialogue(  # noqa: PLR0913  a dialogue needs its players and its rules
-    clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, random_share: float, rng: np.random.Generator
+def resident_dialogue(
+    clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, random_share: float, rng: np.random.Generator, *, to_the_end: bool = False
 ) -> list[Message]:
     """One dialogue of the resident with the scripted patient, ending in the chart's diagnosis.
 
     The number of questions is uniform on 0 to turn_budget - 1: every length is seen, and on average the
-    diagnosis comes half way, too early.
+    diagnosis comes half way, too early. With `to_the_end` it asks up to the budget.
     """
     budget = rules.turn_budget if rules.turn_budget != -1 else int(rng.integers(2, 11))
-    questions = int(rng.integers(budget))
+    questions = budget - 1 if to_the_end else int(rng.integers(budget))
     doctor = ReferenceDoctor(clinic, case, resident(random_share), questions, rng)
     consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)
     messages = consultation.opening()
@@ -71,17 +71,15 @@ def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:
     ]
 
 
-def chart_excerpt(case: Case, rules: ConsultationParams, most: int, rng: np.random.Generator) -> list[Message]:
-    """Part of a chart and its diagnosis: the opening complaints and 0 to `most` further facts, about half of them present ones."""
+def chart_excerpt(case: Case, most: int, rng: np.random.Generator) -> list[str]:
+    """Part of a chart as texts: the opening complaints, then 1 to `most` draws of further facts, about half of them present ones."""
     present = [f for f in case.facts if f.present]
     facts = {f.topic: f for f in case.facts if f.topic in case.opening}
-    for _ in range(int(rng.integers(most + 1))):
+    for _ in range(int(rng.integers(1, most + 1))):
         pool: Sequence[Fact] = present if rng.random() < 0.5 else case.facts
         fact = pool[int(rng.integers(len(pool)))]
         facts[fact.topic] = fact
-    told = "; ".join(fact.text for fact in facts.values())
-    opening = chart_opening(case, rules)
-    return [opening[0], {"role": "user", "content": f"Chart: {told}. (1 left)"}, final_turn(case)]
+    return [fact.text for fact in facts.values()]
 
 
 def chart_dialogue(case: Case, rules: ConsultationParams) -> list[Message]:

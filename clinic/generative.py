@@ -80,25 +80,25 @@ class GenerativeClinic:
         return {f.finding_id: i for i, f in enumerate(self.findings)}
 
     @cached_property
-    def probability_CF(self) -> Array:
+    def probability_CF(self) -> Array:  # noqa: N802  shape suffix
         """P(finding | condition), background filled in; float64 (C, F)."""
         table_CF = np.tile(np.array([f.background for f in self.findings]), (len(self.conditions), 1))
         for row, condition in enumerate(self.conditions):
             for finding_id, probability in condition.findings.items():
                 table_CF[row, self.finding_index[finding_id]] = probability
-        return np.clip(table_CF, 1e-4, 1 - 1e-4)
+        return np.asarray(np.clip(table_CF, 1e-4, 1 - 1e-4))
 
     @cached_property
-    def prior_C(self) -> Array:
+    def prior_C(self) -> Array:  # noqa: N802  shape suffix
         """P(condition), from the prevalence weights; float64 (C,)."""
         weight_C = np.array([c.prevalence for c in self.conditions], dtype=np.float64)
-        return weight_C / weight_C.sum()
+        return np.asarray(weight_C / weight_C.sum())
 
     @cached_property
-    def complaint_CF(self) -> Array:
+    def complaint_CF(self) -> Array:  # noqa: N802  shape suffix
         """P(first complaint | condition); float64 (C, F), rows sum to 1."""
         weight_CF = self.probability_CF * np.array([f.complaint for f in self.findings])
-        return weight_CF / weight_CF.sum(axis=1, keepdims=True)
+        return np.asarray(weight_CF / weight_CF.sum(axis=1, keepdims=True))
 
     def opening_log_likelihood(self, opening: Sequence[int]) -> Array:
         """Log P(opening complaints, in this order | condition); float64 (C,)."""
@@ -108,7 +108,7 @@ class GenerativeClinic:
             return log_C + np.log(1 - self.second_complaint) if self.second_complaint < 1 else log_C
         second = rest[0]
         log_C = log_C + np.log(self.complaint_CF[:, second]) - np.log1p(-self.complaint_CF[:, first])
-        return log_C + np.log(self.second_complaint)
+        return np.asarray(log_C + np.log(self.second_complaint))
 
     def posterior(self, opening: Sequence[int], answers: Mapping[int, bool]) -> Array:
         """Bayes' posterior over conditions given what a doctor has heard.

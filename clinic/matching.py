@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from clinic.cases import Case
 
 _WORD = re.compile(r"[^\W_]+")
-_FILLERS = frozenset(
+_FILLER_WORDS = (
     "a an the do does did you your are is was were have has had been be of in on at to or and any with it that this "
-    "when do feel felt get got notice noticed ever there i my me can could would please tell about".split()
+    "when do feel felt get got notice noticed ever there i my me can could would please tell about"
 )
+_FILLERS = frozenset(_FILLER_WORDS.split())
 
 
 @lru_cache(maxsize=65536)

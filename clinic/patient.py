@@ -4,12 +4,11 @@ A patient is made for one consultation and sees only the question's words. Answe
 facts; what is not on record gets "I don't know".
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from clinic.cases import Case
+from clinic.cases import Case, mention_of
 from clinic.matching import TopicMatcher
 
 MATCH_THRESHOLD = 0.45
@@ -41,18 +40,24 @@ class ScriptedPatient:
     """Answers from the facts by meaning, deterministically; restates the finding, as people do."""
 
     def __init__(self, case: Case, matcher: Matcher | None) -> None:
-        """Args: the case; a matcher of questions to its topics, or None to match against the fact texts."""
+        """Args: the case; a matcher of questions to its topics, or None to match against the fact texts.
+
+        Without a matcher the topics are headings of a record, not findings, so a fact is told as it stands:
+        "Yes, denies fever" would turn it round.
+        """
+        self._plain = matcher is None
         self._facts = {fact.topic: fact for fact in case.facts}
         self._match = matcher or TopicMatcher({f.topic: (f.topic, f.text) for f in case.facts}, MATCH_THRESHOLD).match
         self._filter = LeakFilter(case)
 
     async def answer(self, question: str) -> Answer:
-        """Yes or no with the fact in this patient's words, or "I don't know"."""
+        """Yes or no with the fact in this patient's words (the words alone without a matcher), or "I don't know"."""
         topic = self._match(question)
         fact = self._facts.get(topic) if topic is not None else None
         if fact is None:
             return Answer(f"{UNKNOWN}.", None, None, 0)
-        text, leaks = self._filter.clean(f"{'Yes' if fact.present else 'No'}, {fact.text}.")
+        said = fact.text if self._plain else f"{'Yes' if fact.present else 'No'}, {fact.text}."
+        text, leaks = self._filter.clean(said)
         return Answer(text, fact.topic, fact.present, leaks)
 
 
@@ -63,9 +68,7 @@ class LeakFilter:
 
     def __init__(self, case: Case) -> None:
         """Compile the terms of one case."""
-        terms = sorted({case.diagnosis, *case.synonyms, *case.parents} - {""}, key=len, reverse=True)
-        body = "|".join(re.escape(term) for term in terms)
-        self._pattern = re.compile(rf"(?<![^\W_])(?:{body})(?![^\W_])", re.IGNORECASE) if body else None
+        self._pattern = mention_of(frozenset({case.diagnosis, *case.synonyms, *case.parents}))
 
     def clean(self, text: str) -> tuple[str, int]:
         """Return the text without the terms, and how often one was removed."""

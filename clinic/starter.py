@@ -12,7 +12,7 @@ import numpy as np
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from clinic.cases import Case, Fact
+from clinic.cases import Case, Fact, flag_opening
 from clinic.config import SplitParams
 from clinic.errors import ClinicError
 from clinic.generative import Condition, Finding, GenerativeClinic, Wordings
@@ -20,6 +20,7 @@ from clinic.splits import group_of_facts, split_of
 
 LICENCE = "CC0-1.0"
 MIN_ARTICLE_WORDS = 300
+MAX_MISSES = 100_000  # draws in a row without a new patient, before a clinic counts as used up
 
 
 def load_starter(directory: Path, second_complaint: float) -> GenerativeClinic:
@@ -47,6 +48,8 @@ def _entries(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         except YAMLError as error:
             raise ClinicError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from error
         for entry in entries or []:
+            if not isinstance(entry, dict):
+                raise ClinicError(f"{path} must be a list of entries with an id, not {entry!r}")
             yield path, entry
 
 
@@ -166,19 +169,27 @@ def draw_cases(clinic: GenerativeClinic, count: int, seed: int, split: SplitPara
         split: how groups fall to train, validation and test.
         licence: recorded in every case.
         keep: only cases of these splits (others are drawn and passed over); None keeps all.
+
+    Raises:
+        ClinicError: the clinic has fewer distinct patients than asked for.
     """
     rng = np.random.default_rng(seed)
     seen: set[str] = set()
+    misses = 0
     while len(seen) < count:
         row, opening, present_F = clinic.draw(rng)
         present = [f.finding_id for f, here in zip(clinic.findings, present_F, strict=True) if here]
         group = group_of_facts(clinic.conditions[row].condition_id, present)
         fold = split_of(group, split)
         if group in seen or (keep is not None and fold not in keep):
+            misses += 1
+            if misses >= MAX_MISSES:
+                raise ClinicError(f"clinic {clinic.name}: found {len(seen)} distinct patients of {count} asked for; ask for fewer cases")
             continue
         seen.add(group)
+        misses = 0
         case_id = f"{clinic.name}-{seed}-{len(seen):05d}"
-        yield _worded_case(clinic, row, opening, present_F, case_id, group, fold, licence, rng)
+        yield flag_opening(_worded_case(clinic, row, opening, present_F, case_id, group, fold, licence, rng))
 
 
 def _worded_case(  # noqa: PLR0913  the parts of one drawn patient

@@ -22,7 +22,7 @@ class ChatFormat:
         """Derive the pieces of the template.
 
         Raises:
-            TrainingError: the tokenizer has no chat template, or one that rewrites earlier turns.
+            TrainingError: the tokenizer has no chat template, or one that rewrites earlier turns or does not end them.
         """
         self.tokenizer = tokenizer
         if not tokenizer.chat_template:
@@ -32,22 +32,26 @@ class ChatFormat:
         dialogue = [*opening, {"role": "assistant", "content": turn}, {"role": "user", "content": reply}]
         start = self._render(opening)
         whole = self._render(dialogue)
-        if not whole.startswith(start) or turn not in whole:
+        if not whole.startswith(start) or any(whole.count(mark) != 1 for mark in (first, turn, reply)):
             raise TrainingError(f"{tokenizer.name_or_path}: the chat template rewrites earlier turns, so appending tokens would not match it")
         closing, self._after_reply = whole.split(turn)[1].split(reply)
-        ids = self._template_ids(closing)
+        ids = self.template_ids(closing)
+        if not ids:
+            raise TrainingError(f"{tokenizer.name_or_path}: the chat template does not mark the end of a turn; use an instruction-tuned model or set another template")
         self.end_id = ids[0]
         self._before_reply_ids = ids[1:]
-        self._after_reply_ids = self._template_ids(self._after_reply)
+        self.after_reply_ids = self.template_ids(self._after_reply)
         self._cache: dict[str, list[int]] = {}
 
     def _render(self, messages: Sequence[Message]) -> str:
         return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
 
-    def _template_ids(self, text: str) -> list[int]:
+    def template_ids(self, text: str) -> list[int]:
+        """Token ids of a piece of the template: control tokens are read as such."""
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
-    def _content_ids(self, text: str) -> list[int]:
+    def content_ids(self, text: str) -> list[int]:
+        """Token ids of somebody's words: no control token can come out of them."""
         if text not in self._cache:
             self._cache[text] = list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)) if text else []
         return self._cache[text]
@@ -59,16 +63,16 @@ class ChatFormat:
         ids: list[int] = []
         for i, message in enumerate(messages):
             before, text = text.split(_MARK.format(i), 1)
-            ids += self._template_ids(before) + self._content_ids(message["content"])
-        return ids + self._template_ids(text)
+            ids += self.template_ids(before) + self.content_ids(message["content"])
+        return ids + self.template_ids(text)
 
     def reply_ids(self, text: str) -> list[int]:
         """Token ids that follow a finished turn: the environment's words and the prompt for the next turn."""
-        return self._before_reply_ids + self._content_ids(text) + self._after_reply_ids
+        return self._before_reply_ids + self.content_ids(text) + self.after_reply_ids
 
     def turn_ids(self, text: str) -> list[int]:
         """Token ids of a turn written by somebody else (for supervised training), end of turn included."""
-        return [*self._content_ids(text), self.end_id]
+        return [*self.content_ids(text), self.end_id]
 
     def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
         """A whole recorded dialogue as ids and loss mask (1 on assistant turns only), exactly as a rollout would have built it.

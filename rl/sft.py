@@ -11,11 +11,29 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import PreTrainedModel
 
-from rl.batching import micro_batches, token_logprobs
+from rl.batching import Branch, micro_batches, token_logprobs
 from rl.errors import TrainingError
 
 log = logging.getLogger(__name__)
-Example = tuple[list[int], list[int]]  # token ids, loss mask
+
+
+@dataclass(frozen=True)
+class Example:
+    """One dialogue: token ids, loss mask, and alternative endings that share its beginning."""
+
+    token_ids: Sequence[int]
+    loss_mask: Sequence[int]
+    branches: tuple[Branch, ...] = ()
+
+    @property
+    def loss_tokens(self) -> int:
+        """How many tokens carry loss, branches included."""
+        return sum(self.loss_mask) + sum(sum(b.loss_mask) for b in self.branches)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens are computed, branches included."""
+        return len(self.token_ids) + sum(len(b.token_ids) for b in self.branches)
 
 
 class SFTParams(BaseModel):
@@ -64,7 +82,7 @@ def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params
     for step, batch in enumerate(batches, 1):
         losses.append(_step(model, optimizer, [examples[i] for i in batch], params))
         schedule.step()
-        tokens += sum(len(examples[i][0]) for i in batch)
+        tokens += sum(examples[i].tokens for i in batch)
         if not math.isfinite(losses[-1]):
             raise TrainingError(f"supervised loss became {losses[-1]} at gradient step {step}; lower warm_start.sft.learning_rate")
         if report is not None and (step % every == 0 or step == len(batches)):
@@ -81,11 +99,11 @@ def _shuffled(count: int, size: int, rng: random.Random) -> list[list[int]]:
 
 
 def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, examples: Sequence[Example], params: SFTParams) -> float:
-    tokens, masks = [e[0] for e in examples], [e[1] for e in examples]
-    count = sum(map(sum, masks))
+    branches = [e.branches for e in examples] if any(e.branches for e in examples) else None
+    count = sum(e.loss_tokens for e in examples)
     total = 0.0
     optimizer.zero_grad(set_to_none=True)
-    for batch in micro_batches(tokens, masks, params.micro_batch_tokens):
+    for batch in micro_batches([e.token_ids for e in examples], [e.loss_mask for e in examples], params.micro_batch_tokens, branches):
         logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
         loss = -logprob_N.sum() / count
         loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs

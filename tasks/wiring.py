@@ -15,6 +15,7 @@ from clinic.config import ConsultationParams
 from clinic.consultation import Consultation, draw_turn_budget, privileged
 from clinic.dialogues import topic_matcher
 from clinic.generative import GenerativeClinic
+from clinic.matching import TopicMatcher
 from clinic.patient import Matcher, ScriptedPatient
 from clinic.starter import load_starter
 from kb.embed import load_embedder
@@ -32,9 +33,14 @@ class Waiting:
     index: Path
 
     @cached_property
+    def topics(self) -> TopicMatcher:
+        """The findings of the generative clinic, by their wordings."""
+        return topic_matcher(self.clinic)
+
+    @property
     def matcher(self) -> Matcher:
         """Questions to findings of the generative clinic."""
-        return topic_matcher(self.clinic).match
+        return self.topics.match
 
     @cached_property
     def retrieve(self) -> Callable[[str, int], Sequence[str]]:

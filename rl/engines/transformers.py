@@ -47,7 +47,7 @@ class SlotCache:
         row_B1 = self.row_B[:, None]
         keys[row_B1, :, self.place_BQ] = key.transpose(1, 2)
         values[row_B1, :, self.place_BQ] = value.transpose(1, 2)
-        if len(self.row_B) == len(keys):
+        if len(self.row_B) == len(keys):  # rows come in rising order
             return keys[:, :, : self.span], values[:, :, : self.span]
         return keys[self.row_B, :, : self.span], values[self.row_B, :, : self.span]
 
@@ -79,6 +79,7 @@ class TransformersEngine:
         self._length = torch.zeros(slots, dtype=torch.long)
         self._free = list(range(slots - 1, -1, -1))
         self._slot_of: dict[str, int] = {}
+        self._unfed: dict[int, int] = {}  # the last token of a slot's last turn: sampled, not yet in the cache
         self._waiting: deque[_Turn] = deque()
         self._running: dict[int, _Turn] = {}
         self._pump: asyncio.Task[None] | None = None
@@ -96,8 +97,10 @@ class TransformersEngine:
             self._slot_of[request.session] = slot
             self._length[slot] = 0
         slot = self._slot_of[request.session]
+        if slot in self._running or any(turn.request.session == request.session for turn in self._waiting):
+            raise TrainingError(f"session {request.session!r} is in the middle of a turn; give every episode a session name of its own")
         extra = 0 if request.input_embeddings is None else len(request.input_embeddings)
-        need = int(self._length[slot]) + extra + len(request.token_ids) + request.sampling.max_tokens
+        need = int(self._length[slot]) + (slot in self._unfed) + extra + len(request.token_ids) + request.sampling.max_tokens
         if need > self._max_length:
             raise TrainingError(f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget")
         turn = _Turn(request, asyncio.get_running_loop().create_future())
@@ -111,6 +114,8 @@ class TransformersEngine:
         slot = self._slot_of.pop(session, None)
         if slot is not None:
             self._running.pop(slot, None)
+            self._unfed.pop(slot, None)
+            self._waiting = deque(turn for turn in self._waiting if turn.request.session != session)
             self._free.append(slot)
 
     async def close(self) -> None:
@@ -140,19 +145,22 @@ class TransformersEngine:
     @torch.inference_mode()
     def _feed(self, turns: list[_Turn]) -> None:
         """Feed new tokens of waiting turns (right-padded) and sample their first token."""
-        embedding = self.model.get_input_embeddings()
-        rows = [self._slot_of[turn.request.session] for turn in turns]
-        pieces = []
-        for turn in turns:
-            embedded_QD = embedding(torch.tensor(turn.request.token_ids, device=self.model.device))
-            if turn.request.input_embeddings is not None:
-                embedded_QD = torch.cat([turn.request.input_embeddings.to(embedded_QD), embedded_QD])
-            pieces.append(embedded_QD)
+        slots = [self._slot_of[turn.request.session] for turn in turns]
+        self._running.update(zip(slots, turns, strict=True))
+        rows = sorted(slots)
+        pieces = [self._new_embeddings(slot, self._running[slot].request) for slot in rows]
         count_B = torch.tensor([len(piece) for piece in pieces])
         inputs_BQD = torch.nn.utils.rnn.pad_sequence(pieces, batch_first=True)
-        for slot, turn in zip(rows, turns, strict=True):
-            self._running[slot] = turn
         self._forward(rows, inputs_BQD, count_B)
+
+    def _new_embeddings(self, slot: int, request: Request) -> torch.Tensor:
+        """What a request adds to its slot (Q, D): the token that ended the last turn, the given embeddings, the new tokens."""
+        embedding = self.model.get_input_embeddings()
+        last = [self._unfed.pop(slot)] if slot in self._unfed else []
+        if request.input_embeddings is None:
+            return embedding(torch.tensor([*last, *request.token_ids], dtype=torch.long, device=self.model.device))
+        last_QD, new_QD = (embedding(torch.tensor(ids, dtype=torch.long, device=self.model.device)) for ids in (last, request.token_ids))
+        return torch.cat([last_QD, request.input_embeddings.to(new_QD), new_QD])
 
     @torch.inference_mode()
     def _decode(self) -> None:
@@ -205,5 +213,6 @@ class TransformersEngine:
 
     def _finish(self, slot: int, turn: _Turn, finish: Finish) -> None:
         del self._running[slot]
+        self._unfed[slot] = turn.token_ids[-1]
         if not turn.future.done():
             turn.future.set_result(Completion(tuple(turn.token_ids), tuple(turn.logprobs), finish, self.policy_version))

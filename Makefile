@@ -1,0 +1,61 @@
+# make run     the whole pipeline on the bundled starter clinic
+# make test    the tests that need no server and no browser
+# make check   lint, types, import rules and make test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export DO_NOT_TRACK := true
+export MLFLOW_DISABLE_TELEMETRY := true
+export DVC_NO_ANALYTICS := 1
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
+SEEDS ?= 0,1,2
+
+.PHONY: setup run test check lint slow learn base-model ui server worker deploy clean
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@command -v git >/dev/null || { echo "error: git is needed (DVC versions the pipeline with it); install git"; exit 1; }
+	@git rev-parse --git-dir >/dev/null 2>&1 || { echo "error: this is no git repository, and DVC needs one; use git clone instead of a zip, or run: git init"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
+	@touch $@
+
+setup: $(VENV)/.ready
+
+run: setup
+	@$(BIN)/python -m tasks.main_job
+
+test: setup
+	@$(BIN)/python -m pytest -m "not slow and not gpu"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test
+
+slow: setup
+	$(BIN)/python -m pytest -m "slow and not gpu"
+
+learn: setup
+	@$(BIN)/python -m tasks.learning_report --seeds $(SEEDS)
+
+base-model: setup
+	$(BIN)/python -m flows.base_model --out models/base
+
+ui: setup
+	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --workers 1
+
+server: setup
+	$(BIN)/prefect server start
+
+worker: setup
+	$(BIN)/prefect work-pool inspect local >/dev/null 2>&1 || $(BIN)/prefect work-pool create local --type process
+	$(BIN)/prefect worker start --pool local --limit 1
+
+deploy: setup
+	$(BIN)/prefect work-pool inspect local >/dev/null 2>&1 || $(BIN)/prefect work-pool create local --type process
+	$(BIN)/prefect --no-prompt deploy --all

@@ -1,0 +1,36 @@
+"""Imported case sets: one file per format, one registry line each. Every loader yields the same `Case`.
+
+A source record that cannot become a case is returned as `Rejected` with its line and the reason; a file
+that cannot be read at all is a `ClinicError`. Cases of a group fall to one split, by `clinic.splits`.
+"""
+
+from collections.abc import Callable
+
+from clinic.cases import Case, Rejected
+from clinic.config import CaseSource, SplitParams
+from clinic.loaders import agentclinic, ddxplus, mtmeddialog
+
+Loader = Callable[[CaseSource, SplitParams], tuple[list[Case], list[Rejected]]]
+LOADERS: dict[str, Loader] = {
+    "agentclinic": agentclinic.load,
+    "ddxplus": ddxplus.load,
+    "mtmeddialog_cases": mtmeddialog.load_cases,
+    "mtmeddialog_turns": mtmeddialog.load_turns,
+}
+
+
+def load_source(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejected]]:
+    """Read one imported case set.
+
+    Args:
+        source: format, file and licence; `cases` = how many to draw (ddxplus) or to keep of the first (others, 0 = all).
+        split: how groups fall to train, validation and test.
+
+    Returns:
+        The cases in file order, and every record that did not become one.
+
+    Raises:
+        ClinicError: the file is missing or unreadable as a whole.
+    """
+    cases, rejected = LOADERS[source.format](source, split)
+    return cases[: source.cases or None], rejected

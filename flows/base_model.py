@@ -1,0 +1,19 @@
+"""Makes the bundled base model (`make base-model`); not a stage, its result is committed."""
+
+from pathlib import Path
+
+from prefect import flow
+
+from tasks.base_model import make_base_model
+from tasks.command import run
+from tasks.parameters import load_params
+
+
+@flow(name="base_model")
+def base_model(out: Path, params_file: Path | None = None) -> None:
+    """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues."""
+    make_base_model(load_params(params_file), out)
+
+
+if __name__ == "__main__":
+    run(base_model, Path("models/base"))

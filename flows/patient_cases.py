@@ -1,0 +1,24 @@
+"""Raw cases -> validated, split cases."""
+
+from pathlib import Path
+
+from prefect import flow
+
+from tasks.command import run
+from tasks.outputs import metrics_file, output, write_json
+from tasks.parameters import load_params
+from tasks.patient_cases import check_starter, collect_cases
+
+
+@flow(name="patient_cases")
+def patient_cases(out: Path | None = None, params_file: Path | None = None) -> None:
+    """Check the starter clinic, draw its cases, load imported sets, split and write them."""
+    out = output(out, "cases")
+    params = load_params(params_file).patient_cases
+    bayes = check_starter(params)
+    counts = collect_cases(params, out)
+    write_json(metrics_file(out, "patient_cases"), {**counts, **bayes})
+
+
+if __name__ == "__main__":
+    run(patient_cases, Path("data/cases"))

@@ -1,0 +1,28 @@
+"""The scheduled one: reproduce what is stale, register the result as challenger, report."""
+
+import sys
+
+from prefect import flow
+
+from tasks.command import start_logging
+from tasks.registry import register_challenger
+from tasks.report import summary
+from tasks.parameters import ROOT
+from tasks.versioning import VersioningError, reproduce
+
+
+@flow(name="retrain")
+def retrain(targets: tuple[str, ...] = ()) -> str:
+    """Run the whole pipeline through DVC and register the doctor, once per hash; returns the report."""
+    reproduce(targets)
+    registered = register_challenger(ROOT / "models/doctor")
+    return summary(registered)
+
+
+if __name__ == "__main__":
+    start_logging()
+    try:
+        sys.stdout.write(retrain() + "\n")
+    except VersioningError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

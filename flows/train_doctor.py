@@ -1,0 +1,48 @@
+"""The two-phase loop: rollout, score, learn, repeated."""
+
+from pathlib import Path
+
+from prefect import flow
+
+from tasks.command import run
+from tasks.outputs import metrics_file, output, plots_file, write_json
+from tasks.parameters import ROOT
+from tasks.recording import finish_recording, open_recording, record_checkpoint, record_step
+from tasks.reward import score
+from tasks.rollout import rollout
+from tasks.training import export, learn, open_training, restore, save, training, validate, write_curve
+
+
+@flow(name="train_doctor")
+def train_doctor(
+    out: Path | None = None,
+    params_file: Path | None = None,
+    warm_start: Path = ROOT / "models/warm_start",
+    cases: Path = ROOT / "data/cases",
+    index: Path = ROOT / "data/kb_index",
+) -> None:
+    """Train the doctor by reinforcement; killed at any moment, a rerun goes on from the last complete rollout step."""
+    out = output(out, "doctor")
+    with open_training(params_file, warm_start, cases, index) as run_id, open_recording(run_id):
+        plan = training(run_id).params.train_doctor
+        first = restore(run_id)
+        if first == 1:
+            record_step(run_id, 0, validate(run_id, 0))
+        for step in range(first, plan.steps + 1):
+            metrics = rollout(run_id, step)
+            metrics |= score(run_id, step)
+            metrics |= learn(run_id, step)
+            checkpoint = save(run_id, step, metrics)
+            if step % plan.test_freq == 0 or step == plan.steps:
+                metrics |= validate(run_id, step)
+            record_step(run_id, step, metrics)
+            if checkpoint:
+                record_checkpoint(run_id, step, checkpoint, metrics)
+        chosen = export(run_id, out)
+        write_curve(run_id, plots_file(out, "train_doctor.csv"))
+        write_json(metrics_file(out, "train_doctor"), chosen)
+        finish_recording(run_id, chosen)
+
+
+if __name__ == "__main__":
+    run(train_doctor, Path("models/doctor"))

@@ -1,0 +1,22 @@
+"""Base model -> policy that can hold a mediocre consultation (supervised fine-tuning)."""
+
+from pathlib import Path
+
+from prefect import flow
+
+from tasks.command import run
+from tasks.outputs import metrics_file, output, write_json
+from tasks.parameters import ROOT, load_params
+from tasks.warm_start import fine_tune
+
+
+@flow(name="warm_start")
+def warm_start(out: Path | None = None, params_file: Path | None = None, cases: Path = ROOT / "data/cases", index: Path = ROOT / "data/kb_index") -> None:
+    """Fine-tune the base model on the resident's dialogues and charts of training cases."""
+    out = output(out, "warm_start")
+    metrics = fine_tune(load_params(params_file), cases, index, out)
+    write_json(metrics_file(out, "warm_start"), metrics)
+
+
+if __name__ == "__main__":
+    run(warm_start, Path("models/warm_start"))

@@ -1,0 +1,100 @@
+"""Makes the bundled base model: a small language model that has read the articles, charts and the resident's dialogues.
+
+It stands in for a pretrained model where no hub is reachable. Its cases are drawn afresh with a seed of its own, training split only.
+Every dialogue and every chart excerpt also carries its diagnosis as a branch after each answer or fact, so that one text
+teaches what can be known at each of its lengths.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from clinic.cases import Case
+from clinic.consultation import INSTRUCTIONS
+from clinic.dialogues import chart_dialogue, resident_dialogue, topic_matcher
+from clinic.dialogues import chart_excerpt as excerpt_texts
+from clinic.generative import GenerativeClinic
+from clinic.starter import draw_cases, load_starter
+from rl.batching import Branch
+from rl.chat import ChatFormat
+from rl.models import new_model, new_tokenizer, save_model
+from rl.sft import Example, train_supervised
+from tasks.parameters import ROOT, Params
+from tasks.progress import supervised_progress
+
+log = logging.getLogger(__name__)
+ARTICLE_TOKENS = 200
+TOKENIZER_DIALOGUES = 8000
+
+
+@task(cache_policy=NO_CACHE)
+def make_base_model(params: Params, out: Path) -> dict[str, float]:
+    """Train tokenizer and model from nothing and save them (safetensors) to `out`."""
+    section = params.base_model
+    starter = params.patient_cases.starter
+    clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
+    articles = [path.read_text(encoding="utf-8") for path in sorted((ROOT / starter.directory / "articles").glob("*.md"))]
+    cases = list(draw_cases(clinic, section.cases, section.seed, params.patient_cases.split, keep=["train"]))
+    rng = np.random.default_rng(section.seed)
+    matcher, rules, share = topic_matcher(clinic), params.consultation, params.warm_start.random_share
+    sample = [resident_dialogue(clinic, case, matcher, rules, share, rng, to_the_end=True) for case in cases[:TOKENIZER_DIALOGUES]]
+    tokenizer = new_tokenizer([*articles, *(message["content"] for dialogue in sample for message in dialogue)], section.vocabulary)
+    chat = ChatFormat(tokenizer)
+    examples = [
+        *_article_pieces(chat, articles * section.article_repeats),
+        *_charts(chat, cases, params),
+        *_dialogues(chat, clinic, cases, params, rng),
+        *_excerpts(chat, cases, params, rng),
+    ]
+    model = new_model(tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
+    log.info("base model: %d parameters, %d examples, %.1f million tokens", model.num_parameters(), len(examples), sum(e.tokens for e in examples) / 1e6)
+    loss = train_supervised(model, examples, section.sft, supervised_progress("base model"), every=100)
+    save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, out)
+    return {"loss": loss}
+
+
+def _article_pieces(chat: ChatFormat, articles: list[str]) -> Iterator[Example]:
+    for article in articles:
+        ids = chat.content_ids(article)
+        for start in range(0, len(ids) - 1, ARTICLE_TOKENS):
+            piece = ids[start : start + ARTICLE_TOKENS]
+            yield Example(piece, [0] + [1] * (len(piece) - 1))
+
+
+def _charts(chat: ChatFormat, cases: list[Case], params: Params) -> Iterator[Example]:
+    for case in cases[:: 10]:
+        yield Example(*chat.dialogue_ids(chart_dialogue(case, params.consultation)))
+
+
+def _diagnosis_branch(chat: ChatFormat, case: Case, cut: int, before: list[int]) -> Branch:
+    said = chat.content_ids(f"<answer>Diagnosis: {case.diagnosis}\n")
+    return Branch(cut, (*before, *said), (*[0] * len(before), *[1] * len(said)))
+
+
+def _dialogues(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
+    matcher = topic_matcher(clinic)
+    for case in cases:
+        dialogue = resident_dialogue(clinic, case, matcher, params.consultation, params.warm_start.random_share, rng, to_the_end=True)
+        ids, mask = chat.dialogue_ids(dialogue)
+        starts = [i for i in range(1, len(ids)) if mask[i] and not mask[i - 1]]
+        yield Example(ids, mask, tuple(_diagnosis_branch(chat, case, cut, []) for cut in starts[:-1]))
+
+
+def _excerpts(chat: ChatFormat, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
+    system = [{"role": "system", "content": INSTRUCTIONS[params.consultation.instructions]}, {"role": "user", "content": "Chart:"}]
+    opening = chat.opening_ids(system)
+    after = chat.after_reply_ids
+    head = opening[: len(opening) - len(after)]
+    close = [*chat.content_ids(". (1 left)"), *after]
+    for case in cases:
+        for _ in range(params.base_model.excerpts_per_case):
+            ids, branches = list(head), []
+            for place, text in enumerate(excerpt_texts(case, params.base_model.excerpt_facts, rng)):
+                ids += chat.content_ids(f"; {text}" if place else f" {text}")
+                branches.append(_diagnosis_branch(chat, case, len(ids), close))
+            yield Example(ids, [0] * len(ids), tuple(branches))

@@ -1,0 +1,41 @@
+"""Runs a flow from the command line: `python -m flows.<stage> [--out DIR]`. A user's mistake is one line and exit status 2."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clinic.errors import ClinicError
+from kb.errors import KnowledgeBaseError
+from rl.errors import TrainingError
+from tasks.parameters import ParameterError
+
+USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError)
+
+
+def run(flow: Callable[..., Any], canonical: Path) -> None:
+    """Run one stage's flow and exit.
+
+    Args:
+        flow: a Prefect flow that takes `out`.
+        canonical: where DVC keeps the stage's output; DVC passes it as --out. Without --out the flow writes under runs/<id>/, so that
+            trying something never touches a versioned output.
+    """
+    parser = argparse.ArgumentParser(description=flow.__doc__)
+    parser.add_argument("--out", type=Path, default=None, help=f"output; `dvc repro` passes {canonical}; default runs/<time>/{canonical.name}")
+    out = parser.parse_args().out
+    start_logging()
+    try:
+        flow(out=out.absolute() if out else None)
+    except USER_ERRORS as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+
+
+def start_logging() -> None:
+    """Say what goes on, one line each, without the libraries' chatter."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    for noisy in ("httpx", "httpcore", "faiss", "alembic", "sentence_transformers", "mlflow", "prefect", "asyncio", "urllib3"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,85 @@
+"""`make run`: the whole pipeline once, under one private Prefect server that is stopped at the end.
+
+Joins a server that is already running on the default port. Imports nothing of Prefect itself, since the address must be in the
+environment before it is imported.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+START_TIMEOUT_S = 180
+
+
+def main() -> int:
+    """Run the `retrain` flow; returns its exit status."""
+    quiet = {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "PREFECT_LOGGING_EXTRA_LOGGERS": "rl,clinic,kb,tasks"}
+    os.environ.update({name: value for name, value in quiet.items() if name not in os.environ})
+    with prefect_server() as address:
+        environment = {**os.environ, "PREFECT_API_URL": address}
+        return subprocess.run([sys.executable, "-m", "flows.retrain"], cwd=ROOT, env=environment, check=False).returncode
+
+
+@contextmanager
+def prefect_server() -> Iterator[str]:
+    """The address of a Prefect server: the one in PREFECT_API_URL, the one on the default port, or a private one for this block."""
+    for address in (os.environ.get("PREFECT_API_URL"), "http://127.0.0.1:4200/api"):
+        if address and healthy(address):
+            yield address
+            return
+    port = free_port()
+    address = f"http://127.0.0.1:{port}/api"
+    (ROOT / "runs").mkdir(exist_ok=True)
+    with (ROOT / "runs" / "prefect-server.log").open("w") as log:
+        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, "PREFECT_API_URL": address})
+    try:
+        wait_until_healthy(address, server)
+        yield address
+    finally:
+        server.terminate()
+        try:
+            server.wait(15)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def wait_until_healthy(address: str, server: "subprocess.Popen[bytes]") -> None:
+    """Wait for a server that was just started.
+
+    Raises:
+        SystemExit: it ended or did not answer in time.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not healthy(address):
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit("error: the Prefect server did not start; see runs/prefect-server.log")
+        time.sleep(0.3)
+
+
+def healthy(address: str) -> bool:
+    """Whether a Prefect server answers there."""
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""`params.yaml` and the chosen recipe, parsed once at the edge into frozen models. A mistake is one line: file, key, value, fix."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from clinic.config import ConsultationParams, PatientCasesParams, RewardParams
+from kb.config import KnowledgeBaseParams
+from rl.algorithms import Algorithm, make_algorithm
+from rl.rollout import RolloutParams
+from rl.sft import SFTParams
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class ParameterError(ValueError):
+    """`params.yaml` or a recipe is unusable; one line that names file, key, value and fix."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BaseModelParams(_Section):
+    """Section `base_model`: the bundled stand-in for a pretrained language model."""
+
+    seed: int
+    cases: int = Field(ge=1)
+    excerpts_per_case: int = Field(ge=0)
+    excerpt_facts: int = Field(ge=1)
+    article_repeats: int = Field(ge=0)
+    vocabulary: int = Field(ge=512)
+    width: int = Field(ge=8)
+    layers: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    context: int = Field(ge=64)
+    store_dtype: Literal["float32", "bfloat16"]
+    sft: SFTParams
+
+
+class WarmStartParams(_Section):
+    """Section `warm_start`."""
+
+    base: str
+    dtype: Literal["float32", "bfloat16"]
+    dialogues_per_case: int = Field(ge=1)
+    random_share: float = Field(ge=0, le=1)
+    forced_cases: int = Field(ge=1)
+    sft: SFTParams
+
+
+class AlgorithmChoice(_Section):
+    """Section `algorithm`."""
+
+    name: str
+
+
+class TrainDoctorParams(_Section):
+    """Section `train_doctor`."""
+
+    project: str
+    experiment: str
+    steps: int = Field(ge=1)
+    save_freq: int = Field(ge=1)
+    keep_every: int = Field(ge=1)
+    test_freq: int = Field(ge=1)
+    validation_cases: int = Field(ge=1)
+    choose: Literal["best", "last"]
+    traces_per_step: int = Field(ge=0)
+
+
+class EvaluateDoctorParams(_Section):
+    """Section `evaluate_doctor`."""
+
+    cases: int = Field(ge=1)
+    temperature: float = Field(ge=0)
+    resamples: int = Field(ge=100)
+
+
+class Params(_Section):
+    """All of `params.yaml`."""
+
+    seed: int
+    knowledge_base: KnowledgeBaseParams
+    patient_cases: PatientCasesParams
+    consultation: ConsultationParams
+    reward: RewardParams
+    base_model: BaseModelParams
+    warm_start: WarmStartParams
+    algorithm: AlgorithmChoice
+    rollout: RolloutParams
+    train_doctor: TrainDoctorParams
+    evaluate_doctor: EvaluateDoctorParams
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Params":
+        if self.train_doctor.keep_every % self.train_doctor.save_freq:
+            raise ValueError(
+                f"train_doctor.keep_every ({self.train_doctor.keep_every}) must be a multiple of train_doctor.save_freq ({self.train_doctor.save_freq})"
+            )
+        return self
+
+
+def load_params(path: Path | None = None) -> Params:
+    """Parse `params.yaml` (YAML 1.2, so that 3e-05 is a number).
+
+    Raises:
+        ParameterError: missing file, bad YAML, unknown key, wrong type or impossible combination.
+    """
+    path = path or ROOT / "params.yaml"
+    return _validated(path, lambda content: Params.model_validate(content))
+
+
+def load_algorithm(params: Params) -> Algorithm:
+    """Parse `recipes/<algorithm.name>.yaml`.
+
+    Raises:
+        ParameterError: no such recipe, or a mistake in it.
+    """
+    path = recipe_path(params)
+    if not path.exists():
+        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
+        raise ParameterError(f"params.yaml: algorithm.name is {params.algorithm.name!r} but {path.name} is not in recipes/; choose one of: {known}")
+    algorithm = _validated(path, make_algorithm)
+    trajectories = params.rollout.prompts * algorithm.group_size
+    if algorithm.optimizer.mini_batch_size > trajectories:
+        raise ParameterError(
+            f"recipes/{path.name}: optimizer.mini_batch_size is {algorithm.optimizer.mini_batch_size} but a rollout step has only rollout.prompts x group_size = "
+            f"{trajectories} trajectories; lower it or raise rollout.prompts"
+        )
+    return algorithm
+
+
+def recipe_path(params: Params) -> Path:
+    """Where the chosen recipe is."""
+    return ROOT / "recipes" / f"{params.algorithm.name}.yaml"
+
+
+def _validated(path: Path, build: Any) -> Any:
+    try:
+        content = YAML(typ="safe").load(path)
+    except FileNotFoundError:
+        raise ParameterError(f"{path} does not exist; restore it with `git checkout {path.name}`") from None
+    except YAMLError as error:
+        raise ParameterError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ParameterError(f"{path.name} must be a mapping of sections, not {type(content).__name__}")
+    try:
+        return build(content)
+    except ValidationError as error:
+        raise ParameterError(_one_line(path, error)) from error
+
+
+def _one_line(path: Path, error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        return f"{path.name}: unknown key {key} = {first['input']!r}; remove it or correct its spelling{more}"
+    if first["type"] == "missing":
+        return f"{path.name}: {key} is missing; add it{more}"
+    message = first["msg"].removeprefix("Value error, ")
+    shown = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
+    return f"{path.name}: {key}{shown}: {message}{more}"

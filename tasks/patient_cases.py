@@ -1,0 +1,56 @@
+"""Tasks of `patient_cases`: the starter clinic and imported sets -> one table of validated, split cases."""
+
+import logging
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from clinic.cases import Case, Rejected, write_cases, write_rejected
+from clinic.config import PatientCasesParams
+from clinic.errors import ClinicError
+from clinic.loaders import load_source
+from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
+from rl.models import replace_folder
+from tasks.parameters import ROOT
+
+log = logging.getLogger(__name__)
+WORTH_PATIENTS = 2000
+
+
+@task(cache_policy=NO_CACHE)
+def check_starter(params: PatientCasesParams) -> dict[str, float]:
+    """Check the starter clinic's files and that it is worth learning; returns Bayes' accuracy without and with everything known."""
+    directory = ROOT / params.starter.directory
+    clinic = load_starter(directory, params.starter.second_complaint)
+    check_articles(directory, clinic)
+    accuracy = check_worth_learning(clinic, WORTH_PATIENTS, params.starter.seed)
+    return {f"bayes_{name}": round(float(value), 4) for name, value in accuracy.items()}
+
+
+@task(cache_policy=NO_CACHE)
+def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
+    """Write `cases.parquet` and `rejected.jsonl` to `out`, whole or not at all; returns counts."""
+    clinic = load_starter(ROOT / params.starter.directory, params.starter.second_complaint)
+    cases: list[Case] = list(draw_cases(clinic, params.starter.cases, params.starter.seed, params.split))
+    rejected: list[Rejected] = []
+    for source in params.imported:
+        found, bad = load_source(source.model_copy(update={"path": str(ROOT / source.path)}), params.split)
+        cases += found
+        rejected += bad
+    repeated = [case_id for case_id, count in Counter(case.case_id for case in cases).items() if count > 1]
+    if repeated:
+        raise ClinicError(f"patient_cases: case id {repeated[0]!r} comes from two sources; rename it in one of them")
+    temporary = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    write_cases(cases, temporary / "cases.parquet")
+    write_rejected(rejected, temporary / "rejected.jsonl")
+    replace_folder(temporary, out)
+    return {
+        "cases": len(cases), "rejected": len(rejected), "flagged": sum(bool(case.flags) for case in cases),
+        "splits": dict(sorted(Counter(case.split for case in cases).items())), "sources": dict(sorted(Counter(case.source for case in cases).items())),
+    }

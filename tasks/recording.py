@@ -1,0 +1,103 @@
+"""Writes a training or an evaluation into MLflow. Nothing here changes a result."""
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prefect.runtime import flow_run
+
+from rl.checkpoint import folder_hash
+from rl.experience import read_scores, read_trajectories
+from tasks import traces, tracking
+from tasks.evaluation import closed_distance, trajectories_of_note
+from tasks.outputs import write_json
+from tasks.parameters import ROOT, load_algorithm
+from tasks.progress import duration
+from tasks.training import Training, training
+from tasks.versioning import output_digest
+
+log = logging.getLogger(__name__)
+_RUNS: dict[str, tuple[str, float, int]] = {}  # training id -> MLflow run, when it began, steps done before
+
+
+@contextmanager
+def open_recording(session_id: str) -> Iterator[None]:
+    """Open (or, after a kill, reopen) the MLflow run of a training and name its data sets."""
+    run = training(session_id)
+    tracking.setup(ROOT)
+    recipe = load_algorithm(run.params)
+    params = {**run.params.model_dump(mode="json"), "recipe": recipe.recipe.model_dump(mode="json")}
+    tags = {"prefect.flow_run_id": str(flow_run.id or ""), "stage": "train_doctor", "checkpoints": str(run.folder)}
+    with tracking.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
+        for name, path in (("cases", "data/cases"), ("knowledge_base", "data/kb_index"), ("warm_start", "models/warm_start")):
+            tracking.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")
+        _RUNS[session_id] = (run_id, time.monotonic(), 0)
+        try:
+            yield
+        finally:
+            del _RUNS[session_id]
+
+
+def record_step(session_id: str, step: int, metrics: Mapping[str, float]) -> None:
+    """One point per rollout step, a fixed sample of its consultations as traces, and a line with rate and time left."""
+    run = training(session_id)
+    run_id, began, done = _RUNS[session_id]
+    tracking.log_step(run_id, step, metrics)
+    if step:
+        _log_sample(run, run_id, step)
+        _RUNS[session_id] = (run_id, began, done + 1)
+        each = (time.monotonic() - began) / (done + 1)
+        left = duration(each * (run.params.train_doctor.steps - step))
+        log.info(
+            "step %d/%d  reward %.3f  accuracy %.3f  turns %.1f  %.1f s/step, %s left",
+            step, run.params.train_doctor.steps, metrics["reward/mean"], metrics["rollout/accuracy"], metrics["rollout/turns"], each, left,
+        )
+    if "validation/accuracy" in metrics:
+        log.info("step %d  validation accuracy %.3f", step, metrics["validation/accuracy"])
+
+
+def _log_sample(run: Training, run_id: str, step: int) -> None:
+    count = run.params.train_doctor.traces_per_step
+    if count:
+        folder = run.step_folder(step)
+        chosen, scores = trajectories_of_note(read_trajectories(folder / "rollout.parquet"), read_scores(folder / "scores.parquet"), count)
+        traces.log_consultations(run_id, chosen, scores, step, "train", {})
+
+
+def record_checkpoint(session_id: str, step: int, directory: Path, metrics: Mapping[str, float]) -> None:
+    """A saved checkpoint as a logged model with the step's metrics."""
+    run_id = _RUNS[session_id][0]
+    tracking.log_checkpoint(run_id, step, directory, folder_hash(directory), metrics)
+
+
+def finish_recording(session_id: str, chosen: Mapping[str, Any]) -> None:
+    """Which checkpoint became the doctor; its run is found again by `last_run`."""
+    run_id = _RUNS[session_id][0]
+    best = chosen["validation_accuracy"].get(str(chosen["chosen_step"]), 0.0)
+    tracking.log_metrics_final(run_id, {"chosen/step": float(chosen["chosen_step"]), "chosen/validation_accuracy": float(best)})
+    write_json(ROOT / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": run_id})
+
+
+def run_of(model: Path) -> str | None:
+    """The MLflow run that trained a model folder, if it was trained here."""
+    note = ROOT / "runs" / "doctors" / f"{folder_hash(model)}.json"
+    return str(json.loads(note.read_text())["mlflow_run_id"]) if note.exists() else None
+
+
+def record_evaluation(metrics: Mapping[str, Any], doctor: Path, consultations: Path) -> None:
+    """Final figures and a sample of the test consultations on the doctor's training run."""
+    tracking.setup(ROOT)
+    run_id = run_of(doctor)
+    if run_id is None:
+        log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
+        return
+    flat = {
+        f"eval/{name}/{measure}": value["mean"] for name, table in metrics.items() for measure, value in table["overall"].items() if isinstance(value, dict)
+    }
+    tracking.log_metrics_final(run_id, {**flat, "eval/closed_distance": closed_distance(dict(metrics))})
+    chosen, scores = trajectories_of_note(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20)
+    traces.log_consultations(run_id, chosen, scores, 0, "test", {})

@@ -1,0 +1,29 @@
+"""The rollout task: play the step's cases with the frozen policy, write the experience once."""
+
+import logging
+import time
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from rl.experience import intact, write_trajectories
+from rl.workers.local import session
+from tasks.training import training
+
+log = logging.getLogger(__name__)
+
+
+@task(cache_policy=NO_CACHE, task_run_name="rollout {step}", retries=1)
+def rollout(session_id: str, step: int) -> dict[str, float]:
+    """Generate the trajectories of one step. Keyed by (run, step): an intact file of an earlier try is kept."""
+    run, live = training(session_id), session(session_id)
+    path = run.step_folder(step) / "rollout.parquet"
+    if intact(path):
+        return {}
+    assert live.learner is not None
+    specs = run.waiting.episodes(run.cases(step), live.learner.algorithm.group_size, run.params.seed, step)
+    began = time.monotonic()
+    trajectories = live.rollout(specs, run.params.rollout.temperature)
+    seconds = time.monotonic() - began
+    write_trajectories(trajectories, path)
+    return {"time/rollout_s": seconds, "time/rollout_tokens_per_s": sum(t.sampled_tokens for t in trajectories) / seconds}

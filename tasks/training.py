@@ -1,0 +1,205 @@
+"""Tasks of `train_doctor`: open the run, learn from one step, save, validate, export."""
+
+import csv
+import hashlib
+import json
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from clinic.cases import Case, read_cases
+from clinic.rewards import Scorer
+from rl.checkpoint import folder_hash, prune, steps_saved
+from rl.experience import read_scores, read_trajectories
+from rl.learner import gradient_steps_per_rollout
+from rl.models import replace_folder
+from rl.workers.local import Session, open_session, session
+from tasks.consultations import accuracy
+from tasks.outputs import write_json
+from tasks.parameters import ROOT, Params, load_algorithm, load_params, recipe_path
+from tasks.wiring import Waiting, cases_of_step, open_waiting_room
+
+log = logging.getLogger(__name__)
+CODE = ("rl", "clinic", "kb", "tasks/parameters.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/rollout.py", "tasks/reward.py", "tasks/training.py", "flows/train_doctor.py")
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training run: its parameters, inputs and the folder of its resume state. Made by `open_training`, read by every task of the flow."""
+
+    params: Params
+    folder: Path  # checkpoints/<project>/<experiment>-<input hash>
+    input_hash: str
+    warm_start: Path
+    train: tuple[Case, ...]
+    validation: tuple[Case, ...]
+    waiting: Waiting
+    scorer: Scorer
+
+    def step_folder(self, step: int) -> Path:
+        """Where the experience and metrics of a rollout step are."""
+        return self.folder / "steps" / f"{step:05d}"
+
+    def cases(self, step: int) -> list[Case]:
+        """The cases of a rollout step."""
+        return cases_of_step(self.train, self.params.rollout.prompts, step, self.params.seed)
+
+
+_TRAININGS: dict[str, Training] = {}
+
+
+def training(session_id: str) -> Training:
+    """The open training run of that id."""
+    return _TRAININGS[session_id]
+
+
+@contextmanager
+def open_training(params_file: Path | None, warm_start: Path, cases: Path, index: Path) -> Iterator[str]:
+    """Load everything once, keep it findable by id while the flow runs, and go on from the last complete step."""
+    params = load_params(params_file)
+    algorithm = load_algorithm(params)
+    starter = params.patient_cases.starter
+    waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, params.consultation, index)
+    digest = input_hash(params, warm_start, cases, index)
+    folder = ROOT / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
+    validation = read_cases(cases / "cases.parquet", "validation")[: params.train_doctor.validation_cases]
+    run = Training(
+        params, folder, digest, warm_start, tuple(read_cases(cases / "cases.parquet", "train")), tuple(validation), waiting, Scorer(params.reward, [waiting.clinic])
+    )
+    live = Session(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed)
+    log.info("%s", plan_text(params, algorithm.group_size))
+    _TRAININGS[digest] = run
+    try:
+        with open_session(digest, live):
+            yield digest
+    finally:
+        del _TRAININGS[digest]
+
+
+def plan_text(params: Params, group_size: int) -> str:
+    """The accounting of a run in one line."""
+    optimizer = load_algorithm(params).optimizer
+    trajectories = params.rollout.prompts * group_size
+    updates = gradient_steps_per_rollout(trajectories, optimizer.mini_batch_size, optimizer.num_epochs)
+    return (
+        f"{params.rollout.prompts} cases x {group_size} samples = {trajectories} trajectories a rollout step, {updates} gradient steps each; "
+        f"{params.train_doctor.steps} rollout steps; warm-up {optimizer.warmup_rollout_steps} rollout steps = {optimizer.warmup_rollout_steps * updates} gradient steps"
+    )
+
+
+def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> str:
+    """sha256 over everything a training result depends on: parameters, recipe, data, start weights and code."""
+    digest = hashlib.sha256()
+    relevant = params.model_dump(mode="json", include={"seed", "patient_cases", "consultation", "reward", "warm_start", "algorithm", "rollout", "train_doctor"})
+    digest.update(json.dumps(relevant, sort_keys=True).encode())
+    digest.update(recipe_path(params).read_bytes())
+    for folder in (warm_start, cases, index):
+        digest.update(folder_hash(folder).encode())
+    for name in CODE:
+        place = ROOT / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@task(cache_policy=NO_CACHE)
+def restore(session_id: str) -> int:
+    """Go on from the last complete checkpoint; returns the first rollout step still to do."""
+    run = training(session_id)
+    done = steps_saved(run.folder)
+    if not done:
+        return 1
+    session(session_id).restore(run.folder / f"global_step_{done[-1]}")
+    log.info("resuming after rollout step %d from %s", done[-1], run.folder)
+    return done[-1] + 1
+
+
+@task(cache_policy=NO_CACHE, task_run_name="learn {step}")
+def learn(session_id: str, step: int) -> dict[str, float]:
+    """The training phase of one step. A retry first returns to the policy that the step started from."""
+    run, live = training(session_id), session(session_id)
+    assert live.learner is not None
+    if live.learner.policy_version != step - 1:
+        _return_to(run, live, step - 1)
+    folder = run.step_folder(step)
+    began = time.monotonic()
+    metrics = live.learn(read_trajectories(folder / "rollout.parquet"), read_scores(folder / "scores.parquet"), step)
+    return {f"learn/{name}": value for name, value in metrics.items()} | {"time/learn_s": time.monotonic() - began}
+
+
+def _return_to(run: Training, live: Session, step: int) -> None:
+    if step == 0:
+        fresh = Session(str(run.warm_start), run.params.warm_start.dtype, run.params.rollout, load_algorithm(run.params), run.params.seed)
+        live.model.load_state_dict(fresh.model.state_dict())
+        assert live.learner is not None
+        assert fresh.learner is not None
+        live.learner.load_state(fresh.learner.state())
+    else:
+        live.restore(run.folder / f"global_step_{step}")
+
+
+@task(cache_policy=NO_CACHE, task_run_name="save {step}")
+def save(session_id: str, step: int, metrics: dict[str, float]) -> Path | None:
+    """Write the step's metrics, and its checkpoint if it is due; returns the checkpoint if it is one that stays."""
+    run, plan = training(session_id), training(session_id).params.train_doctor
+    write_json(run.step_folder(step) / "metrics.json", metrics)
+    if step % plan.save_freq and step != plan.steps:
+        return None
+    directory = session(session_id).save(run.folder, step)
+    prune(run.folder, plan.keep_every)
+    return directory if step % plan.keep_every == 0 or step == plan.steps else None
+
+
+@task(cache_policy=NO_CACHE, task_run_name="validate {step}")
+def validate(session_id: str, step: int) -> dict[str, float]:
+    """Accuracy on validation cases; what the checkpoint choice goes by."""
+    run, live = training(session_id), session(session_id)
+    specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
+    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature)
+    metrics = {
+        "validation/accuracy": accuracy(run.validation, trajectories),
+        "validation/turns": sum(len(t.turns) for t in trajectories) / len(trajectories),
+    }
+    write_json(run.folder / "validation" / f"{step:05d}.json", metrics)
+    return metrics
+
+
+@task(cache_policy=NO_CACHE)
+def export(session_id: str, out: Path) -> dict[str, Any]:
+    """Copy the chosen checkpoint's model to `out` and write the learning curve beside it."""
+    run = training(session_id)
+    steps = run.params.train_doctor.steps
+    scores = {int(p.stem): json.loads(p.read_text())["validation/accuracy"] for p in sorted((run.folder / "validation").glob("*.json"))}
+    available = {step: value for step, value in scores.items() if step > 0 and step in steps_saved(run.folder)}
+    chosen = max(available, key=lambda step: (available[step], step)) if run.params.train_doctor.choose == "best" else steps
+    temporary = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(run.folder / f"global_step_{chosen}", temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json"))
+    replace_folder(temporary, out)
+    return {"chosen_step": chosen, "validation_accuracy": {str(k): v for k, v in scores.items()}, "sha256": folder_hash(out)}
+
+
+def history(run: Training) -> list[dict[str, float]]:
+    """Metrics of every finished step, in order."""
+    paths = sorted((run.folder / "steps").glob("*/metrics.json"))
+    return [{"step": int(path.parent.name), **json.loads(path.read_text())} for path in paths]
+
+
+def write_curve(session_id: str, path: Path) -> None:
+    """The learning curve as CSV, for `dvc plots` and people; only columns that do not depend on the clock."""
+    rows = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in history(training(session_id))]
+    columns = sorted({name for row in rows for name in row} - {"step"})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["step", *columns])
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,91 @@
+"""Tasks of `warm_start`: supervised fine-tuning of the base model on doctor turns of the resident's dialogues."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from clinic.cases import Case, read_cases
+from clinic.consultation import Consultation, Message
+from clinic.dialogues import at_once, chart_dialogue, resident_dialogue
+from clinic.doctors import ReferenceDoctor, resident
+from clinic.generative import GenerativeClinic
+from clinic.patient import ScriptedPatient
+from rl.chat import ChatFormat
+from rl.models import load_model, save_model
+from rl.ranking import continuation_logprobs
+from rl.sft import Example, train_supervised
+from tasks.parameters import ROOT, Params
+from tasks.progress import supervised_progress
+from tasks.wiring import Waiting, open_waiting_room
+
+log = logging.getLogger(__name__)
+
+
+@task(cache_policy=NO_CACHE)
+def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, float]:
+    """Train on the resident's dialogues with training cases, save to `out`, and measure forced diagnoses on validation cases.
+
+    Returns:
+        loss (nats per doctor token), forced_accuracy and bayes_accuracy on the same dialogues, and their ratio.
+    """
+    section, starter = params.warm_start, params.patient_cases.starter
+    base = str(ROOT / section.base) if (ROOT / section.base).exists() else section.base
+    model, tokenizer = load_model(base, section.dtype)
+    chat = ChatFormat(tokenizer)
+    waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, params.consultation, index)
+    drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == waiting.clinic.name]
+    loss = train_supervised(model, _examples(chat, waiting, drawn, params), section.sft, supervised_progress("warm start"))
+    model.eval()
+    held_out = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source == waiting.clinic.name][: section.forced_cases]
+    forced, bayes = _forced_accuracy(model, chat, waiting, held_out, params)
+    save_model(model, tokenizer, out)
+    return {"loss": round(loss, 4), "forced_accuracy": forced, "bayes_accuracy": bayes, "forced_to_bayes": round(forced / bayes, 4) if bayes else 0.0}
+
+
+def _examples(chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params: Params) -> list[Example]:
+    """Resident dialogues of every training case, and a tenth as many whole charts."""
+    rng = np.random.default_rng([params.seed, 1])
+    matcher = waiting.topics
+    section = params.warm_start
+    dialogues = [
+        resident_dialogue(waiting.clinic, case, matcher, params.consultation, section.random_share, rng) for _ in range(section.dialogues_per_case) for case in cases
+    ]
+    dialogues += [chart_dialogue(case, params.consultation) for case in cases[::10]]
+    return [Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues]
+
+
+def _forced_accuracy(model, chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params: Params) -> tuple[float, float]:  # type: ignore[no-untyped-def]  # transformers is untyped
+    """Accuracy of the likeliest diagnosis after a resident's dialogue of random length: the model's, and Bayes' on the same words."""
+    rng = np.random.default_rng([params.seed, 2])
+    names = diagnosis_turns(chat, waiting.clinic)
+    right = np.zeros(2)
+    for case in cases:
+        questions = int(rng.integers(max(params.consultation.turn_budget, 2)))
+        messages, doctor = _interview(waiting, case, questions, params, rng)
+        prefix = chat.dialogue_ids([*messages, {"role": "assistant", "content": ""}])[0][:-1]
+        scores = continuation_logprobs(model, prefix, names)
+        truth = waiting.clinic.condition_index[case.diagnosis_id]
+        right += [int(np.argmax(scores)) == truth, int(doctor.posterior().argmax()) == truth]
+    forced, bayes = (float(round(share, 4)) for share in right / len(cases))
+    return forced, bayes
+
+
+def _interview(waiting: Waiting, case: Case, questions: int, params: Params, rng: np.random.Generator) -> tuple[list[Message], ReferenceDoctor]:
+    doctor = ReferenceDoctor(waiting.clinic, case, resident(params.warm_start.random_share), questions, rng)
+    consultation = Consultation(case, ScriptedPatient(case, waiting.matcher), params.consultation, questions + 1, None)
+    messages = consultation.opening()
+    for _ in range(questions):
+        turn = doctor.turn()
+        reply = at_once(consultation.step(turn))
+        doctor.hear(reply.event["topic"], reply.event["present"])
+        messages += [{"role": "assistant", "content": turn}, {"role": "user", "content": reply.text or ""}]
+    return messages, doctor
+
+
+def diagnosis_turns(chat: ChatFormat, clinic: GenerativeClinic) -> list[list[int]]:
+    """Token ids of the beginning of a diagnosis turn, one per condition of the clinic."""
+    return [chat.content_ids(f"<answer>Diagnosis: {condition.name}\n") for condition in clinic.conditions]

@@ -1,0 +1,167 @@
+"""Checkpoints: complete or absent, and the same bits go on."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rl.algorithms import make_algorithm
+from rl.checkpoint import SEAL, folder_hash, load_learner_state, prune, save_checkpoint, steps_saved
+from rl.errors import TrainingError
+from rl.experience import Scores, Trajectory
+from rl.models import save_model
+from rl.rollout import RolloutParams
+from rl.workers.local import Session
+
+RECIPE = {
+    "name": "grpo", "group_size": 2, "credit": "episode", "discount": 1.0, "divide_by_std": True, "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.2,
+    "optimizer": {
+        "num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2, "warmup_rollout_steps": 1, "weight_decay": 0.1, "max_grad_norm": 1.0, "micro_batch_tokens": 64,
+    },
+}  # fmt: skip
+ROLLOUT = RolloutParams(prompts=1, temperature=1.0, response_length=4, max_episode_tokens=32, slots=2)
+
+
+@pytest.fixture(autouse=True)
+def same_torch_after():
+    """A session asks torch for deterministic algorithms, for good."""
+    before = torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+def experience(version: int) -> tuple[list[Trajectory], list[Scores]]:
+    """A group of two that differ in tokens and score."""
+    trajectories = [
+        Trajectory(f"c/{i}", "c", "g", i, version, 1, (2, 9, 3, 40 + i, 4), (0.0, 0.0, 0.0, -2.0, -1.0), (0, 0, 0, 1, 1), ((3, 5),), (), ({},), "ended", {}, 0.0, 1.0)
+        for i in range(2)
+    ]
+    return trajectories, [Scores(t.episode_id, ({"outcome": float(t.sample)},)) for t in trajectories]
+
+
+@pytest.fixture
+def session(tmp_path, model, tokenizer) -> Session:
+    save_model(model, tokenizer, tmp_path / "base")
+    return open_session(tmp_path)
+
+
+def open_session(tmp_path) -> Session:
+    return Session(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPE), seed=5)
+
+
+def assert_same_bits(one: Session, other: Session) -> None:
+    for (name, a), (_, b) in zip(one.model.state_dict().items(), other.model.state_dict().items(), strict=True):
+        assert torch.equal(a, b), name
+    a, b = one.learner.state(), other.learner.state()
+    assert {k: v for k, v in a.items() if k != "optimizer"} == {k: v for k, v in b.items() if k != "optimizer"}
+    assert a["optimizer"]["param_groups"] == b["optimizer"]["param_groups"]
+    assert a["optimizer"]["state"].keys() == b["optimizer"]["state"].keys()
+    for i, values in a["optimizer"]["state"].items():
+        for name, value in values.items():
+            assert torch.equal(value, b["optimizer"]["state"][i][name]), (i, name)
+
+
+def test_a_restored_session_has_and_keeps_the_same_bits(tmp_path, session):
+    before = {name: value.clone() for name, value in session.model.state_dict().items()}
+    session.learn(*experience(0), step=1)
+    assert any(not torch.equal(value, before[name]) for name, value in session.model.state_dict().items())
+    directory = session.save(tmp_path / "run", 1)
+    assert directory == tmp_path / "run" / "global_step_1"
+    restored = open_session(tmp_path)
+    restored.restore(directory)
+    assert_same_bits(session, restored)
+    for version in (1, 2):
+        assert session.learn(*experience(version), step=version + 1) == restored.learn(*experience(version), step=version + 1)
+        assert_same_bits(session, restored)
+
+
+def test_restoring_over_a_later_state_goes_back(tmp_path, session):
+    session.learn(*experience(0), step=1)
+    directory = session.save(tmp_path / "run", 1)
+    session.learn(*experience(1), step=2)
+    session.restore(directory)
+    restored = open_session(tmp_path)
+    restored.restore(directory)
+    assert_same_bits(session, restored)
+
+
+def test_a_checkpoint_is_a_hugging_face_folder(tmp_path, session):
+    session.learn(*experience(0), step=1)
+    directory = session.save(tmp_path / "run", 1)
+    loaded = AutoModelForCausalLM.from_pretrained(directory).eval()
+    ids = torch.tensor([[2, 9, 3, 41, 4]])
+    with torch.no_grad():
+        assert torch.equal(loaded(input_ids=ids).logits, session.model(input_ids=ids).logits)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    assert tokenizer.chat_template == session.tokenizer.chat_template
+    assert tokenizer.encode("tell me <answer>more") == session.tokenizer.encode("tell me <answer>more")
+
+
+def test_only_complete_checkpoints_count(tmp_path, model, tokenizer):
+    root = tmp_path / "run"
+    assert steps_saved(root) == []
+    for step in (2, 10):
+        save_checkpoint(root, step, model, tokenizer, {"gradient_step": step})
+    (root / ".global_step_11.partial").mkdir()
+    (root / ".global_step_11.partial" / SEAL).write_text("{}")
+    (root / "global_step_12").mkdir()
+    (root / "global_step_12" / "model.safetensors").write_bytes(b"half")
+    assert steps_saved(root) == [2, 10]
+    assert load_learner_state(root / "global_step_10") == {"gradient_step": 10}
+    save_checkpoint(root, 11, model, tokenizer, {"gradient_step": 11})  # over what a killed run left
+    save_checkpoint(root, 12, model, tokenizer, {"gradient_step": 12})
+    save_checkpoint(root, 12, model, tokenizer, {"gradient_step": 120})  # a retry
+    assert steps_saved(root) == [2, 10, 11, 12]
+    assert load_learner_state(root / "global_step_12") == {"gradient_step": 120}
+    assert sorted(p.name for p in root.iterdir()) == [f"global_step_{n}" for n in (10, 11, 12, 2)]
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, lambda path: path.unlink(), lambda path: path.write_bytes(b"")], ids=["flipped", "missing", "empty"])
+@pytest.mark.parametrize("name", ["model.safetensors", "learner.pt", "tokenizer.json", SEAL])
+def test_damage_is_found_and_told_in_one_line(tmp_path, model, tokenizer, name, damage):
+    directory = save_checkpoint(tmp_path, 1, model, tokenizer, {"gradient_step": 1})
+    damage(directory / name)
+    with pytest.raises(TrainingError, match=r"missing or damaged; delete .*global_step_1 to resume from the checkpoint before it") as caught:
+        load_learner_state(directory)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_checkpoint_leaves_the_session_as_it_was(tmp_path, session):
+    directory = session.save(tmp_path / "run", 1)
+    session.learn(*experience(0), step=1)
+    twin = open_session(tmp_path)
+    twin.learn(*experience(0), step=1)
+    flip_a_byte(directory / "model.safetensors")
+    with pytest.raises(TrainingError, match=r"model\.safetensors is missing or damaged"):
+        session.restore(directory)
+    assert_same_bits(session, twin)
+
+
+def test_pruning_keeps_the_last_two_and_every_nth(tmp_path):
+    for step in (1, 2, 3, 4, 6, 7, 8):
+        directory = tmp_path / f"global_step_{step}"
+        directory.mkdir()
+        (directory / SEAL).write_text(json.dumps({"step": step, "files": {}}))
+    prune(tmp_path, keep_every=3)
+    assert steps_saved(tmp_path) == [3, 6, 7, 8]
+    prune(tmp_path, keep_every=3)
+    assert steps_saved(tmp_path) == [3, 6, 7, 8]
+
+
+def test_the_hash_of_a_folder_is_of_names_and_contents(tmp_path):
+    def folder(name, **files):
+        (tmp_path / name).mkdir()
+        for file, content in files.items():
+            (tmp_path / name / file).write_text(content)
+        return folder_hash(tmp_path / name)
+
+    first = folder("one", a="x", b="y")
+    assert first == folder("two", b="y", a="x")
+    assert len({first, folder("three", a="y", b="x"), folder("four", a="x"), folder("five", a="x", c="y")}) == 4
