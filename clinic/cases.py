@@ -73,7 +73,8 @@ def mention_of(terms: frozenset[str]) -> re.Pattern[str] | None:
 
 def flag_opening(case: Case) -> Case:
     """The case, flagged "opening_states_diagnosis" if its self-report names the diagnosis or a synonym. For every source."""
-    mention = mention_of(frozenset({case.diagnosis, *case.synonyms}))
+    heard = case.self_report.lower()
+    mention = mention_of(frozenset(term for term in (case.diagnosis, *case.synonyms) if term.lower() in heard))
     if mention is None or OPENING_STATES_DIAGNOSIS in case.flags or not mention.search(case.self_report):
         return case
     return replace(case, flags=(*case.flags, OPENING_STATES_DIAGNOSIS))

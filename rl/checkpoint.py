@@ -56,8 +56,11 @@ def load_learner_state(directory: Path) -> dict[str, Any]:
     Raises:
         TrainingError: a file is missing or damaged.
     """
-    seal = json.loads((directory / SEAL).read_text())
-    for name, expected in seal["files"].items():
+    try:
+        files: dict[str, str] = json.loads((directory / SEAL).read_text())["files"]
+    except (OSError, ValueError, KeyError):
+        files = {SEAL: ""}  # no seal, no checkpoint
+    for name, expected in files.items():
         path = directory / name
         if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != expected:
             raise TrainingError(f"{path} is missing or damaged; delete {directory} to resume from the checkpoint before it")

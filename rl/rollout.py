@@ -7,6 +7,7 @@ episode (an environment that fails) ends that episode as data, with no token to 
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rl.chat import ChatFormat
 from rl.engines.base import Engine, Finish, Request, Sampling, noise_key
 from rl.environment import Environment, Message
+from rl.errors import TrainingError
 from rl.experience import Trajectory
 
 log = logging.getLogger(__name__)
@@ -69,7 +71,13 @@ async def play(  # noqa: PLR0913  what a rollout needs
 
     Returns:
         One trajectory per spec, in the order of the specs.
+
+    Raises:
+        TrainingError: two specs of the same case and sample: they would share noise, identity and engine session. Or the engine's.
     """
+    names = Counter(f"{spec.case_id}/{spec.sample}" for spec in specs)
+    if len(names) < len(specs):
+        raise TrainingError(f"episode {names.most_common(1)[0][0]} is asked for twice in one rollout; give each case of a rollout step once, with samples numbered apart")
     began = time.monotonic()
     queue = iter(enumerate(specs))
     result: dict[int, Trajectory] = {}

@@ -36,6 +36,11 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
 
 def start_logging() -> None:
     """Say what goes on, one line each, without the libraries' chatter."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    for room in ("flows", "tasks", "rl", "clinic", "kb"):
+        logger = logging.getLogger(room)
+        logger.setLevel(logging.INFO)
+        logger.addHandler(handler)
     for noisy in ("httpx", "httpcore", "faiss", "alembic", "sentence_transformers", "mlflow", "prefect", "asyncio", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -5,8 +5,14 @@ With `tasks.tracking`, which builds on this and passes its names on, the only do
 A consultation becomes one trace, made after the fact: the root span shows the dialogue, each doctor turn is a chat span, each
 search a retriever span below it. Rewards are feedback on the trace and on the turns, the case's diagnosis an expectation. When
 turns began and ended is not recorded; an episode's time is shared out among its turns by the tokens sampled in them.
+
+Traces go straight to the store, not through MLflow's tracer and its background exporter, which drops what it cannot write or
+queue with no more than a warning and takes a second to flush.
 """
 
+import base64
+import hashlib
+import json
 import logging
 import os
 import re
@@ -22,17 +28,15 @@ from typing import Any, ParamSpec, TypeVar
 from clinic.actions import Kind
 from rl.experience import Scores, Trajectory
 
-# Read by MLflow when it is imported (no usage statistics leave this machine) and when it makes its span exporter: batches of
-# 512 spans instead of 5 write traces about three times faster.
+# MLflow reads these when it is imported: no usage statistics leave this machine.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
-os.environ.setdefault("MLFLOW_ASYNC_TRACE_LOGGING_MAX_SPAN_BATCH_SIZE", "512")
 
 import mlflow
-from mlflow.entities import AssessmentSource, SpanType
+from mlflow.entities import Assessment, AssessmentSource, Expectation, Feedback, Span, SpanType, TraceInfo, TraceLocation, TraceState
 from mlflow.exceptions import MlflowException
-from mlflow.tracing.constant import SpanAttributeKey, TraceMetadataKey
-from mlflow.tracing.provider import safe_set_span_in_context
+from mlflow.tracing.client import TracingClient
+from mlflow.tracing.constant import TRACE_SCHEMA_VERSION, TRACE_SCHEMA_VERSION_KEY, SpanAttributeKey, TraceMetadataKey, TraceTagKey
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +50,8 @@ One run per training, one point per rollout step. `reward/` what the reward meas
 updates, `validation/` held-out cases, `time/` where the time went. Traces: sample consultations, one span per doctor turn.
 Models: every saved checkpoint. The registry's `@champion` is the doctor in use."""
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)  # between tries while the store is locked; each try waits up to 20 s by itself
-TRACES_AT_ONCE = 32  # MLflow silently drops what waits above 2048 spans
-TRIES = 3
+TRACES_AT_ONCE = 32  # whose spans are written together
+PREVIEW_CHARS = 1000  # MLflow's limit
 
 
 class TrackingError(RuntimeError):
@@ -130,17 +134,12 @@ def _experiment(artifacts: str | None) -> str:
     return str(found.experiment_id)
 
 
-
-
-Identity = tuple[str, str, str]
-
-
-def log_consultations(  # what a trace shows
+def log_consultations(
     run_id: str, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, split: str, tags: Mapping[str, str], began_s: float | None = None
 ) -> int:
     """Record consultations, each once: one of the same run, step, split, episode and `condition` tag is not recorded again.
 
-    About 20 traces per second, 25 kB each: give it every evaluation, and of training a sample.
+    A trace takes 25 kB, so give it every evaluation, and of training a sample.
 
     Args:
         run_id: the run whose Traces tab shows them.
@@ -153,38 +152,30 @@ def log_consultations(  # what a trace shows
 
     Returns:
         How many were new.
-
-    Raises:
-        TrackingError: some did not arrive in the store.
     """
     began = began_s if began_s is not None else time.time() - max((t.ended_s for t in trajectories), default=0.0)
     scored = {score.episode_id: score for score in scores}
     experiment = str(patiently(mlflow.MlflowClient().get_run, run_id).info.experiment_id)
-    wanted: dict[Identity, Callable[[], str]] = {}
+    wanted = {}
     for trajectory in trajectories:
         sheet = {**tags, **_sheet(trajectory), "rl.step": str(step), "split": split}
-        wanted[_identity(sheet)] = partial(_record, trajectory, scored.get(trajectory.episode_id), sheet, run_id, experiment, began)
-    new = left = wanted.keys() - _recorded(experiment, run_id, step)
-    for _ in range(TRIES):
-        if not left:
-            return len(new)
-        made = _write([(identity, record) for identity, record in wanted.items() if identity in left])
-        left = left - _recorded(experiment, run_id, step)
-        if left:  # MLflow only warns when it cannot write
-            log.warning("%d of %d traces did not arrive in the MLflow store, trying again", len(left), len(made))
-            patiently(mlflow.MlflowClient().delete_traces, experiment, trace_ids=[made[identity] for identity in left])
-    if left:
-        raise TrackingError(f"{len(left)} of {len(new)} traces of run {run_id} step {step} never arrived in {mlflow.get_tracking_uri()}; MLflow's warnings above say why")
+        trace_id = "tr-" + _hash(run_id, str(step), split, sheet.get("condition", ""), trajectory.episode_id)
+        wanted[trace_id] = trajectory, sheet
+    there = _recorded(experiment, run_id, step)
+    new = [trace_id for trace_id in wanted if trace_id not in there]
+    client = TracingClient()
+    for start in range(0, len(new), TRACES_AT_ONCE):
+        spans = []
+        for trace_id in new[start : start + TRACES_AT_ONCE]:
+            trajectory, sheet = wanted[trace_id]
+            clock = _clock(trajectory, began)
+            info = _info(trace_id, trajectory, scored.get(trajectory.episode_id), clock, experiment)
+            info.tags.update(sheet)
+            info.trace_metadata[TraceMetadataKey.SOURCE_RUN] = run_id
+            patiently(client.start_trace, info)
+            spans += _spans(trace_id, trajectory, clock)
+        patiently(client.log_spans, experiment, spans)
     return len(new)
-
-
-def _write(records: Sequence[tuple[Identity, Callable[[], str]]]) -> dict[Identity, str]:
-    """Make the traces and wait until they are written; a few at a time, for the queue drops what does not fit."""
-    made = {}
-    for start in range(0, len(records), TRACES_AT_ONCE):
-        made.update({identity: record() for identity, record in records[start : start + TRACES_AT_ONCE]})
-        mlflow.flush_trace_async_logging()
-    return made
 
 
 def _sheet(trajectory: Trajectory) -> dict[str, str]:
@@ -197,13 +188,14 @@ def _sheet(trajectory: Trajectory) -> dict[str, str]:
     }
 
 
-def _identity(tags: Mapping[str, str]) -> Identity:
-    return tags.get("split", ""), tags.get("condition", ""), tags.get("episode_id", "")
+def _hash(*parts: str) -> str:
+    """32 hexadecimal digits. Ids are hashes of what they name, so that writing again what was half written writes over it."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _recorded(experiment: str, run_id: str, step: int) -> set[Identity]:
-    """What is there of a step. Tags are written together with the feedback, so a trace found by them is whole."""
-    found: set[Identity] = set()
+def _recorded(experiment: str, run_id: str, step: int) -> set[str]:
+    """Ids of the whole traces of a step: MLflow marks where the spans are when it has them, and they come last."""
+    found: set[str] = set()
     token = None
     while True:
         page = patiently(
@@ -214,60 +206,84 @@ def _recorded(experiment: str, run_id: str, step: int) -> set[Identity]:
             include_spans=False,
             page_token=token,
         )
-        found |= {_identity(trace.info.tags) for trace in page}
+        found |= {trace.info.trace_id for trace in page if TraceTagKey.SPANS_LOCATION in trace.info.tags}
         token = page.token
         if not token:
             return found
 
 
-def _record(trajectory: Trajectory, score: Scores | None, sheet: Mapping[str, str], run_id: str, experiment: str, began: float) -> str:
-    """Make one trace; returns its id. The exporter writes it in the background."""
-    messages = list(trajectory.texts)
-    clock = _clock(trajectory, began)
-    root = mlflow.start_span_no_context(
-        "consultation",
-        span_type=SpanType.AGENT,
-        inputs={"messages": messages[:-1]},
-        tags=dict(sheet),
-        metadata={TraceMetadataKey.SOURCE_RUN: run_id},
-        experiment_id=experiment,
-        start_time_ns=clock[0],
-    )
-    places = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    turns = [_turn(root, trajectory, k, place, (clock[k], clock[k + 1])) for k, place in enumerate(places[: len(clock) - 1])]
-    with safe_set_span_in_context(root):  # feedback on an active trace is written with it, not row by row
-        _assess(root.trace_id, [turn.span_id for turn in turns], trajectory, score)
-    root.end(outputs={"choices": [{"message": messages[-1]}]}, status="ERROR" if trajectory.stop_reason == "failed" else "OK", end_time_ns=clock[-1])
-    return str(root.trace_id)
-
-
 def _clock(trajectory: Trajectory, began: float) -> list[int]:
     """Unix nanoseconds at which turns begin and end, one more than turns; within the episode estimated from sampled tokens."""
     weights = [max(stop - start, 1) for start, stop in trajectory.turns] or [1]
-    length = (trajectory.ended_s - trajectory.started_s) / sum(weights)
-    return [round((began + trajectory.started_s + length * done) * 1e9) for done in accumulate(weights, initial=0)]
+    unit = (trajectory.ended_s - trajectory.started_s) / sum(weights)
+    return [round((began + trajectory.started_s + unit * done) * 1e9) for done in accumulate(weights, initial=0)]
 
 
-def _turn(root: Any, trajectory: Trajectory, k: int, place: int, times: tuple[int, int]) -> Any:
-    """The span of turn `k`, whose message is at `place`."""
-    messages = list(trajectory.texts)
-    event = trajectory.events[k] if k < len(trajectory.events) else {}  # none when the environment failed
-    start, stop = trajectory.turns[k]
-    kind = str(event.get("kind", "failed"))
-    span = mlflow.start_span_no_context(
-        f"turn {k + 1}: {kind}",
-        span_type=SpanType.CHAT_MODEL,
-        parent_span=root,
-        inputs={"messages": messages[:place]},
-        attributes={"event": event, SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}},
-        start_time_ns=times[0],
+def _info(trace_id: str, trajectory: Trajectory, score: Scores | None, clock: Sequence[int], experiment: str) -> TraceInfo:
+    """The trace without its spans; the list of traces shows the patient's first words and the doctor's last."""
+    opening = next((message["content"] for message in trajectory.texts if message["role"] == "user"), "")
+    return TraceInfo(
+        trace_id,
+        TraceLocation.from_experiment_id(experiment),
+        request_time=clock[0] // 1_000_000,
+        execution_duration=(clock[-1] - clock[0]) // 1_000_000,
+        state=TraceState.ERROR if trajectory.stop_reason == "failed" else TraceState.OK,
+        request_preview=opening[:PREVIEW_CHARS],
+        response_preview=trajectory.texts[-1]["content"][:PREVIEW_CHARS],
+        trace_metadata={TRACE_SCHEMA_VERSION_KEY: str(TRACE_SCHEMA_VERSION)},
+        tags={TraceTagKey.TRACE_NAME: "consultation"},
+        assessments=_assessments(trace_id, trajectory, score),
     )
-    if kind == Kind.SEARCH:
-        reply = messages[place + 1]["content"] if place + 1 < len(messages) else ""
-        search = mlflow.start_span_no_context("search", span_type=SpanType.RETRIEVER, parent_span=span, inputs={"query": event.get("text", "")}, start_time_ns=times[1])
-        search.end(outputs=_documents(reply, int(event.get("hits", 0))), end_time_ns=times[1])
-    span.end(outputs={"choices": [{"message": messages[place]}]}, end_time_ns=times[1])
-    return span
+
+
+def _assessments(trace_id: str, trajectory: Trajectory, score: Scores | None) -> list[Assessment]:
+    """Rewards as feedback, on the trace and on its turns; the case's diagnosis as expectation."""
+    source = AssessmentSource("CODE", "reward")
+    found: list[Assessment] = []
+    if diagnosis := trajectory.privileged.get("diagnosis_id"):
+        found.append(Expectation("diagnosis", diagnosis, AssessmentSource("CODE", "case"), trace_id))
+    if score is not None:
+        total: dict[str, float] = {}
+        for turn in score.turns:
+            for name, value in turn.items():
+                total[name] = total.get(name, 0.0) + float(value)
+        found.append(Feedback("reward", float(score.reward), source=source, trace_id=trace_id, rationale=_formula(total)))
+        found += [Feedback(f"reward.{name}", value, source=source, trace_id=trace_id) for name, value in total.items()]
+        found += [
+            Feedback("turn_reward", float(reward), source=source, trace_id=trace_id, span_id=_turn_id(trace_id, k), rationale=_formula(turn))
+            for k, (turn, reward) in enumerate(zip(score.turns, score.turn_rewards, strict=True))
+        ]
+    for assessment in found:
+        assessment.assessment_id = "a-" + _hash(trace_id, assessment.name, assessment.span_id or "")
+    return found
+
+
+def _formula(components: Mapping[str, float]) -> str:
+    return " ".join(f"{value:+.4g} {name}" for name, value in components.items())
+
+
+def _turn_id(trace_id: str, k: int) -> str:
+    return _hash(trace_id, f"turn {k}")[:16]
+
+
+def _spans(trace_id: str, trajectory: Trajectory, clock: Sequence[int]) -> list[Span]:
+    """The root, the turns, the searches. Inputs and outputs have the shapes that the UI shows as a chat."""
+    messages = list(trajectory.texts)
+    span = partial(_span, trace_id, failed=trajectory.stop_reason == "failed")
+    root = _hash(trace_id, "root")[:16]
+    spans = [span(root, None, "consultation", SpanType.AGENT, (clock[0], clock[-1]), {"messages": messages[:-1]}, {"choices": [{"message": messages[-1]}]})]
+    places = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    for k, (place, (start, stop)) in enumerate(zip(places, trajectory.turns, strict=True)):
+        event = trajectory.events[k] if k < len(trajectory.events) else {"kind": "failed"}  # the environment failed in this turn
+        turn, said = _turn_id(trace_id, k), {"choices": [{"message": messages[place]}]}
+        more = {"event": event, SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}}
+        name = f"turn {k + 1}: {event['kind']}"
+        spans.append(span(turn, root, name, SpanType.CHAT_MODEL, (clock[k], clock[k + 1]), {"messages": messages[:place]}, said, more))
+        if event["kind"] == Kind.SEARCH:
+            reply = messages[place + 1]["content"] if place + 1 < len(messages) else ""
+            at = (clock[k + 1], clock[k + 1])
+            spans.append(span(_hash(turn)[:16], turn, "search", SpanType.RETRIEVER, at, {"query": event["text"]}, _documents(reply, event["hits"])))
+    return spans
 
 
 def _documents(reply: str, hits: int) -> list[dict[str, Any]]:
@@ -277,21 +293,28 @@ def _documents(reply: str, hits: int) -> list[dict[str, Any]]:
     return [{"page_content": line, "metadata": {"doc_uri": line.partition(": ")[0]}} for line in lines]
 
 
-def _assess(trace_id: str, spans: Sequence[str], trajectory: Trajectory, score: Scores | None) -> None:
-    """Attach rewards as feedback and the case's diagnosis as expectation to the active trace."""
-    source = AssessmentSource(source_type="CODE", source_id="reward")
-    if diagnosis := trajectory.privileged.get("diagnosis_id"):
-        mlflow.log_expectation(trace_id=trace_id, name="diagnosis", value=diagnosis, source=AssessmentSource(source_type="CODE", source_id="case"))
-    if score is None:
-        return
-    components: dict[str, float] = {}
-    for turn in score.turns:
-        for name, value in turn.items():
-            components[name] = components.get(name, 0.0) + float(value)
-    formula = " ".join(f"{value:+.4g} {name}" for name, value in components.items())
-    mlflow.log_feedback(trace_id=trace_id, name="reward", value=float(score.reward), rationale=formula, source=source)
-    for name, value in components.items():
-        mlflow.log_feedback(trace_id=trace_id, name=f"reward.{name}", value=value, source=source)
-    for span_id, turn, reward in zip(spans, score.turns, score.turn_rewards, strict=False):
-        formula = " ".join(f"{value:+.4g} {name}" for name, value in turn.items())
-        mlflow.log_feedback(trace_id=trace_id, name="turn_reward", value=float(reward), rationale=formula, span_id=span_id, source=source)
+def _span(  # noqa: PLR0913  what a span is
+    trace_id: str, span_id: str, parent: str | None, name: str, kind: str, times: tuple[int, int], asked: Any, answered: Any, more: Mapping[str, Any] | None = None, *, failed: bool
+) -> Span:
+    def id_bytes(digits: str) -> str:
+        return base64.b64encode(bytes.fromhex(digits)).decode()
+
+    attributes = {
+        SpanAttributeKey.REQUEST_ID: trace_id,
+        SpanAttributeKey.SPAN_TYPE: kind,
+        SpanAttributeKey.INPUTS: asked,
+        SpanAttributeKey.OUTPUTS: answered,
+        **(more or {}),
+    }
+    record = {
+        "trace_id": id_bytes(trace_id.removeprefix("tr-")),
+        "span_id": id_bytes(span_id),
+        "parent_span_id": id_bytes(parent) if parent else None,
+        "name": name,
+        "start_time_unix_nano": times[0],
+        "end_time_unix_nano": times[1],
+        "status": {"code": "STATUS_CODE_ERROR" if failed and parent is None else "STATUS_CODE_OK", "message": ""},
+        "attributes": {key: json.dumps(value, ensure_ascii=False) for key, value in attributes.items()},
+        "events": [],
+    }
+    return Span.from_dict(record)

@@ -162,7 +162,8 @@ IRREGULAR = {  # questions that no rule turns round, and the statement that says
     "Have you ever had a migraine or is a member of your family known to have migraines?": "I have had a migraine or someone in my family is known to have migraines",
     "Are your symptoms worse when lying down and alleviated while sitting up?": "my symptoms are worse when lying down and better while sitting up",
     "Are your symptoms more prominent at night?": "my symptoms are more prominent at night",
-    "Are the symptoms or pain increased with coughing, with an effort like lifting a weight or from forcing a bowel movement?": "the symptoms or the pain increase with coughing, with an effort like lifting a weight or from forcing a bowel movement",
+    "Are the symptoms or pain increased with coughing, with an effort like lifting a weight or from forcing a bowel movement?":
+        "the symptoms or the pain increase with coughing, with an effort like lifting a weight or from forcing a bowel movement",
     "Do your symptoms of muscle weakness increase with fatigue and/or stress?": "my muscle weakness increases with fatigue or stress",
     "Is your skin much paler than usual?": "my skin is much paler than usual",
     "Is your BMI less than 18.5, or are you underweight?": "my BMI is less than 18.5 or I am underweight",
@@ -171,8 +172,10 @@ IRREGULAR = {  # questions that no rule turns round, and the statement that says
     "Is your nose or the back of your throat itchy?": "my nose or the back of my throat is itchy",
     "Did your cheeks suddenly turn red?": "my cheeks suddenly turned red",
     "In the last month, have you been in contact with anyone infected with the Ebola virus?": "in the last month I have been in contact with someone infected with the Ebola virus",
-    "Did you previously, or do you currently, have any weakness/paralysis in one or more of your limbs or in your face?": "I have or had weakness or paralysis in one or more of my limbs or in my face",
-    "Do you currently, or did you ever, have numbness, loss of sensitivity or tingling anywhere on your body?": "I have or had numbness, loss of sensitivity or tingling somewhere on my body",
+    "Did you previously, or do you currently, have any weakness/paralysis in one or more of your limbs or in your face?":
+        "I have or had weakness or paralysis in one or more of my limbs or in my face",
+    "Do you currently, or did you ever, have numbness, loss of sensitivity or tingling anywhere on your body?":
+        "I have or had numbness, loss of sensitivity or tingling somewhere on my body",
     "Do you wheeze while inhaling or is your breathing noisy after coughing spells?": "I wheeze while inhaling or my breathing is noisy after coughing spells",
     "Are you more irritable or has your mood been very unstable recently?": "I am more irritable or my mood has been very unstable recently",
     "Do you ever temporarily stop breathing while you’re asleep?": "I stop breathing for a moment while I am asleep",
@@ -189,7 +192,8 @@ _BEGINNINGS = (  # of a question, of its yes and of its no; the first that fits
     ("Were you ", "I was ", "I was not "),
 )
 _PERSONS = (  # second to first person, in this order
-    (r"\bor do you\b", "or I"), (r"\bor are you\b", "or I am"), (r"\bor were you\b", "or I was"), (r"\bor did you\b", "or I did"), (r"\bor have you( ever)?\b", "or I have"),
+    (r"\bor do you\b", "or I"), (r"\bor are you\b", "or I am"), (r"\bor were you\b", "or I was"), (r"\bor did you\b", "or I did"),
+    (r"\bor have you( ever)?\b", "or I have"),
     (r"\byou(?: are|’re|'re)\b", "I am"), (r"\byou were\b", "I was"), (r"\b(wake|keeping) you\b", r"\1 me"), (r"\byour\b", "my"), (r"\byou\b", "I"),
 )
 _SECOND_QUESTION = re.compile(r"\bor (?:do|are|were|did|have) you\b")

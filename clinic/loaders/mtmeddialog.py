@@ -39,9 +39,10 @@ _END = re.compile(
 )
 _UNSAFE = re.compile(
     r"\b(?:or|may|might|could|would|be|been|being|is|are|was|not|no|you|your|it|this|these|some|any|symptoms?|issues?|signs?|conditions?|problems?"
-    r"|side|effects?|definition|need|needs|to|than|both|of|what|called|history)\b",
+    r"|side|effects?|definition|need|needs|to|than|both|of|what|called|history|possible|unlikely)\b|-\Z",
     re.IGNORECASE,
 )
+_MORE = re.compile(r"\s*(?:\([^)]*\))?(?:-|\s+and\b|,(?!\s*(?:which|likely|possibly|probably|specifically|though|although|but|an?|given|and)\b))")
 MAX_NAME_WORDS = 4
 
 
@@ -112,7 +113,8 @@ def _case(texts: dict[str, str], exchanges: list[tuple[Any, Any]], licence: str,
 
 
 def _joined(said: Any) -> str:
-    parts = [part for part in _list(said, "dialogue") if part is not None]
+    """What one side said in one turn, as one text; an empty turn may be null, [] or blank."""
+    parts = [part for part in _list(said, "dialogue") if part is not None] if said is not None else []
     if not all(isinstance(part, str) for part in parts):
         raise BadRecord("a turn of the dialogue is no text")
     return " ".join(part.strip() for part in parts if part.strip())
@@ -122,8 +124,8 @@ def short_name(sentence: str) -> str:
     """The diagnosis named in a sentence, or "" where the rule is not sure.
 
     Takes the words after the first phrase that introduces a diagnosis ("you have", "the diagnosis is", "suffering from" ...), drops
-    adverbs and articles, and stops at the first punctuation or connective. Not sure: more than four words, or words such as
-    "or", "not", "symptoms", "condition" among them.
+    adverbs and articles, and stops at the first punctuation or connective. Not sure: more than four words, words such as
+    "or", "not", "symptoms", "condition" among them, or a list that goes on after a comma.
 
     Source: written by reading the 695 sentences of MTMedDialog_sft_train (data part).
     """
@@ -134,5 +136,5 @@ def short_name(sentence: str) -> str:
     end = _END.search(rest)
     name = rest[: end.start()].strip() if end else rest
     acronym = re.match(r"\s*\(([A-Z]{2,6})\)", rest[len(name):])
-    sure = 1 <= len(name.split()) <= MAX_NAME_WORDS and len(name) > 2 and not _UNSAFE.search(name)
+    sure = 1 <= len(name.split()) <= MAX_NAME_WORDS and not _UNSAFE.search(name) and not _MORE.match(rest[len(name):])
     return name + (f" ({acronym[1]})" if acronym else "") if sure else ""

@@ -92,7 +92,7 @@ class TransformersEngine:
         """
         if request.session not in self._slot_of:
             if not self._free:
-                raise TrainingError(f"all {self._slots} engine slots are taken; lower rollout.concurrency or raise rollout.slots")
+                raise TrainingError(f"all {self._slots} engine slots are taken; raise rollout.slots or release a session first")
             slot = self._free.pop()
             self._slot_of[request.session] = slot
             self._length[slot] = 0

@@ -1,0 +1,183 @@
+"""GRPO by hand: advantages, the clipped loss, and a naive derivation in float64."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl.algorithms import make_algorithm
+from rl.algorithms.advantages import group_relative, turn_returns
+from rl.algorithms.base import TokenBatch
+from rl.algorithms.losses import clipped_ratio_loss
+from rl.errors import TrainingError
+from rl.experience import Scores, Trajectory
+from rl.learner import Learner
+from rl.models import new_model, new_tokenizer
+
+RECIPE = {
+    "name": "grpo", "group_size": 2, "credit": "episode", "discount": 0.5, "divide_by_std": True, "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.3,
+    "optimizer": {
+        "num_epochs": 1, "mini_batch_size": 64, "learning_rate": 1e-3, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1e9, "micro_batch_tokens": 4096,
+    },
+}  # fmt: skip
+
+
+def test_turn_returns():
+    assert turn_returns([1.0, 2.0, 3.0], 0.5) == [2.75, 3.5, 3.0]
+    assert turn_returns([1.0, 2.0, 3.0], 1.0) == [6.0, 5.0, 3.0]
+    assert turn_returns([1.0, 2.0, 3.0], 0.0) == [1.0, 2.0, 3.0]
+    assert turn_returns([], 0.5) == []
+
+
+def test_episode_credit_by_hand():
+    """R = 2, 4, 4, 6: mean 4, population deviation sqrt(2)."""
+    returns = [[2.0], [4.0], [4.0], [6.0]]
+    assert group_relative(returns, divide_by_std=False, eps=1e-6) == [[-2.0], [0.0], [0.0], [2.0]]
+    a = 2 / (math.sqrt(2) + 0.1)
+    np.testing.assert_allclose(group_relative(returns, divide_by_std=True, eps=0.1), [[-a], [0], [0], [a]], rtol=1e-12)
+
+
+def test_turn_credit_by_hand():
+    """Turn 1: R = 3, 1, 5, mean 3. Turn 2: 1, -, 2, mean 1.5. Turn 3: one member alone, 0. Deviation over all six entries: sqrt(8.5 / 6)."""
+    returns = [[3.0, 1.0], [1.0], [5.0, 2.0, 9.0]]
+    centred = [[0.0, -0.5], [-2.0], [2.0, 0.5, 0.0]]
+    assert group_relative(returns, divide_by_std=False, eps=1e-6) == centred
+    std = math.sqrt(8.5 / 6)
+    for row, expected in zip(group_relative(returns, divide_by_std=True, eps=0.25), centred, strict=True):
+        np.testing.assert_allclose(row, [x / (std + 0.25) for x in expected], rtol=1e-12)
+
+
+def test_equal_returns_teach_nothing():
+    assert group_relative([[0.7]] * 3, divide_by_std=True, eps=1e-6) == [[0.0]] * 3
+
+
+def test_a_group_of_one_is_refused():
+    with pytest.raises(TrainingError, match="group_size 1 leaves GRPO without a baseline; set group_size to 2 or more"):
+        group_relative([[1.0]], divide_by_std=True, eps=1e-6)
+    with pytest.raises(ValueError, match="group_size"):
+        make_algorithm(RECIPE | {"group_size": 1})
+
+
+@settings(max_examples=50, deadline=None)
+@given(returns=st.lists(st.floats(-10, 10).map(lambda x: [round(x, 3)]), min_size=2, max_size=8), shift=st.floats(-5, 5), scale=st.floats(0.1, 10))
+def test_divided_advantages_ignore_shift_and_scale(returns, shift, scale):
+    """Centred, of unit deviation, and the same whatever unit the reward has; equal returns give zeros."""
+    one = np.array(group_relative(returns, divide_by_std=True, eps=1e-12))
+    moved = np.array(group_relative([[x * scale + shift] for (x,) in returns], divide_by_std=True, eps=1e-12))
+    assert abs(one.mean()) < 1e-6
+    if len({x for (x,) in returns}) > 1:
+        np.testing.assert_allclose(one.std(), 1, rtol=1e-6)
+        np.testing.assert_allclose(one, moved, atol=1e-5)
+    else:
+        assert np.abs(one).max() < 1e-2
+
+
+CLIP_CASES = {  # ratio, advantage: loss, d loss / d logprob, clip in force
+    "good and already likelier": (1.5, 2.0, -2.6, 0.0, True),
+    "good and still less likely": (0.5, 2.0, -1.0, -1.0, False),
+    "bad and already less likely": (0.5, -2.0, 1.6, 0.0, True),
+    "bad and still likelier": (1.5, -2.0, 3.0, 3.0, False),
+    "good, inside": (1.1, 2.0, -2.2, -2.2, False),
+    "bad, inside": (0.9, -2.0, 1.8, 1.8, False),
+    "first update, good": (1.0, 3.0, -3.0, -3.0, False),
+    "no advantage": (1.5, 0.0, 0.0, 0.0, False),
+}
+
+
+@pytest.mark.parametrize(("ratio", "advantage", "loss", "slope", "clipped"), CLIP_CASES.values(), ids=CLIP_CASES)
+def test_the_clip_by_hand(ratio, advantage, loss, slope, clipped):
+    """Bounds 0.8 and 1.3; where the clip is in force the gradient is zero, elsewhere it is -ratio x advantage."""
+    logprob_N = torch.tensor([math.log(ratio) - 2.0], requires_grad=True)
+    loss_N, clipped_N = clipped_ratio_loss(logprob_N, torch.tensor([-2.0]), torch.tensor([advantage]), 0.2, 0.3)
+    loss_N.sum().backward()
+    assert (loss_N.item(), logprob_N.grad.item()) == pytest.approx((loss, slope), abs=1e-6)
+    assert bool(clipped_N) == clipped
+
+
+def test_loss_and_gradient_agree_with_a_naive_float64_derivation():
+    generator = torch.Generator().manual_seed(0)
+    new, old, advantage = (torch.randn(500, generator=generator, dtype=torch.float64) for _ in range(3))
+    old = new + 0.4 * old
+    logprob_N = new.float().requires_grad_()
+    batch = TokenBatch(logprob_N, old.float(), advantage.float(), torch.zeros(500), total_tokens=800)
+    loss, sums = make_algorithm(RECIPE).loss(batch)
+    loss.backward()
+
+    leaf = new.clone().requires_grad_()
+    terms = []
+    for i in range(500):
+        ratio = torch.exp(leaf[i] - old[i])
+        terms.append(min(ratio * advantage[i], max(0.8, min(1.3, ratio)) * advantage[i], key=float))
+    naive = -sum(terms) / 800
+    naive.backward()
+    assert loss.item() == pytest.approx(naive.item(), abs=1e-6)
+    torch.testing.assert_close(logprob_N.grad.double(), leaf.grad, atol=1e-6, rtol=0)
+
+    ratio = torch.exp(new - old)
+    clipped = ((advantage > 0) & (ratio > 1.3)) | ((advantage < 0) & (ratio < 0.8))
+    assert sums["clip_fraction"] == int(clipped.sum()) > 50
+    assert sums["policy_loss"] == pytest.approx(800 * naive.item(), abs=1e-3)
+    assert sums["kl_to_sampler"] == pytest.approx(float((ratio - 1 - (new - old)).sum()), rel=1e-4)
+
+
+def episode(group: str, sample: int, turns: tuple[tuple[int, int], ...], size: int, failed: bool = False) -> Trajectory:
+    mask = [0] * size
+    for start, end in turns:
+        mask[start:end] = [0 if failed else 1] * (end - start)
+    ids = tuple(5 + (7 * i + 3 * sample + len(group)) % 60 for i in range(size))
+    logprobs = tuple(-3.0 - 0.1 * ((i + sample) % 5) if one else 0.0 for i, one in enumerate(mask))
+    return Trajectory(f"{group}/{sample}", group, group, sample, 0, 3, ids, logprobs, tuple(mask), turns, (), (), "ended", {}, 0.0, 1.0)
+
+
+def score(*turn_rewards: float) -> Scores:
+    return Scores("", tuple({"a": reward / 2, "b": reward / 2} for reward in turn_rewards))
+
+
+TRAJECTORIES = [episode("g", 0, ((2, 4), (6, 7)), 7), episode("g", 1, ((2, 3),), 3), episode("h", 0, ((1, 3),), 4), episode("h", 1, ((1, 2),), 3, failed=True)]
+SCORES = [score(1.0, 2.0), score(-1.0), score(5.0), score(-9.0)]
+
+
+def test_advantages_reach_the_tokens_of_their_turns():
+    """Group g scores 3 and -1; in group h one episode failed, so the other has nobody to be compared with."""
+    spread, metrics = make_algorithm(RECIPE | {"divide_by_std": False}).advantages(TRAJECTORIES, SCORES)
+    assert spread == [[0, 0, 2, 2, 0, 0, 2], [0, 0, -2], [0] * 4, [0] * 3]
+    assert metrics == {"groups": 2.0, "groups_without_signal": 1.0}
+    by_turn, _ = make_algorithm(RECIPE | {"divide_by_std": False, "credit": "turn"}).advantages(TRAJECTORIES, SCORES)
+    assert by_turn == [[0, 0, 1.5, 1.5, 0, 0, 0], [0, 0, -1.5], [0] * 4, [0] * 3]  # returns 1 + 0.5 x 2 = 2, 2 against -1
+
+
+@pytest.mark.parametrize("credit", ["episode", "turn"])
+def test_the_learners_gradient_is_that_of_the_formula(credit):
+    """Model, batching, advantages and loss together, against a token-by-token float64 derivation."""
+    model = new_model(new_tokenizer(["a"], 280), width=32, layers=2, heads=2, context=16, seed=3)
+    naive = copy.deepcopy(model).double()
+    learner = Learner(model, make_algorithm(RECIPE | {"credit": credit}), prompts=2, temperature=0.7, seed=0)
+    more = [episode("h", 2, ((1, 2), (3, 4)), 4)]
+    trajectories, scores = TRAJECTORIES + more, [*SCORES, score(1.0, 1.0)]
+    metrics = learner.update(trajectories, scores, step=1)
+
+    returns = {"episode": [[3.0, 3.0], [-1.0], [5.0], [], [2.0, 2.0]], "turn": [[2.0, 2.0], [-1.0], [5.0], [], [1.5, 1.0]]}[credit]
+    loss, count = torch.zeros((), dtype=torch.float64), sum(t.sampled_tokens for t in trajectories)
+    for members in ([0, 1], [2, 4]):
+        entries = [(i, k) for i in members for k in range(len(returns[i]))]
+        mean = {k: np.mean([returns[i][k] for i, kk in entries if kk == k]) for _, k in entries}
+        if credit == "episode":
+            entries, mean = [(i, 0) for i in members], dict.fromkeys((0, 1), np.mean([returns[i][0] for i in members]))
+        std = np.sqrt(np.mean([(returns[i][k] - mean[k]) ** 2 for i, k in entries]))
+        for i in members:
+            t = trajectories[i]
+            logits_TV = naive(input_ids=torch.tensor([t.token_ids])).logits[0] / 0.7
+            for k, (start, end) in enumerate(t.turns):
+                advantage = (returns[i][k] - mean[k]) / (std + 1e-6)
+                for place in range(start, end):
+                    ratio = torch.exp(torch.log_softmax(logits_TV[place - 1], -1)[t.token_ids[place]] - t.logprobs[place])
+                    loss = loss - torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.3) * advantage) / count
+    loss.backward()
+    assert metrics["policy_loss"] == pytest.approx(loss.item(), abs=1e-5)
+    assert metrics["gradient_steps"] == 1
+    for (name, ours), (_, theirs) in zip(model.named_parameters(), naive.named_parameters(), strict=True):
+        torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-6, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")

@@ -1,0 +1,240 @@
+"""How a mini-batch is cut, padded and ordered changes no gradient; what is not finite changes no weight; the accounting rule."""
+
+import copy
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from rl.algorithms import make_algorithm
+from rl.batching import Branch, micro_batches, token_logprobs
+from rl.errors import TrainingError
+from rl.experience import Scores, Trajectory
+from rl.learner import Learner, gradient_steps_per_rollout
+from rl.models import new_model, new_tokenizer
+from rl.ranking import continuation_logprobs
+from rl.sft import SFTParams, train_supervised
+
+OPTIMIZER = {
+    "num_epochs": 1, "mini_batch_size": 64, "learning_rate": 1e-3, "warmup_rollout_steps": 0, "weight_decay": 0.01, "max_grad_norm": 1.0, "micro_batch_tokens": 256,
+}  # fmt: skip
+TEMPERATURE = 0.8
+
+
+@pytest.fixture(scope="module")
+def base():
+    return new_model(new_tokenizer(["a"], 280), width=32, layers=2, heads=2, context=64, seed=1)
+
+
+@pytest.fixture(scope="module")
+def experience(base) -> tuple[list[Trajectory], list[Scores]]:
+    """Four groups of four, three to forty tokens each, sampled by a policy that differs a little from the one that learns."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(low: int, high: int, size: int) -> list[int]:
+        return torch.randint(low, high, (size,), generator=generator).tolist()
+
+    tokens = [draw(5, 270, size) for size in draw(3, 40, 16)]
+    masks = [[0, *draw(0, 2, len(ids) - 2), 1] for ids in tokens]
+    logprobs = [[0.0] * len(ids) for ids in tokens]
+    for batch in micro_batches(tokens, masks, 10**6):
+        with torch.no_grad():
+            logprob_N, _ = token_logprobs(base, batch, TEMPERATURE)
+        noise_N = 0.2 * torch.randn(logprob_N.shape, generator=generator)
+        for row, place, logprob in zip(batch.row_N.tolist(), batch.place_N.tolist(), (logprob_N + noise_N).tolist(), strict=True):
+            logprobs[batch.index[row]][place] = logprob
+    trajectories = [
+        Trajectory(f"g{i // 4}/{i % 4}", f"g{i // 4}", f"g{i // 4}", i % 4, 0, 1, tuple(t), tuple(p), tuple(m), ((1, len(t)),), (), ({},), "ended", {}, 0.0, 1.0)
+        for i, (t, p, m) in enumerate(zip(tokens, logprobs, masks, strict=True))
+    ]
+    return trajectories, [Scores(t.episode_id, ({"outcome": reward / 7},)) for t, reward in zip(trajectories, draw(0, 8, 16), strict=True)]
+
+
+def new_learner(base, prompts: int = 4, **optimizer) -> Learner:
+    recipe = {
+        "name": "grpo", "group_size": 4, "credit": "episode", "discount": 1.0, "divide_by_std": True, "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.2,
+        "optimizer": OPTIMIZER | optimizer,
+    }  # fmt: skip
+    return Learner(copy.deepcopy(base), make_algorithm(recipe), prompts, TEMPERATURE, seed=0)
+
+
+def one_update(base, trajectories, scores, **optimizer) -> tuple[dict, dict, dict]:
+    """Gradient (before clipping), weights after one update, metrics."""
+    unclipped = new_learner(base, **optimizer | {"max_grad_norm": 1e9})
+    unclipped.update(trajectories, scores, step=1)
+    learner = new_learner(base, **optimizer)
+    metrics = learner.update(trajectories, scores, step=1)
+    return {name: p.grad for name, p in unclipped.model.named_parameters()}, learner.model.state_dict(), metrics
+
+
+def assert_same(one, other) -> None:
+    (gradient, weights, metrics), (gradient_2, weights_2, metrics_2) = one, other
+    largest = max(float(g.abs().max()) for g in gradient.values())
+    for name in gradient:
+        torch.testing.assert_close(gradient[name], gradient_2[name], atol=1e-5 * largest, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+    for name in weights:
+        torch.testing.assert_close(weights[name], weights_2[name], atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
+    assert metrics == pytest.approx(metrics_2, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [1, 64, 100_000])
+def test_micro_batches_change_nothing(base, experience, micro_batch_tokens):
+    """One sequence at a time (no padding at all), a few, all at once (much padding)."""
+    assert_same(one_update(base, *experience), one_update(base, *experience, micro_batch_tokens=micro_batch_tokens))
+
+
+def test_order_within_the_mini_batch_changes_nothing(base, experience):
+    trajectories, scores = experience
+    order = torch.randperm(len(trajectories), generator=torch.Generator().manual_seed(1)).tolist()
+    assert_same(one_update(base, trajectories, scores), one_update(base, [trajectories[i] for i in order], [scores[i] for i in order]))
+
+
+def test_padding_changes_nothing(base, experience):
+    """Tokens after the last loss position are like padding: whatever they are, nobody sees them."""
+    trajectories, scores = experience
+    padded = [
+        dataclasses.replace(t, token_ids=t.token_ids + (i % 3,) * i, logprobs=t.logprobs + (0.0,) * i, loss_mask=t.loss_mask + (0,) * i) for i, t in enumerate(trajectories)
+    ]
+    assert_same(one_update(base, trajectories, scores), one_update(base, padded, scores))
+
+
+def test_an_episode_without_sampled_tokens_changes_nothing(base, experience):
+    trajectories, scores = experience
+    failed = dataclasses.replace(trajectories[0], episode_id="g0/9", loss_mask=(0,) * len(trajectories[0].loss_mask))
+    assert_same(one_update(base, trajectories, scores), one_update(base, [failed, *trajectories], [Scores("g0/9", ({"outcome": 50.0},)), *scores]))
+
+
+def test_micro_batches_keep_every_sequence_and_the_budget():
+    tokens = [[i] * (1 + 7 * i % 12) for i in range(30)]
+    masks = [[0] + [1] * (len(t) - 1) for t in tokens]
+    for budget in (1, 20, 10**6):
+        batches = list(micro_batches(tokens, masks, budget))
+        assert sorted(i for b in batches for i in b.index) == list(range(30))
+        assert all(b.token_BT.numel() <= budget or len(b.index) == 1 for b in batches)
+        assert sum(len(b.row_N) for b in batches) == sum(map(sum, masks))
+
+
+def test_branches_are_as_if_each_continued_the_sequence_alone(base):
+    """Three branches on one trunk, none on another: the same log-probabilities as four plain sequences."""
+    trunk, short = list(range(20, 32)), [40, 41, 42]
+    branches = [Branch(4, (50, 51, 52), (1, 1, 0)), Branch(9, (60,), (1,)), Branch(9, (61, 62), (0, 1))]
+    masks = [[0, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1], [0, 1, 1]]
+    plain = [(trunk, masks[0]), (short, masks[1])]
+    plain += [(trunk[: b.cut] + list(b.token_ids), [0] * b.cut + list(b.loss_mask)) for b in branches]
+    expected = {}
+    for i, (ids, mask) in enumerate(plain):
+        (batch,) = micro_batches([ids], [mask], 100)
+        expected[i] = token_logprobs(base, batch, TEMPERATURE)[0].tolist()
+    (batch,) = micro_batches([trunk, short], masks, 100, [branches, []])
+    found = dict.fromkeys(range(5), ())
+    for row, place, logprob in zip(batch.row_N.tolist(), batch.place_N.tolist(), token_logprobs(base, batch, TEMPERATURE)[0].tolist(), strict=True):
+        i = batch.index[row]
+        which = 1 if i else 0 if place < 12 else 2 if place < 15 else 3 if place < 16 else 4
+        found[which] = (*found[which], logprob)
+    for which in range(5):
+        assert found[which] == pytest.approx(expected[which], abs=1e-5)
+
+
+def test_ranking_is_the_sum_of_the_continuations_logprobs(base):
+    prefix, candidates = [10, 11, 12, 13], [[20], [21, 22, 23], [21, 24]]
+    expected = []
+    for candidate in candidates:
+        (batch,) = micro_batches([prefix + candidate], [[0] * len(prefix) + [1] * len(candidate)], 100)
+        expected.append(float(token_logprobs(base, batch, 1.0)[0].sum()))
+    assert continuation_logprobs(base.eval(), prefix, candidates) == pytest.approx(expected, abs=1e-4)
+
+
+def test_supervised_training_does_not_see_micro_batches(base, experience):
+    examples = [(list(t.token_ids), list(t.loss_mask)) for t in experience[0]]
+    weights, losses = [], []
+    for micro_batch_tokens in (1, 100_000):
+        model = copy.deepcopy(base)
+        params = SFTParams(epochs=1, batch_size=8, learning_rate=1e-3, warmup_share=0.5, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=micro_batch_tokens, seed=0)
+        losses.append(train_supervised(model, examples, params))
+        weights.append(model.state_dict())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for name in weights[0]:
+        torch.testing.assert_close(weights[0][name], weights[1][name], atol=1e-5, rtol=0)
+
+
+def test_a_batch_of_another_policy_version_is_refused(base, experience):
+    trajectories, scores = experience
+    learner = new_learner(base)
+    for stale in (-1, 1):
+        batch = [*trajectories[:-1], dataclasses.replace(trajectories[-1], policy_version=stale)]
+        with pytest.raises(TrainingError, match=rf"g3/3 was sampled by policy version {stale}, the learner is at 0.*roll out again"):
+            learner.update(batch, scores, step=1)
+    assert all(torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), base.state_dict().values(), strict=True))
+    learner.update(trajectories, scores, step=1)
+    assert learner.policy_version == 1
+    with pytest.raises(TrainingError, match="policy version 0, the learner is at 1"):
+        learner.update(trajectories, scores, step=2)
+
+
+def test_the_accounting_rule(base):
+    """512 prompts x 16 samples, mini-batch 512, one epoch: 16 gradient steps; 20 rollout steps of warm-up are 320."""
+    assert gradient_steps_per_rollout(8192, 512, 1) == 16
+    assert gradient_steps_per_rollout(8193, 512, 3) == 51
+    assert new_learner(base, prompts=2048, mini_batch_size=512, warmup_rollout_steps=20).warmup_gradient_steps == 320
+
+
+def learning_rates(learner: Learner) -> list[float]:
+    seen: list[float] = []
+    learner.optimizer.register_step_pre_hook(lambda optimizer, *_: seen.append(optimizer.param_groups[0]["lr"]))
+    return seen
+
+
+def test_the_learning_rate_warms_up_over_the_planned_gradient_steps(base, experience):
+    """Two rollout steps of 2 epochs x 2 mini-batches: eight gradient steps, then constant. The metric is the last rate used."""
+    learner = new_learner(base, mini_batch_size=8, num_epochs=2, warmup_rollout_steps=2, learning_rate=1e-3)
+    seen = learning_rates(learner)
+    for step in (1, 2, 3):
+        metrics = learner.update([dataclasses.replace(t, policy_version=step - 1) for t in experience[0]], experience[1], step)
+        assert metrics["gradient_steps"] == 4
+        assert metrics["learning_rate"] == seen[-1]
+    assert seen == pytest.approx([k / 8 * 1e-3 for k in range(1, 9)] + [1e-3] * 4)
+
+
+def poisoned(trajectories: list[Trajectory]) -> list[Trajectory]:
+    """One recorded log-probability is not a number, so one mini-batch's gradient is not either."""
+    t = trajectories[0]
+    place = t.loss_mask.index(1)
+    return [dataclasses.replace(t, logprobs=(*t.logprobs[:place], math.nan, *t.logprobs[place + 1 :])), *trajectories[1:]]
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_counted(base, experience, caplog):
+    """One bad mini-batch of two: the other one is applied, and neither moments nor warm-up move for the bad one."""
+    trajectories, scores = experience
+    learner = new_learner(base, mini_batch_size=8, warmup_rollout_steps=2)
+    seen = learning_rates(learner)
+    metrics = learner.update(poisoned(trajectories), scores, step=1)
+    assert (metrics["skipped_updates"], metrics["gradient_steps"]) == (1, 2)
+    assert math.isfinite(metrics["grad_norm"])
+    assert learner.gradient_step == len(seen) == 1
+    assert "gradient norm is nan" in caplog.text
+    assert all(bool(p.isfinite().all()) for p in learner.model.parameters())
+    assert learner.skipped_in_a_row in (0, 1)
+    learner.update([dataclasses.replace(t, policy_version=1) for t in trajectories], scores, step=2)
+    assert learner.skipped_in_a_row == 0
+    assert learner.gradient_step == 3
+
+
+def test_the_third_skip_in_a_row_ends_the_training(base, experience):
+    trajectories, scores = experience
+    learner = new_learner(base)
+    for version in (0, 1):
+        batch = [dataclasses.replace(t, policy_version=version) for t in poisoned(trajectories)]
+        assert learner.update(batch, scores, step=version + 1)["skipped_updates"] == 1
+    assert all(torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), base.state_dict().values(), strict=True))
+    with pytest.raises(TrainingError, match="3 gradient steps in a row .* lower optimizer.learning_rate"):
+        learner.update([dataclasses.replace(t, policy_version=2) for t in poisoned(trajectories)], scores, step=3)
+
+
+def test_a_poisoned_weight_ends_the_training(base, experience):
+    trajectories, scores = experience
+    learner = new_learner(base, mini_batch_size=4)
+    with torch.no_grad():
+        learner.model.get_input_embeddings().weight[7, 3] = torch.nan  # the head is tied to it: every logit row has a nan
+    with pytest.raises(TrainingError, match="3 gradient steps in a row"):
+        learner.update(trajectories, scores, step=1)
