@@ -16,7 +16,7 @@ from enum import StrEnum
 
 _ANSWER = re.compile(r"\A\s*(?:<think>.*?</think>\s*)?<answer>(.*?)</answer>\s*\Z", re.DOTALL)
 _KIND = re.compile(r"\A\s*((?ai:question|search|test|diagnosis))\s*[:：]\s*")  # ASCII: "teſt" is no "test"
-_RECOMMENDATION = re.compile(r"\n?\s*recommendation\s*[:：]\s*", re.IGNORECASE)
+_RECOMMENDATION = re.compile(r"(?<!\s)\s*recommendation\s*[:：]\s*", re.IGNORECASE)
 MAX_DIAGNOSIS_CHARS = 120
 
 

@@ -47,7 +47,7 @@ class Learner:
             step: the rollout step, part of the shuffling seed.
 
         Returns:
-            Metrics, means over sampled tokens unless the name says otherwise.
+            Metrics, means over the sampled tokens of the updates applied, unless the name says otherwise.
 
         Raises:
             TrainingError: a trajectory was sampled by another policy version, or too many updates in a row were not finite.
@@ -71,16 +71,19 @@ class Learner:
             for start in range(0, len(order), params.mini_batch_size):
                 chosen = order[start : start + params.mini_batch_size]
                 sums, count, norm = self._gradient_step([trajectories[i] for i in chosen], [advantages[i] for i in chosen])
-                skipped += not math.isfinite(norm)
-                steps, tokens = steps + 1, tokens + count
-                totals["grad_norm"] += norm if math.isfinite(norm) else 0.0
-                for name, value in sums.items():
+                steps += 1
+                if not math.isfinite(norm):
+                    skipped += 1
+                    continue
+                tokens += count
+                for name, value in {**sums, "grad_norm": norm}.items():
                     totals[name] += value
         self.model.eval()
         self.policy_version += 1
-        grad_norm = totals.pop("grad_norm")
+        grad_norm = totals.pop("grad_norm", 0.0) / max(steps - skipped, 1)
         metrics |= {name: value / max(tokens, 1) for name, value in totals.items()}
-        return metrics | {"grad_norm": grad_norm / max(steps, 1), "gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": self._learning_rate()}
+        rate = float(self.optimizer.param_groups[0]["lr"])  # the last one used
+        return metrics | {"grad_norm": grad_norm, "gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
 
     def _gradient_step(self, trajectories: Sequence[Trajectory], advantages: Sequence[Sequence[float]]) -> tuple[dict[str, float], int, float]:
         params = self.algorithm.optimizer

@@ -1,6 +1,7 @@
-"""Runs a flow from the command line: `python -m flows.<stage> [--out DIR]`. A user's mistake is one line and exit status 2."""
+"""Runs a flow from the command line: `python -m flows.<stage> [--out PLACE]`. A user's mistake is one line and exit status 2."""
 
 import argparse
+import inspect
 import logging
 import sys
 from collections.abc import Callable
@@ -19,16 +20,17 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     """Run one stage's flow and exit.
 
     Args:
-        flow: a Prefect flow that takes `out`.
+        flow: a Prefect flow whose parameters are paths, each an option; `out` is where it writes.
         canonical: where DVC keeps the stage's output; DVC passes it as --out. Without --out the flow writes under runs/<id>/, so that
             trying something never touches a versioned output.
     """
     parser = argparse.ArgumentParser(description=flow.__doc__)
-    parser.add_argument("--out", type=Path, default=None, help=f"output; `dvc repro` passes {canonical}; default runs/<time>/{canonical.name}")
-    out = parser.parse_args().out
+    for name, parameter in inspect.signature(flow).parameters.items():
+        shown = f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}" if name == "out" else f"default {parameter.default}"
+        parser.add_argument("--" + name.replace("_", "-"), type=lambda text: Path(text).absolute(), default=parameter.default, help=shown)
     start_logging()
     try:
-        flow(out=out.absolute() if out else None)
+        flow(**vars(parser.parse_args()))
     except USER_ERRORS as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)

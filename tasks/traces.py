@@ -20,6 +20,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -64,20 +65,20 @@ def patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     Raises:
         TrackingError: it stayed locked. Any other error passes through.
     """
-    for pause in (*PAUSES_S, None):
+    pauses = list(PAUSES_S)
+    while True:
         try:
             return call(*args, **kwargs)
         except (MlflowException, sqlite3.OperationalError) as error:
             if "is locked" not in str(error):
                 raise
-            if pause is None:
+            if not pauses:
                 raise TrackingError(
                     f"the MLflow store {mlflow.get_tracking_uri()} stayed locked through {len(PAUSES_S) + 1} tries; "
                     "stop the other writer (a second training, a database browser), and keep mlruns/ off network disks"
                 ) from error
-            log.warning("the MLflow store is locked, trying again in %.1f s", pause)
-            time.sleep(pause)
-    raise AssertionError("unreachable")
+        log.warning("the MLflow store is locked, trying again in %.1f s", pauses[0])
+        time.sleep(pauses.pop(0))
 
 
 def home(root: Path) -> Path:
@@ -88,33 +89,29 @@ def home(root: Path) -> Path:
 def setup(root: Path) -> str:
     """Point MLflow at the project's store and make what is missing there. May be called any number of times.
 
-    $MLFLOW_TRACKING_URI wins if set; a relative SQLite path in it is meant from the project's home.
-
-    Args:
-        root: the working tree, maybe a temporary copy of the project.
-
-    Returns:
-        The id of the experiment.
+    $MLFLOW_TRACKING_URI wins if set; a relative SQLite path in it is meant from the project's home. `root` is the working tree,
+    maybe a temporary copy of the project. Returns the id of the experiment.
     """
-    owner = home(root)
     given = os.environ.get("MLFLOW_TRACKING_URI")
     uri = given or "sqlite:///mlruns/mlflow.db"
-    artifacts = None  # a tracking server knows its own place
-    if uri.startswith("sqlite:///"):
-        database = owner / uri.removeprefix("sqlite:///")
-        database.parent.mkdir(parents=True, exist_ok=True)
-        uri, artifacts = f"sqlite:///{database}", (owner / "mlruns" / "artifacts").as_uri()
-        patiently(_write_ahead, database)
-    mlflow.set_tracking_uri(uri)
+    local = uri.startswith("sqlite:///")
+    database = home(root) / uri.removeprefix("sqlite:///")
+    mlflow.set_tracking_uri(f"sqlite:///{database}" if local else uri)
     if given is None:
         os.environ.pop("MLFLOW_TRACKING_URI", None)  # MLflow exports it, and then it would win over the next call's root
-    return patiently(_experiment, artifacts)
+    if not local:
+        return patiently(_experiment, None)  # a tracking server knows its own place for artifacts
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(database.with_suffix(".lock"), timeout=60)) as turn:
+        patiently(turn.execute, "BEGIN EXCLUSIVE")  # two processes that make MLflow's tables at once break both
+        _write_ahead(database)
+        return patiently(_experiment, (home(root) / "mlruns" / "artifacts").as_uri())
 
 
 def _write_ahead(database: Path) -> None:
     """Let readers (the UI) and the writer work at the same time; points are also written four times faster."""
     with closing(sqlite3.connect(database, timeout=20)) as connection:
-        (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        (mode,) = patiently(connection.execute, "PRAGMA journal_mode=WAL").fetchone()
     if mode != "wal":
         log.warning("%s cannot use a write-ahead log (journal mode %s): the MLflow UI and a training may block each other", database, mode)
 
@@ -134,12 +131,26 @@ def _experiment(artifacts: str | None) -> str:
     return str(found.experiment_id)
 
 
+@dataclass(frozen=True)
+class _Consultation:
+    """One consultation on its way into the store; made by `log_consultations`, read by the functions below it."""
+
+    trace_id: str
+    played: Trajectory
+    score: Scores | None
+    tags: dict[str, str]
+    clock: list[int]  # Unix nanoseconds at which turns begin and end, one more than turns
+
+    def span_id(self, what: str) -> str:
+        return _hash(self.trace_id, what)[:16]
+
+
 def log_consultations(
     run_id: str, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, split: str, tags: Mapping[str, str], began_s: float | None = None
 ) -> int:
     """Record consultations, each once: one of the same run, step, split, episode and `condition` tag is not recorded again.
 
-    A trace takes 25 kB, so give it every evaluation, and of training a sample.
+    A trace takes about 15 ms and 25 kB: give it every evaluation, and of training a sample.
 
     Args:
         run_id: the run whose Traces tab shows them.
@@ -155,37 +166,21 @@ def log_consultations(
     """
     began = began_s if began_s is not None else time.time() - max((t.ended_s for t in trajectories), default=0.0)
     scored = {score.episode_id: score for score in scores}
+    wanted: dict[str, _Consultation] = {}
+    for t in trajectories:
+        about = {"case_id": t.case_id, "episode_id": t.episode_id, "sample": str(t.sample), "policy_version": str(t.policy_version), "stop_reason": t.stop_reason}
+        trace_id = "tr-" + _hash(run_id, str(step), split, tags.get("condition", ""), t.episode_id)
+        wanted[trace_id] = _Consultation(trace_id, t, scored.get(t.episode_id), {**tags, **about, "rl.step": str(step), "split": split}, _clock(t, began))
     experiment = str(patiently(mlflow.MlflowClient().get_run, run_id).info.experiment_id)
-    wanted = {}
-    for trajectory in trajectories:
-        sheet = {**tags, **_sheet(trajectory), "rl.step": str(step), "split": split}
-        trace_id = "tr-" + _hash(run_id, str(step), split, sheet.get("condition", ""), trajectory.episode_id)
-        wanted[trace_id] = trajectory, sheet
     there = _recorded(experiment, run_id, step)
-    new = [trace_id for trace_id in wanted if trace_id not in there]
+    new = [consultation for trace_id, consultation in wanted.items() if trace_id not in there]
     client = TracingClient()
     for start in range(0, len(new), TRACES_AT_ONCE):
-        spans = []
-        for trace_id in new[start : start + TRACES_AT_ONCE]:
-            trajectory, sheet = wanted[trace_id]
-            clock = _clock(trajectory, began)
-            info = _info(trace_id, trajectory, scored.get(trajectory.episode_id), clock, experiment)
-            info.tags.update(sheet)
-            info.trace_metadata[TraceMetadataKey.SOURCE_RUN] = run_id
-            patiently(client.start_trace, info)
-            spans += _spans(trace_id, trajectory, clock)
-        patiently(client.log_spans, experiment, spans)
+        together = new[start : start + TRACES_AT_ONCE]
+        for consultation in together:
+            patiently(client.start_trace, _info(consultation, experiment, run_id))
+        patiently(client.log_spans, experiment, [span for consultation in together for span in _spans(consultation)])
     return len(new)
-
-
-def _sheet(trajectory: Trajectory) -> dict[str, str]:
-    return {
-        "case_id": trajectory.case_id,
-        "episode_id": trajectory.episode_id,
-        "sample": str(trajectory.sample),
-        "policy_version": str(trajectory.policy_version),
-        "stop_reason": trajectory.stop_reason,
-    }
 
 
 def _hash(*parts: str) -> str:
@@ -193,68 +188,59 @@ def _hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _recorded(experiment: str, run_id: str, step: int) -> set[str]:
-    """Ids of the whole traces of a step: MLflow marks where the spans are when it has them, and they come last."""
-    found: set[str] = set()
-    token = None
-    while True:
-        page = patiently(
-            mlflow.MlflowClient().search_traces,
-            locations=[experiment],
-            filter_string=f"attribute.run_id = '{run_id}' AND tags.`rl.step` = '{step}'",
-            max_results=500,
-            include_spans=False,
-            page_token=token,
-        )
-        found |= {trace.info.trace_id for trace in page if TraceTagKey.SPANS_LOCATION in trace.info.tags}
-        token = page.token
-        if not token:
-            return found
-
-
 def _clock(trajectory: Trajectory, began: float) -> list[int]:
-    """Unix nanoseconds at which turns begin and end, one more than turns; within the episode estimated from sampled tokens."""
     weights = [max(stop - start, 1) for start, stop in trajectory.turns] or [1]
     unit = (trajectory.ended_s - trajectory.started_s) / sum(weights)
     return [round((began + trajectory.started_s + unit * done) * 1e9) for done in accumulate(weights, initial=0)]
 
 
-def _info(trace_id: str, trajectory: Trajectory, score: Scores | None, clock: Sequence[int], experiment: str) -> TraceInfo:
-    """The trace without its spans; the list of traces shows the patient's first words and the doctor's last."""
-    opening = next((message["content"] for message in trajectory.texts if message["role"] == "user"), "")
+def _recorded(experiment: str, run_id: str, step: int) -> set[str]:
+    """Ids of the whole traces of a step: spans are written last, and MLflow notes on the trace where it has them."""
+    found: set[str] = set()
+    search = partial(mlflow.MlflowClient().search_traces, locations=[experiment], max_results=500, include_spans=False)
+    token: str | None = None
+    while token != "":
+        page = patiently(search, filter_string=f"attribute.run_id = '{run_id}' AND tags.`rl.step` = '{step}'", page_token=token)
+        found |= {trace.info.trace_id for trace in page if TraceTagKey.SPANS_LOCATION in trace.info.tags}
+        token = page.token or ""
+    return found
+
+
+def _info(consultation: _Consultation, experiment: str, run_id: str) -> TraceInfo:
+    """A trace without its spans; the list of traces shows the patient's first words and the doctor's last."""
+    played, clock = consultation.played, consultation.clock
+    opening = next((message["content"] for message in played.texts if message["role"] == "user"), "")
     return TraceInfo(
-        trace_id,
+        consultation.trace_id,
         TraceLocation.from_experiment_id(experiment),
         request_time=clock[0] // 1_000_000,
         execution_duration=(clock[-1] - clock[0]) // 1_000_000,
-        state=TraceState.ERROR if trajectory.stop_reason == "failed" else TraceState.OK,
+        state=TraceState.ERROR if played.stop_reason == "failed" else TraceState.OK,
         request_preview=opening[:PREVIEW_CHARS],
-        response_preview=trajectory.texts[-1]["content"][:PREVIEW_CHARS],
-        trace_metadata={TRACE_SCHEMA_VERSION_KEY: str(TRACE_SCHEMA_VERSION)},
-        tags={TraceTagKey.TRACE_NAME: "consultation"},
-        assessments=_assessments(trace_id, trajectory, score),
+        response_preview=played.texts[-1]["content"][:PREVIEW_CHARS],
+        trace_metadata={TRACE_SCHEMA_VERSION_KEY: str(TRACE_SCHEMA_VERSION), TraceMetadataKey.SOURCE_RUN: run_id},
+        tags={TraceTagKey.TRACE_NAME: "consultation", **consultation.tags},
+        assessments=_assessments(consultation),
     )
 
 
-def _assessments(trace_id: str, trajectory: Trajectory, score: Scores | None) -> list[Assessment]:
+def _assessments(consultation: _Consultation) -> list[Assessment]:
     """Rewards as feedback, on the trace and on its turns; the case's diagnosis as expectation."""
-    source = AssessmentSource("CODE", "reward")
     found: list[Assessment] = []
-    if diagnosis := trajectory.privileged.get("diagnosis_id"):
-        found.append(Expectation("diagnosis", diagnosis, AssessmentSource("CODE", "case"), trace_id))
-    if score is not None:
+    if diagnosis := consultation.played.privileged.get("diagnosis_id"):
+        found.append(Expectation("diagnosis", diagnosis, AssessmentSource("CODE", "case")))
+    if score := consultation.score:
+        feedback = partial(Feedback, source=AssessmentSource("CODE", "reward"))
         total: dict[str, float] = {}
         for turn in score.turns:
             for name, value in turn.items():
                 total[name] = total.get(name, 0.0) + float(value)
-        found.append(Feedback("reward", float(score.reward), source=source, trace_id=trace_id, rationale=_formula(total)))
-        found += [Feedback(f"reward.{name}", value, source=source, trace_id=trace_id) for name, value in total.items()]
-        found += [
-            Feedback("turn_reward", float(reward), source=source, trace_id=trace_id, span_id=_turn_id(trace_id, k), rationale=_formula(turn))
-            for k, (turn, reward) in enumerate(zip(score.turns, score.turn_rewards, strict=True))
-        ]
+        found.append(feedback("reward", float(score.reward), rationale=_formula(total)))
+        found += [feedback(f"reward.{name}", value) for name, value in total.items()]
+        for k, (turn, reward) in enumerate(zip(score.turns, score.turn_rewards, strict=True)):
+            found.append(feedback("turn_reward", float(reward), span_id=consultation.span_id(f"turn {k}"), rationale=_formula(turn)))
     for assessment in found:
-        assessment.assessment_id = "a-" + _hash(trace_id, assessment.name, assessment.span_id or "")
+        assessment.assessment_id = "a-" + _hash(consultation.trace_id, assessment.name, assessment.span_id or "")
     return found
 
 
@@ -262,28 +248,29 @@ def _formula(components: Mapping[str, float]) -> str:
     return " ".join(f"{value:+.4g} {name}" for name, value in components.items())
 
 
-def _turn_id(trace_id: str, k: int) -> str:
-    return _hash(trace_id, f"turn {k}")[:16]
-
-
-def _spans(trace_id: str, trajectory: Trajectory, clock: Sequence[int]) -> list[Span]:
+def _spans(consultation: _Consultation) -> list[Span]:
     """The root, the turns, the searches. Inputs and outputs have the shapes that the UI shows as a chat."""
-    messages = list(trajectory.texts)
-    span = partial(_span, trace_id, failed=trajectory.stop_reason == "failed")
-    root = _hash(trace_id, "root")[:16]
-    spans = [span(root, None, "consultation", SpanType.AGENT, (clock[0], clock[-1]), {"messages": messages[:-1]}, {"choices": [{"message": messages[-1]}]})]
+    played, clock, messages = consultation.played, consultation.clock, list(consultation.played.texts)
+    root = consultation.span_id("root")
+    span = partial(_span, consultation)
+    spans = [span(root, None, "consultation", (clock[0], clock[-1]), _said(SpanType.AGENT, messages))]
     places = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    for k, (place, (start, stop)) in enumerate(zip(places, trajectory.turns, strict=True)):
-        event = trajectory.events[k] if k < len(trajectory.events) else {"kind": "failed"}  # the environment failed in this turn
-        turn, said = _turn_id(trace_id, k), {"choices": [{"message": messages[place]}]}
-        more = {"event": event, SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}}
-        name = f"turn {k + 1}: {event['kind']}"
-        spans.append(span(turn, root, name, SpanType.CHAT_MODEL, (clock[k], clock[k + 1]), {"messages": messages[:place]}, said, more))
+    for k, (place, (start, stop)) in enumerate(zip(places, played.turns, strict=True)):
+        event = played.events[k] if k < len(played.events) else {"kind": "failed"}  # the environment failed in this turn
+        tokens = {SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}}
+        about = {"event": event, **tokens, **_said(SpanType.CHAT_MODEL, messages[: place + 1])}
+        turn = consultation.span_id(f"turn {k}")
+        spans.append(span(turn, root, f"turn {k + 1}: {event['kind']}", (clock[k], clock[k + 1]), about))
         if event["kind"] == Kind.SEARCH:
-            reply = messages[place + 1]["content"] if place + 1 < len(messages) else ""
-            at = (clock[k + 1], clock[k + 1])
-            spans.append(span(_hash(turn)[:16], turn, "search", SpanType.RETRIEVER, at, {"query": event["text"]}, _documents(reply, event["hits"])))
+            found = _documents(messages[place + 1]["content"] if place + 1 < len(messages) else "", int(event["hits"]))
+            about = {SpanAttributeKey.SPAN_TYPE: SpanType.RETRIEVER, SpanAttributeKey.INPUTS: {"query": event["text"]}, SpanAttributeKey.OUTPUTS: found}
+            spans.append(span(consultation.span_id(f"search {k}"), turn, "search", (clock[k + 1], clock[k + 1]), about))
     return spans
+
+
+def _said(kind: str, messages: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    heard, answer = {"messages": list(messages[:-1])}, {"choices": [{"message": messages[-1]}]}
+    return {SpanAttributeKey.SPAN_TYPE: kind, SpanAttributeKey.INPUTS: heard, SpanAttributeKey.OUTPUTS: answer}
 
 
 def _documents(reply: str, hits: int) -> list[dict[str, Any]]:
@@ -293,28 +280,20 @@ def _documents(reply: str, hits: int) -> list[dict[str, Any]]:
     return [{"page_content": line, "metadata": {"doc_uri": line.partition(": ")[0]}} for line in lines]
 
 
-def _span(  # noqa: PLR0913  what a span is
-    trace_id: str, span_id: str, parent: str | None, name: str, kind: str, times: tuple[int, int], asked: Any, answered: Any, more: Mapping[str, Any] | None = None, *, failed: bool
-) -> Span:
-    def id_bytes(digits: str) -> str:
+def _span(consultation: _Consultation, span_id: str, parent: str | None, name: str, times: tuple[int, int], about: Mapping[str, Any]) -> Span:
+    def encoded(digits: str) -> str:
         return base64.b64encode(bytes.fromhex(digits)).decode()
 
-    attributes = {
-        SpanAttributeKey.REQUEST_ID: trace_id,
-        SpanAttributeKey.SPAN_TYPE: kind,
-        SpanAttributeKey.INPUTS: asked,
-        SpanAttributeKey.OUTPUTS: answered,
-        **(more or {}),
-    }
+    failed = parent is None and consultation.played.stop_reason == "failed"
+    attributes = {SpanAttributeKey.REQUEST_ID: consultation.trace_id, **about}
     record = {
-        "trace_id": id_bytes(trace_id.removeprefix("tr-")),
-        "span_id": id_bytes(span_id),
-        "parent_span_id": id_bytes(parent) if parent else None,
+        "trace_id": encoded(consultation.trace_id.removeprefix("tr-")),
+        "span_id": encoded(span_id),
+        "parent_span_id": encoded(parent) if parent else None,
         "name": name,
         "start_time_unix_nano": times[0],
         "end_time_unix_nano": times[1],
-        "status": {"code": "STATUS_CODE_ERROR" if failed and parent is None else "STATUS_CODE_OK", "message": ""},
+        "status": {"code": "STATUS_CODE_ERROR" if failed else "STATUS_CODE_OK", "message": ""},
         "attributes": {key: json.dumps(value, ensure_ascii=False) for key, value in attributes.items()},
-        "events": [],
     }
     return Span.from_dict(record)

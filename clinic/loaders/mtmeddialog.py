@@ -25,7 +25,7 @@ from clinic.matching import normalise
 from clinic.splits import split_of
 
 COLUMNS = ["case_id", "prompt", "reward_model"]
-_SELF_REPORT = re.compile(r"\APatient's description:\s*(.*?)\s*(?:\nDecide next action:.*)?\Z", re.DOTALL)
+BEFORE_REPORT, AFTER_REPORT = "Patient's description:", "Decide next action:"  # around the self-report in the first user message
 
 _LEAD = re.compile(
     r"\b(?:diagnos[ei]s (?:is|are)|diagnosed with|diagnose (?:you with|this as)|have|has|(?:\w+'ve|have) caught|experiencing|suffering from"
@@ -42,7 +42,8 @@ _UNSAFE = re.compile(
     r"|side|effects?|definition|need|needs|to|than|both|of|what|called|history|possible|unlikely)\b|-\Z",
     re.IGNORECASE,
 )
-_MORE = re.compile(r"\s*(?:\([^)]*\))?(?:-|\s+and\b|,(?!\s*(?:which|likely|possibly|probably|specifically|though|although|but|an?|given|and)\b))")
+_MORE = re.compile(r"\s*(?:\([^)]*\))?(?:-|\s+and\b|,(?!\s*(?:which|likely|possibly|probably|specifically|though|although|but|often|an?|given|and)\b))")
+_NEGATED = re.compile(r"\b(?:not|no|never|unlikely|initially)\b")
 MAX_NAME_WORDS = 4
 
 
@@ -85,12 +86,12 @@ def _case_of_rows(rows: list[Any], licence: str, split: SplitParams) -> Case:
     texts = {name: text_at(truth, "ground_truth", name) for name in ("diagnosis", "recommendation")} | {"case_id": text_at(rows[0], "case_id")}
     messages = _list(value_at(rows[0], "prompt"), "prompt")
     opening = next((text_at(message, "content") for message in messages if value_at(message, "role") == "user"), "")
-    found = _SELF_REPORT.match(opening)
-    if found is None or not found[1]:
-        raise BadRecord("the prompt holds no self-report (\"Patient's description: ...\")")
+    report = opening.removeprefix(BEFORE_REPORT).partition(AFTER_REPORT)[0].strip()
+    if not opening.startswith(BEFORE_REPORT) or not report:
+        raise BadRecord(f'the prompt holds no self-report ("{BEFORE_REPORT} ...")')
     turns = _list(value_at(truth, "patient_information"), "patient_information")
     exchanges = [(value_at(turn, "doctor_question"), value_at(turn, "patient_response")) for turn in turns]
-    return _case(texts | {"self_report": found[1]}, exchanges, licence, split)
+    return _case(texts | {"self_report": report}, exchanges, licence, split)
 
 
 def _list(value: Any, name: str) -> list[Any]:
@@ -125,12 +126,12 @@ def short_name(sentence: str) -> str:
 
     Takes the words after the first phrase that introduces a diagnosis ("you have", "the diagnosis is", "suffering from" ...), drops
     adverbs and articles, and stops at the first punctuation or connective. Not sure: more than four words, words such as
-    "or", "not", "symptoms", "condition" among them, or a list that goes on after a comma.
+    "or", "not", "symptoms", "condition" among them, a list that goes on after a comma, or a "not" or "unlikely" before.
 
     Source: written by reading the 695 sentences of MTMedDialog_sft_train (data part).
     """
     lead = _LEAD.search(sentence)
-    if lead is None:
+    if lead is None or _NEGATED.search(sentence, 0, lead.start()):
         return ""
     rest = _LEADING.sub("", sentence[lead.end():].strip())
     end = _END.search(rest)

@@ -250,3 +250,8 @@ def test_completions_tell_the_policy_version(make_engine, model):
     script = Script("s", [[7]], [0])
     play(engine, [script])
     assert script.turns[0].policy_version == 7
+
+
+def test_two_turns_at_once_in_one_session_are_refused(make_engine, model):
+    with pytest.raises(TrainingError, match=r"session 's' is in the middle of a turn"):
+        play(make_engine(model, 2, LENGTH), [Script("s", [[7]], [0]), Script("s", [[8]], [0])])

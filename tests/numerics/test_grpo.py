@@ -52,7 +52,7 @@ def test_turn_credit_by_hand():
 
 
 def test_equal_returns_teach_nothing():
-    assert group_relative([[0.7]] * 3, divide_by_std=True, eps=1e-6) == [[0.0]] * 3
+    np.testing.assert_allclose(group_relative([[0.7]] * 3, divide_by_std=True, eps=1e-6), [[0.0]] * 3, atol=1e-9)  # 0.7 has no exact mean
 
 
 def test_a_group_of_one_is_refused():
@@ -111,7 +111,7 @@ def test_loss_and_gradient_agree_with_a_naive_float64_derivation():
     terms = []
     for i in range(500):
         ratio = torch.exp(leaf[i] - old[i])
-        terms.append(min(ratio * advantage[i], max(0.8, min(1.3, ratio)) * advantage[i], key=float))
+        terms.append(min(ratio * advantage[i], max(0.8, min(1.3, ratio)) * advantage[i], key=lambda x: x.detach()))
     naive = -sum(terms) / 800
     naive.backward()
     assert loss.item() == pytest.approx(naive.item(), abs=1e-6)

@@ -1,0 +1,30 @@
+"""The pins that keep the stack working; unpinned, some of these fail silently."""
+
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+PINS = dict(line.split(" ;")[0].strip().split("==") for line in reversed((ROOT / "constraints.txt").read_text().splitlines()) if "==" in line)
+
+
+@pytest.mark.parametrize(
+    ("package", "at_least", "below"),
+    [
+        ("torch", "2.13.0", "2.13.1"),
+        ("transformers", "5.19", "5.20"),
+        ("prefect", "3.7.7", "3.7.8"),
+        ("sqlalchemy", "2.0.40", "2.1"),
+        ("mlflow", "3.17", "3.18"),
+        ("dvc", "3.67", "3.68"),
+        ("vllm", "0.32.0", "0.32.1"),
+        ("faiss-cpu", "1.15.1", "2"),
+    ],
+)
+def test_constraint_is_in_range(package: str, at_least: str, below: str) -> None:
+    assert Version(at_least) <= Version(PINS[package]) < Version(below)
+
+
+def test_constraints_name_no_package_host() -> None:
+    assert "://" not in (ROOT / "constraints.txt").read_text()

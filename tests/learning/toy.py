@@ -1,0 +1,119 @@
+"""A consultation of one-word messages whose best policy is known, and a tiny policy to play it.
+
+The patient has a colour. First turn: "look" makes them say it; "smell", "taste" and any other word do not. Second turn: the policy
+names the colour, and the episode is over. Reward: 1 for the right colour, -0.1 per word that is neither question nor colour in its
+place. Best: look, then say what was heard: 1. Who never looks gets 1/4 at best.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from rl.algorithms.base import Algorithm
+from rl.chat import ChatFormat
+from rl.engines.transformers import TransformersEngine
+from rl.environment import Message
+from rl.experience import Scores, Trajectory
+from rl.learner import Learner
+from rl.models import new_model, new_tokenizer
+from rl.rollout import EpisodeSpec, RolloutParams, play
+from rl.sft import Example, SFTParams, train_supervised
+
+COLOURS = ("red", "blue")
+QUESTIONS = ("look", "smell", "taste")
+OPTIMUM, BLIND = 1.0, 1 / len(COLOURS)
+SEED, SAMPLES = 7, 32
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Satisfies `rl.environment.EnvironmentReply`."""
+
+    text: str | None
+    event: dict[str, Any]
+    stop_reason: str | None = None
+
+
+@dataclass
+class Toy:
+    """One episode."""
+
+    colour: str
+    turns: int = 0
+
+    def opening(self) -> list[Message]:
+        return [{"role": "user", "content": "hello"}]
+
+    async def step(self, turn: str) -> Reply:
+        self.turns += 1
+        legal = turn in (QUESTIONS, COLOURS)[self.turns - 1]
+        event = {"outcome": float(self.turns == 2 and turn == self.colour), "manners": 0.0 if legal else -0.1}
+        if self.turns == 2:
+            return Reply(None, event, "named")
+        return Reply(self.colour if turn == "look" else "what", event)
+
+
+def episodes(samples: int, step: int) -> list[EpisodeSpec]:
+    """Every colour `samples` times."""
+    return [EpisodeSpec(colour, f"{step}/{colour}", sample, 2, (SEED, step), lambda c=colour: Toy(c), {"colour": colour}) for colour in COLOURS for sample in range(samples)]
+
+
+def score(trajectories: Sequence[Trajectory]) -> list[Scores]:
+    """The events are the rewards."""
+    return [Scores(t.episode_id, t.events) for t in trajectories]
+
+
+def mean_reward(trajectories: Sequence[Trajectory]) -> float:
+    return sum(s.reward for s in score(trajectories)) / len(trajectories)
+
+
+def babble(rng: random.Random) -> list[Message]:
+    """A legal dialogue without sense: a random question, then a random colour."""
+    patient = Toy(rng.choice(COLOURS))
+    question, name = rng.choice(QUESTIONS), rng.choice(COLOURS)
+    heard = asyncio.run(patient.step(question)).text
+    return [*patient.opening(), {"role": "assistant", "content": question}, {"role": "user", "content": heard}, {"role": "assistant", "content": name}]
+
+
+class School:
+    """A tiny random policy and the loop."""
+
+    def __init__(self) -> None:
+        tokenizer = new_tokenizer([*COLOURS, *QUESTIONS, "what", "hello"] * 4, 310)
+        self.chat = ChatFormat(tokenizer)
+        assert all(len(self.chat.turn_ids(word)) == 2 for word in COLOURS + QUESTIONS)
+        self.model: PreTrainedModel = new_model(tokenizer, width=32, layers=2, heads=2, context=32, seed=SEED).eval()
+        self.params = RolloutParams(prompts=len(COLOURS), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(COLOURS) * SAMPLES)
+        self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
+
+    def rollout(self, samples: int, step: int, temperature: float) -> list[Trajectory]:
+        return asyncio.run(play(episodes(samples, step), self.engine, self.chat, self.params, temperature))
+
+    def warm_start(self, dialogues: int) -> None:
+        """Learn to speak, not to play: supervised on senseless dialogues."""
+        rng = random.Random(SEED)
+        examples = [Example(*self.chat.dialogue_ids(babble(rng))) for _ in range(dialogues)]
+        params = SFTParams(epochs=1, batch_size=32, learning_rate=1e-2, warmup_share=0.1, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=4096, seed=SEED)
+        train_supervised(self.model, examples, params)
+        self.model.eval()
+
+    def train(self, algorithm: Algorithm, steps: int, report: Callable[[int, float], None] | None = None) -> None:
+        learner = Learner(self.model, algorithm, self.params.prompts, self.params.temperature, SEED)
+        for step in range(1, steps + 1):
+            self.engine.policy_version = learner.policy_version
+            trajectories = self.rollout(algorithm.group_size, step, self.params.temperature)
+            learner.update(trajectories, score(trajectories), step)
+            if report is not None:
+                report(step, mean_reward(trajectories))
+
+
+def one_thread() -> Callable[[], None]:
+    """The same sums on every machine; returns what undoes it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    return lambda: torch.set_num_threads(before)

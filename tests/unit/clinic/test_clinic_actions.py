@@ -1,0 +1,79 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clinic.actions import MAX_DIAGNOSIS_CHARS, Action, Kind, diagnosis, parse, question
+
+PIECES = st.sampled_from([
+    "<answer>", "</answer>", "<think>", "</think>", "Question:", "question：", "Queſtion:", "dıagnosis:", "TEST :", "teſt:", "Search:", "Diagnosis:",
+    "Recommendation:", "recommendation：", "Do you have a fever?", "？", "?", "\n", " ", "\u3000", "flu", "x" * 130, "\x00", "\ud800", "İ", "ſ",
+])
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.one_of(st.text(), st.lists(PIECES).map("".join), st.lists(st.one_of(PIECES, st.text(max_size=4))).map(lambda parts: f"<answer>{''.join(parts)}</answer>")))
+def test_any_text_parses(turn):
+    action = parse(turn)
+    assert isinstance(action.kind, Kind)
+    assert (action.kind is Kind.INVALID) == bool(action.error)
+    if action.kind is not Kind.INVALID:
+        assert action.text == action.text.strip() != ""
+        assert "<answer>" not in action.text
+        assert "</answer>" not in action.text
+
+
+VALID = [
+    ("<answer>Question: Do you have a fever?</answer>", Action(Kind.QUESTION, "Do you have a fever?")),
+    ("  <answer>\nquestion:Fever?\n</answer>\n", Action(Kind.QUESTION, "Fever?")),
+    ("<answer>QUESTION ： 你发烧吗？</answer>", Action(Kind.QUESTION, "你发烧吗？")),
+    ("<think>It may be flu?</think>\n<answer>Question: Fever?</answer>", Action(Kind.QUESTION, "Fever?")),
+    ("<think></think><answer>Search: chest pain on breathing</answer>", Action(Kind.SEARCH, "chest pain on breathing")),
+    ("<think>a <b> Question: what?</think><answer>Test: chest X-ray</answer>", Action(Kind.TEST, "chest X-ray")),
+    ("<answer>Diagnosis: Flu</answer>", Action(Kind.DIAGNOSIS, "Flu")),
+    ("<answer>Diagnosis: Flu\nRecommendation: Rest.\nDrink.</answer>", Action(Kind.DIAGNOSIS, "Flu", "Rest.\nDrink.")),
+    ("<answer>diagnosis：Flu recommendation： Rest</answer>", Action(Kind.DIAGNOSIS, "Flu", "Rest")),
+    ("<answer>Diagnosis: Flu\nRecommendation:</answer>", Action(Kind.DIAGNOSIS, "Flu")),
+    (f"<answer>Diagnosis: {'x' * MAX_DIAGNOSIS_CHARS}</answer>", Action(Kind.DIAGNOSIS, "x" * MAX_DIAGNOSIS_CHARS)),
+]
+
+
+@pytest.mark.parametrize(("turn", "action"), VALID)
+def test_the_grammar(turn, action):
+    assert parse(turn) == action
+
+
+INVALID = {
+    "write exactly one <answer>": [
+        "", "Do you have a fever?", "<answer>Question: Fever?", "Question: Fever?</answer>", "<answer>Question: a?</answer> and more",
+        "well <answer>Question: a?</answer>", "<answer>Question: a?</answer><answer>Question: b?</answer>", "<answer>Question: a?</answer> b </answer>",
+        "<think>never closed <answer>Question: a?</answer>", "<answer>Question: a?</answer><think>late</think>", "<ANSWER>Question: a?</ANSWER>",
+    ],
+    "begin the answer with": ["<answer></answer>", "<answer>Fever?</answer>", "<answer>Ask: Fever?</answer>", "<answer>Queſtion: Fever?</answer>", "<answer>Dıagnosis: x</answer>"],
+    "the question is empty": ["<answer>Question: </answer>"],
+    "the search is empty": ["<answer>Search:</answer>"],
+    "the test is empty": ["<answer>Test:\n</answer>"],
+    "ask exactly one question": ["<answer>Question: Fever</answer>", "<answer>Question: Fever? Cough?</answer>", "<answer>Question: 发烧？cough?</answer>"],
+    "the diagnosis is empty": ["<answer>Diagnosis:</answer>", "<answer>Diagnosis:\nRecommendation: Rest</answer>"],
+    "give one diagnosis": ["<answer>Diagnosis: Flu\nCold</answer>", f"<answer>Diagnosis: {'x' * (MAX_DIAGNOSIS_CHARS + 1)}</answer>"],
+}
+
+
+@pytest.mark.parametrize(("error", "turn"), [(error, turn) for error, turns in INVALID.items() for turn in turns])
+def test_what_breaks_the_grammar_is_invalid_and_says_why(error, turn):
+    action = parse(turn)
+    assert action.kind is Kind.INVALID
+    assert action.error.startswith(error)
+
+
+def test_what_we_write_we_can_read():
+    assert parse(question("Any pain?")) == Action(Kind.QUESTION, "Any pain?")
+    assert parse(diagnosis("Flu", "Rest")) == Action(Kind.DIAGNOSIS, "Flu", "Rest")
+    assert parse(diagnosis("Flu", "")) == Action(Kind.DIAGNOSIS, "Flu", "")
+
+
+@pytest.mark.timeout(10)
+def test_long_turns_parse_in_linear_time():
+    gap = "\n" * 50000
+    for turn in ("<think>" * 20000, "<answer>" + "</answer> " * 20000 + "x", "<think>" + "</think> " * 20000, f"<answer>Diagnosis: x{gap}y</answer>"):
+        assert parse(turn).kind is Kind.INVALID
+    assert parse(f"<answer>Diagnosis: {gap}Flu{gap}Recommendation: {gap}Rest{gap}</answer>") == Action(Kind.DIAGNOSIS, "Flu", "Rest")

@@ -1,0 +1,124 @@
+import asyncio
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from clinic.actions import diagnosis, question
+from clinic.config import ConsultationParams
+from clinic.consultation import FULL, SHORT, Consultation, draw_turn_budget, privileged
+from clinic.matching import TopicMatcher
+from clinic.patient import MATCH_THRESHOLD, ScriptedPatient
+
+WORDINGS = {
+    "pain": ("Does your chest hurt?",), "cough": ("Do you cough?", "Is there a cough at all?"), "sweat": ("Do you sweat at night?",),
+    "smoking": ("Do you smoke?",), "fever": ("Do you have a fever?",),
+}
+
+
+@pytest.fixture
+def seat(make_case, rules):
+    def make(budget=4, retrieve=None, params=None, **changes):
+        case = make_case(**changes)
+        return Consultation(case, ScriptedPatient(case, TopicMatcher(WORDINGS, MATCH_THRESHOLD).match), params or rules, budget, retrieve)
+
+    return make
+
+
+def take(consultation, *turns):
+    return [asyncio.run(consultation.step(turn)) for turn in turns]
+
+
+def test_opening_messages_and_budget_count_down(seat):
+    consultation = seat(3)
+    assert consultation.opening() == [{"role": "system", "content": SHORT}, {"role": "user", "content": "My chest hurts. (3 left)"}]
+    first, second = take(consultation, question("Do you cough?"), question("Do you have a fever?"))
+    assert (first.text, first.stop_reason) == ("Yes, I cough all day. (2 left)", None)
+    assert (second.text, second.stop_reason) == ("No, I have no fever. (1 left)", None)
+    assert first.event == {
+        "kind": "question", "text": "Do you cough?", "topic": "cough", "present": True, "repeated": False, "leaks": 0, "reply": "Yes, I cough all day.",
+    }
+    assert second.event["present"] is False
+    json.dumps([first.event, second.event])
+
+
+def test_full_instructions_are_a_choice(seat):
+    params = ConsultationParams(turn_budget=4, instructions="full", search_results=1)
+    assert seat(params=params).opening()[0]["content"] == FULL
+
+
+def test_a_diagnosis_ends_it_and_nothing_is_revived(seat):
+    consultation = seat(5)
+    (reply,) = take(consultation, diagnosis("Pneumonia", "Rest"))
+    assert (reply.text, reply.stop_reason) == (None, "diagnosed")
+    assert reply.event == {"kind": "diagnosis", "diagnosis": "Pneumonia", "recommendation": "Rest"}
+    for turn in (question("Do you cough?"), diagnosis("Flu", ""), ""):
+        with pytest.raises(RuntimeError, match="case c1: the consultation is over"):
+            take(consultation, turn)
+
+
+def test_running_out_of_turns_ends_it_and_nothing_is_revived(seat):
+    consultation = seat(2)
+    first, last = take(consultation, question("Do you cough?"), question("Do you smoke?"))
+    assert first.stop_reason is None
+    assert (last.text, last.stop_reason) == (None, "out_of_turns")
+    assert last.event["topic"] == "smoking"
+    with pytest.raises(RuntimeError, match="the consultation is over"):
+        take(consultation, diagnosis("Pneumonia", ""))
+
+
+def test_the_last_turn_may_be_the_diagnosis(seat):
+    *_, last = take(seat(2), question("Do you cough?"), diagnosis("Flu", ""))
+    assert last.stop_reason == "diagnosed"
+    (only,) = take(seat(1), diagnosis("Flu", ""))
+    assert only.stop_reason == "diagnosed"
+
+
+def test_an_invalid_turn_costs_a_turn_and_says_why(seat):
+    consultation = seat(3)
+    first, second, third = take(consultation, "hello?", question("Fever? Cough?"), "")
+    assert first.text == "Not understood: write exactly one <answer>...</answer> and nothing after it. (2 left)"
+    assert first.event == {"kind": "invalid", "text": "hello?", "error": "write exactly one <answer>...</answer> and nothing after it"}
+    assert second.event["error"].startswith("ask exactly one question")
+    assert third.stop_reason == "out_of_turns"
+
+
+def test_repeats_are_by_meaning_by_text_and_from_the_opening(seat):
+    asked = [
+        "Do you cough?", "Is there a cough at all?", "do you COUGH ?", "What is your favourite song?", "What is your favourite song?", "Does your chest hurt?", "Do you smoke?",
+    ]
+    replies = take(seat(9), *map(question, asked))
+    assert [reply.event["repeated"] for reply in replies] == [False, True, True, False, True, True, False]
+    assert [reply.event["topic"] for reply in replies] == ["cough", "cough", "cough", None, None, "pain", "smoking"]
+    assert replies[3].text == "I don't know. (5 left)"
+
+
+def test_a_test_is_answered_like_a_question(seat):
+    (reply,) = take(seat(), "<answer>Test: cough</answer>")
+    assert (reply.event["kind"], reply.event["topic"]) == ("test", "cough")
+
+
+def test_search_asks_the_knowledge_base_for_so_many_passages(seat):
+    asked = []
+    consultation = seat(retrieve=lambda query, k: asked.append((query, k)) or ["A: one", "B: two"])
+    (reply,) = take(consultation, "<answer>Search: chest pain</answer>")
+    assert asked == [("chest pain", 2)]
+    assert reply.text == "A: one\nB: two (3 left)"
+    assert reply.event == {"kind": "search", "text": "chest pain", "hits": 2}
+    assert take(seat(retrieve=lambda query, k: []), "<answer>Search: x</answer>")[0].text == "Nothing found. (3 left)"
+    assert take(seat(), "<answer>Search: x</answer>")[0].text == "There is no knowledge base here. (3 left)"
+
+
+def test_turn_budget_is_fixed_or_drawn_from_the_seed(rules):
+    assert draw_turn_budget(rules, (1, 2)) == 4
+    random = rules.model_copy(update={"turn_budget": -1})
+    drawn = [draw_turn_budget(random, (7, step)) for step in range(300)]
+    assert drawn == [draw_turn_budget(random, (7, step)) for step in range(300)]
+    assert set(drawn) == set(range(2, 11))
+    for impossible in (0, -2):
+        with pytest.raises(ValidationError, match="is impossible; use a positive number of turns or -1"):
+            ConsultationParams(turn_budget=impossible, instructions="short", search_results=1)
+
+
+def test_privileged_information_is_the_chart(make_case):
+    assert privileged(make_case()) == {"diagnosis_id": "pneumonia", "opening": ["pain"], "present": ["pain", "cough", "sweat", "smoking"]}

@@ -1,0 +1,116 @@
+import asyncio
+
+import numpy as np
+import pytest
+
+from clinic.actions import Kind, parse
+from clinic.consultation import Consultation
+from clinic.dialogues import at_once, chart_dialogue, chart_excerpt, final_turn, resident_dialogue
+from clinic.doctors import ReferenceDoctor, at_random, chasing, greedy, resident
+from clinic.matching import relation
+from clinic.metrics import measure, summarise
+from clinic.patient import ScriptedPatient
+from clinic.starter import draw_cases
+
+ASK = {"greedy": greedy, "random": at_random, "chasing": chasing, "resident": resident(0.5)}
+
+
+def play(clinic, matcher, rules, case, ask, questions, seed, wordings="train"):
+    doctor = ReferenceDoctor(clinic, case, ask, questions, np.random.default_rng(seed), wordings)
+    consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, questions + 1, None)
+    events = []
+    while True:
+        reply = at_once(consultation.step(doctor.turn()))
+        events.append(reply.event)
+        if reply.text is None:
+            return events
+        doctor.hear(reply.event["topic"], reply.event["present"])
+
+
+@pytest.fixture(scope="module")
+def patients(starter, split):
+    return list(draw_cases(starter, 120, 77, split))
+
+
+def accuracy(starter, starter_matcher, rules, patients, ask, questions):
+    played = [play(starter, starter_matcher, rules, case, ask, questions, i) for i, case in enumerate(patients)]
+    return np.mean([relation(case, events[-1]["diagnosis"]) == "exact" for case, events in zip(patients, played, strict=True)])
+
+
+def test_greedy_beats_the_others_and_asking_beats_not_asking(starter, starter_matcher, rules, patients):
+    share = {name: accuracy(starter, starter_matcher, rules, patients, ask, 7) for name, ask in ASK.items()}
+    share["none"] = accuracy(starter, starter_matcher, rules, patients, greedy, 0)
+    assert share["greedy"] > share["random"] + 0.2
+    assert share["greedy"] > share["resident"] + 0.05
+    assert share["random"] >= share["none"] - 0.05
+    assert share["none"] <= 0.45
+
+
+@pytest.mark.parametrize("name", ASK)
+@pytest.mark.parametrize("wordings", ["train", "test"])
+def test_reference_doctors_keep_the_grammar_and_never_repeat(starter, starter_matcher, rules, patients, name, wordings):
+    known = {text for f in starter.findings for text in f.doctor.of(wordings)}
+    for i, case in enumerate(patients[:10]):
+        events = play(starter, starter_matcher, rules, case, ASK[name], 9, i, wordings)
+        assert [event["kind"] for event in events] == ["question"] * 9 + ["diagnosis"]
+        assert not any(event["repeated"] or event["topic"] is None or event["text"] not in known for event in events[:-1])
+        assert events == play(starter, starter_matcher, rules, case, ASK[name], 9, i, wordings)
+
+
+def test_greedy_asks_the_most_telling_open_question(toy):
+    posterior, rng = toy.posterior([], {}), np.random.default_rng(0)
+    gain = toy.information_gain(posterior)
+    assert greedy(toy, posterior, np.ones(4, dtype=bool), rng) == gain.argmax()
+    only = np.array([False, False, True, True])
+    assert greedy(toy, posterior, only, rng) == 2 + gain[2:].argmax()
+    assert {at_random(toy, posterior, only, rng) for _ in range(40)} == {2, 3}
+    assert all(chasing(toy, posterior, np.array([False, False, False, True]), rng) == 3 for _ in range(20))
+
+
+def test_the_residents_dialogues_end_in_the_chart_diagnosis(starter, starter_matcher, rules, patients):
+    lengths = set()
+    for i, case in enumerate(patients[:40]):
+        messages = resident_dialogue(starter, case, starter_matcher, rules, 0.5, np.random.default_rng(i))
+        assert [m["role"] for m in messages] == ["system", *["user", "assistant"] * ((len(messages) - 1) // 2)]
+        turns = [parse(m["content"]) for m in messages if m["role"] == "assistant"]
+        assert [t.kind for t in turns] == [Kind.QUESTION] * (len(turns) - 1) + [Kind.DIAGNOSIS]
+        assert turns[-1].text == case.diagnosis
+        assert messages[-2]["content"].endswith(f"({rules.turn_budget - len(turns) + 1} left)")
+        lengths.add(len(turns))
+    assert lengths == set(range(1, rules.turn_budget + 1))
+
+
+def test_charts_and_excerpts_tell_true_facts_only(patients, rules):
+    for i, case in enumerate(patients[:20]):
+        chart = chart_dialogue(case, rules)
+        present = [fact.text for fact in case.facts if fact.present]
+        assert chart[1]["content"] == f"Chart: {'; '.join(present)}. (1 left)"
+        assert chart[-1] == final_turn(case)
+        told = chart_excerpt(case, 6, np.random.default_rng(i))
+        assert len(case.opening) <= len(told) <= len(case.opening) + 6
+        assert set(told) <= {fact.text for fact in case.facts}
+        assert {fact.text for fact in case.facts if fact.topic in case.opening} <= set(told)
+
+
+def test_a_coroutine_that_waits_is_refused():
+    coroutine = asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="must answer without waiting"):
+        at_once(coroutine)
+    coroutine.close()
+
+
+def test_measures_of_one_consultation_by_hand(make_case):
+    events = [
+        {"kind": "question", "topic": "cough", "repeated": False}, {"kind": "question", "topic": "cough", "repeated": True},
+        {"kind": "question", "topic": None, "repeated": False}, {"kind": "search", "hits": 0}, {"kind": "diagnosis", "diagnosis": "Lung infection"},
+    ]
+    row = measure(make_case(), events, 0.7, None, ["Asthma", "Flu", "Pneumonia", "Gout"])
+    assert row == {
+        "accuracy": 1.0, "accepted_parent": 1.0, "top3": 1.0, "reward": 0.7, "turns": 5.0, "tokens": None, "valid_question_rate": pytest.approx(1 / 3), "fact_recall": 0.5,
+    }
+    parent = measure(make_case(), [{"kind": "diagnosis", "diagnosis": "chest disease"}], 0.0, 12, [])
+    assert (parent["accuracy"], parent["accepted_parent"], parent["top3"], parent["valid_question_rate"], parent["tokens"]) == (0.0, 1.0, None, None, 12.0)
+    summary = summarise([row, parent], 500, 0)
+    assert summary["accuracy"]["mean"] == 0.5
+    assert summary["accuracy"]["low"] <= 0.5 <= summary["accuracy"]["high"]
+    assert summarise([parent], 100, 0)["top3"] is None

@@ -1,0 +1,106 @@
+import asyncio
+
+import pytest
+
+from clinic.cases import Fact
+from clinic.matching import TopicMatcher, normalise, relation
+from clinic.patient import MATCH_THRESHOLD, UNKNOWN, Answer, LeakFilter, ScriptedPatient
+from clinic.starter import draw_cases
+
+
+def ask(patient, text) -> Answer:
+    return asyncio.run(patient.answer(text))
+
+
+def test_every_doctor_wording_finds_its_own_topic(starter, starter_matcher):
+    wordings = [(f.finding_id, text) for f in starter.findings for text in f.doctor.train + f.doctor.test]
+    assert len(wordings) >= 2 * len(starter.findings)
+    lost = [(topic, text, found) for topic, text in wordings if (found := starter_matcher.match(text)) != topic]
+    assert lost == []
+
+
+def test_slightly_changed_wordings_still_find_it(starter, starter_matcher):
+    right = wrong = 0
+    for finding in starter.findings:
+        for text in finding.doctor.train:
+            found = starter_matcher.match(f"Please tell me, {text[0].lower()}{text[1:-1]} at all?")
+            right += found == finding.finding_id
+            wrong += found not in (finding.finding_id, None)
+    assert right / (right + wrong) > 0.97
+
+
+def test_wordings_that_the_index_has_never_seen_are_mostly_understood(starter):
+    """Test wordings against an index of training wordings: what meaning, not memory, carries."""
+    matcher = TopicMatcher({f.finding_id: (f.name, *f.doctor.train, *f.patient.train) for f in starter.findings}, MATCH_THRESHOLD)
+    found = [matcher.match(text) == f.finding_id for f in starter.findings for text in f.doctor.test]
+    assert sum(found) / len(found) > 0.75
+
+
+@pytest.mark.parametrize("text", ["Which football team do you support?", "xyzzy?", "?", "", "好不好？", "the a of?"])
+def test_an_unknown_question_is_not_known(starter, starter_matcher, split, text):
+    (case,) = draw_cases(starter, 1, 0, split)
+    assert ask(ScriptedPatient(case, starter_matcher.match), text) == Answer(f"{UNKNOWN}.", None, None, 0)
+
+
+def test_the_patient_answers_from_the_chart(starter, starter_matcher, split):
+    (case,) = draw_cases(starter, 1, 3, split)
+    patient = ScriptedPatient(case, starter_matcher.match)
+    facts = {fact.topic: fact for fact in case.facts}
+    for finding in starter.findings:
+        fact = facts[finding.finding_id]
+        answer = ask(patient, finding.doctor.test[0])
+        assert (answer.topic, answer.present) == (finding.finding_id, fact.present)
+        assert answer.text == f"{'Yes' if fact.present else 'No'}, {fact.text}."
+        assert answer == ask(patient, finding.doctor.test[0])
+
+
+def test_a_topic_that_is_not_on_record_is_not_known(make_case):
+    assert ask(ScriptedPatient(make_case(), lambda question: "hiccups"), "Hiccups?").topic is None
+
+
+def test_a_record_without_vocabulary_is_told_as_it_stands(make_case):
+    case = make_case(facts=(Fact("Review of Systems", True, "Denies fever or chills."), Fact("Chest X-ray: Findings", True, "Clear lungs")))
+    patient = ScriptedPatient(case, None)
+    assert ask(patient, "Any fever or chills?").text == "Denies fever or chills."
+    assert ask(patient, "chest X-ray").text == "Clear lungs"
+    assert ask(patient, "Do you keep pigeons?").text == "I don't know."
+
+
+def test_the_leak_filter_removes_every_name_of_the_diagnosis(make_case):
+    clean = LeakFilter(make_case(synonyms=("lung infection", "CAP"))).clean
+    assert clean("I had PNEUMONIA, a lung  infection") == ("I had that illness, a lung  infection", 1)
+    assert clean("pneumonia or Lung Infection or cap or chest disease") == ("that illness or that illness or that illness or that illness", 4)
+    assert clean("my captain has bronchopneumonia") == ("my captain has bronchopneumonia", 0)
+    assert clean("") == ("", 0)
+    assert LeakFilter(make_case(diagnosis="", synonyms=(), parents=())).clean("pneumonia") == ("pneumonia", 0)
+    assert LeakFilter(make_case(diagnosis="肺炎", synonyms=())).clean("医生说我有肺炎。") == ("医生说我有that illness。", 1)
+
+
+def test_a_leak_is_removed_from_an_answer_and_counted(make_case):
+    case = make_case(facts=(Fact("history", True, "a doctor called it pneumonia"),))
+    answer = ask(ScriptedPatient(case, lambda question: "history"), "What did they say?")
+    assert answer == Answer("Yes, a doctor called it that illness.", "history", True, 1)
+
+
+def test_no_starter_patient_says_a_diagnosis(starter, starter_matcher, split):
+    for case in draw_cases(starter, 40, 21, split):
+        patient = ScriptedPatient(case, starter_matcher.match)
+        answers = [ask(patient, finding.doctor.train[0]) for finding in starter.findings[::7]]
+        assert sum(answer.leaks for answer in answers) == 0
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("pneumonia", "exact"), (" PNEUMONIA. ", "exact"), ("Lung-infection", "exact"), ("chest disease", "parent"), ("Asthma", "other"), ("", "other"),
+    ("pneumonia or asthma", "other"), ("pneumonia, asthma", "other"), ("ｐneumonia", "exact"),
+])
+def test_relation_of_a_named_diagnosis(make_case, name, expected):
+    assert relation(make_case(), name) == expected
+
+
+def test_normalise_folds_case_width_and_punctuation():
+    assert normalise("Ｄo you　COUGH, at-all?!") == "do you cough at all"
+
+
+def test_a_matcher_without_topics_or_words_finds_nothing():
+    assert TopicMatcher({}, MATCH_THRESHOLD).match("fever?") is None
+    assert TopicMatcher({"x": ("the",)}, MATCH_THRESHOLD).match("fever?") is None

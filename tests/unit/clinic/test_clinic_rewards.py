@@ -1,0 +1,199 @@
+import asyncio
+import math
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from clinic.actions import diagnosis
+from clinic.config import DoctorAgentParams, OutcomeParams, RewardParams
+from clinic.consultation import Consultation
+from clinic.dialogues import topic_matcher
+from clinic.doctors import ReferenceDoctor, at_random, greedy
+from clinic.errors import ClinicError
+from clinic.patient import ScriptedPatient
+from clinic.rewards import Scorer, missed_red_flags
+from clinic.starter import draw_cases
+
+OUTCOME = OutcomeParams(
+    correct=1.0, accepted_parent=0.3, information=0.5, turn_cost=0.01, repeat_cost=0.05, invalid_cost=0.2, no_diagnosis_cost=0.25, missed_red_flag_cost=0.1
+)
+DOCTORAGENT = DoctorAgentParams(correct=1.0, valid_question=0.1, invalid_question=-0.05, turn=-0.01)
+
+
+def scorer(preset="outcome", *clinics, **changes):
+    return Scorer(RewardParams(preset=preset, outcome=OUTCOME.model_copy(update=changes), doctoragent=DOCTORAGENT), clinics)
+
+
+def asked(topic, present=True, repeated=False, kind="question"):
+    return {"kind": kind, "text": "?", "topic": topic, "present": present, "repeated": repeated, "leaks": 0, "reply": ""}
+
+
+def said(name):
+    return {"kind": "diagnosis", "diagnosis": name, "recommendation": ""}
+
+
+INVALID = {"kind": "invalid", "text": "", "error": "x"}
+SEARCH = {"kind": "search", "text": "x", "hits": 1}
+
+
+def total(turns):
+    return math.fsum(value for turn in turns for value in turn.values())
+
+
+def test_outcome_by_hand(make_case):
+    events = [asked("cough"), asked("cough", repeated=True), asked(None), asked("fever", present=False), INVALID, SEARCH, asked("sweat", kind="test"), said("Lung infection")]
+    turns = scorer().score(make_case(), events, "diagnosed")
+    third = 0.5 / 3  # three present facts beyond the opening
+    assert turns[0] == {"turn": -0.01, "information": pytest.approx(third)}
+    assert turns[1] == {"turn": -0.01, "information": pytest.approx(0), "repeat": -0.05}
+    assert turns[2] == {"turn": -0.01, "information": pytest.approx(0)}
+    assert turns[3] == {"turn": -0.01, "information": pytest.approx(0)}
+    assert turns[4] == {"turn": -0.01, "information": pytest.approx(0), "invalid": -0.2}
+    assert turns[5] == {"turn": -0.01, "information": pytest.approx(0)}
+    assert turns[6] == {"turn": -0.01, "information": pytest.approx(third)}
+    assert turns[7] == {"turn": -0.01, "information": pytest.approx(0), "diagnosis": 1.0}
+    assert total(turns) == pytest.approx(1 - 0.08 - 0.05 - 0.2 + 2 * third)
+
+
+@pytest.mark.parametrize(("name", "worth"), [("Pneumonia", 1.0), ("lung infection", 1.0), ("Chest disease", 0.3), ("Asthma", 0.0), ("Pneumonia or asthma", 0.0), ("Pneumonia, lung infection", 0.0)])
+def test_only_the_condition_itself_is_worth_full_marks(make_case, name, worth):
+    (turn,) = scorer().score(make_case(), [said(name)], "diagnosed")
+    assert turn["diagnosis"] == worth
+
+
+def test_running_out_of_turns_costs(make_case):
+    turns = scorer().score(make_case(), [asked("cough"), asked("smoking")], "out_of_turns")
+    assert turns[-1]["no_diagnosis"] == -0.25
+    assert turns[-1]["diagnosis"] == 0.0
+    assert "no_diagnosis" not in turns[0]
+
+
+def test_doctoragent_by_hand(make_case):
+    events = [asked("cough"), asked("cough", repeated=True), asked(None), asked("fever", present=False), INVALID, SEARCH, said("pneumonia")]
+    turns = scorer("doctoragent").score(make_case(), events, "diagnosed")
+    assert [turn["turn"] for turn in turns] == [-0.01] * 7
+    assert [turn.get("question") for turn in turns] == [0.1, -0.05, -0.05, 0.1, -0.05, None, None]
+    assert turns[-1]["diagnosis"] == 1.0
+    assert total(turns) == pytest.approx(1.0 + 2 * 0.1 - 3 * 0.05 - 7 * 0.01)
+    assert total(scorer("doctoragent").score(make_case(), [said("chest disease")], "diagnosed")) == pytest.approx(-0.01)
+
+
+def test_a_consultation_without_events_cannot_be_scored(make_case):
+    for preset in ("outcome", "doctoragent"):
+        with pytest.raises(ClinicError, match="case c1: a consultation without turns cannot be scored"):
+            scorer(preset).score(make_case(), [], "diagnosed")
+
+
+def test_an_unknown_condition_or_a_spoilt_event_raises(toy, make_case, split):
+    (case,) = draw_cases(toy, 1, 0, split)
+    with pytest.raises(KeyError):
+        scorer("outcome", toy).score(case, [{"kind": "question", "topic": "hiccups", "present": True, "repeated": False}], "out_of_turns")
+    with pytest.raises(KeyError):
+        scorer().score(make_case(), [{"text": "?"}], "diagnosed")
+
+
+def urgent(make_case):
+    return make_case(urgent=True, red_flags=("sweat", "fever", "hiccups"))
+
+
+def test_veto_takes_all_information_and_costs(make_case):
+    case = urgent(make_case)
+    assert missed_red_flags(case, []) == ["sweat"]  # fever is absent, hiccups not on record
+    turns = scorer().score(case, [asked("cough"), asked("smoking"), said("Asthma")], "diagnosed")
+    assert turns[-1]["safety"] == pytest.approx(-2 * 0.5 / 3 - 0.1)
+    assert total(turns) == pytest.approx(-0.1 - 3 * 0.01)
+
+
+def test_no_veto_when_told_or_right_or_not_urgent(make_case):
+    case = urgent(make_case)
+    for events, patient in [
+        ([asked("sweat"), said("Asthma")], case), ([asked("cough"), said("Pneumonia")], case), ([asked("cough"), said("chest disease")], case),
+        ([asked("cough"), said("Asthma")], make_case(red_flags=("sweat",))), ([asked("cough"), said("Asthma")], make_case(urgent=True, red_flags=("pain",))),
+    ]:
+        assert "safety" not in scorer().score(patient, events, "diagnosed")[-1]
+
+
+def test_veto_also_when_the_turns_run_out(make_case):
+    turns = scorer().score(urgent(make_case), [asked("cough")], "out_of_turns")
+    assert turns[-1]["safety"] == pytest.approx(-0.5 / 3 - 0.1)
+
+
+def test_potential_is_the_share_of_surprise_resolved(toy, split):
+    case = next(c for c in draw_cases(toy, 60, 0, split) if c.diagnosis_id == "bronchitis" and c.opening == ("fever",))
+    facts = {fact.topic: fact.present for fact in case.facts}
+    events = [asked("cough", facts["cough"]), asked("cough", facts["cough"], repeated=True), asked(None), asked("age", facts["age"]), said("flu")]
+    potentials = scorer("outcome", toy).potentials(case, events)
+    before = math.log(toy.posterior([0], {})[2])
+    middle = math.log(toy.posterior([0], {1: facts["cough"]})[2])
+    after = math.log(toy.posterior([0], {1: facts["cough"], 3: facts["age"]})[2])
+    share = [max(1 - middle / before, -1.0), 1 - after / before]  # the first answer misleads: clipped at -1
+    assert potentials == pytest.approx([0, *share[:1] * 3, *share[1:] * 2])
+    assert 1 - middle / before < -1 < share[1]
+
+
+def play(clinic, matcher, rules, case, ask, questions, seed):
+    """Events of one consultation of a reference doctor."""
+    doctor = ReferenceDoctor(clinic, case, ask, questions, np.random.default_rng(seed))
+    consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, questions + 1, None)
+    events = []
+    while True:
+        reply = asyncio.run(consultation.step(doctor.turn()))
+        events.append(reply.event)
+        if reply.text is None:
+            return events, reply.stop_reason
+        doctor.hear(reply.event["topic"], reply.event["present"])
+
+
+@pytest.fixture(scope="module")
+def recorded(starter, starter_matcher, split, rules):
+    cases = list(draw_cases(starter, 120, 31, split))
+    return [(case, *play(starter, starter_matcher, rules, case, greedy if i % 2 else at_random, 7, i)) for i, case in enumerate(cases)]
+
+
+def test_information_telescopes_and_is_bounded(starter, recorded):
+    score = scorer("outcome", starter)
+    for case, events, stop_reason in recorded:
+        potentials = score.potentials(case, events)
+        earned = math.fsum(turn["information"] for turn in score.score(case, events, stop_reason))
+        assert earned == pytest.approx(OUTCOME.information * (potentials[-1] - potentials[0]), abs=1e-12)
+        assert abs(earned) <= OUTCOME.information
+        assert potentials[0] == pytest.approx(0)
+
+
+def test_an_honest_no_is_not_punished_on_average(starter, recorded):
+    score = scorer("outcome", starter)
+    no = [
+        turn["information"]
+        for case, events, stop_reason in recorded
+        for event, turn in zip(events, score.score(case, events, stop_reason), strict=True)
+        if event.get("present") is False
+    ]
+    assert len(no) > 200
+    assert np.mean(no) > 0
+
+
+def test_expected_log_posterior_of_the_truth_never_falls_with_a_no(starter, split):
+    """The theory behind it: given a no, the mean gain is a Kullback-Leibler divergence."""
+    for case in draw_cases(starter, 10, 4, split):
+        prior = starter.posterior([starter.finding_index[topic] for topic in case.opening], {})
+        no_CF = prior[:, None] * (1 - starter.probability_CF)
+        no_CF /= no_CF.sum(axis=0)
+        gain_F = (no_CF * (np.log(no_CF) - np.log(prior)[:, None])).sum(axis=0)
+        assert gain_F.min() >= -1e-12
+
+
+def test_the_gold_doctor_scores_full_marks_and_an_attack_does_not(toy, split, rules):
+    score, matcher = scorer("outcome", toy, turn_cost=0.0), topic_matcher(toy)
+    for case in draw_cases(toy, 20, 2, split):
+        gold = score.score(case, [said(case.diagnosis)], "diagnosed")
+        assert total(gold) == 1.0
+        everything = ", ".join(c.name for c in toy.conditions)
+        consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, 1, None)
+        attack = asyncio.run(consultation.step(diagnosis(everything, "")))
+        assert total(score.score(case, [attack.event], "diagnosed")) <= 0.0
+
+
+def test_asking_can_never_pay_more_than_diagnosing():
+    with pytest.raises(ValidationError, match="must stay below correct"):
+        OutcomeParams(**OUTCOME.model_dump() | {"information": 1.0})

@@ -1,0 +1,66 @@
+"""params.yaml and recipes: what is committed loads, and a mistake is one clear line."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.parameters import ROOT, ParameterError, load_algorithm, load_params
+from tasks.training import plan_text
+
+PARAMS = (ROOT / "params.yaml").read_text()
+
+
+def written(tmp_path: Path, old: str, new: str) -> Path:
+    assert old in PARAMS
+    path = tmp_path / "params.yaml"
+    path.write_text(PARAMS.replace(old, new, 1))
+    return path
+
+
+def test_committed_parameters_and_every_recipe_load() -> None:
+    params = load_params()
+    for recipe in (ROOT / "recipes").glob("*.yaml"):
+        chosen = params.model_copy(update={"algorithm": params.algorithm.model_copy(update={"name": recipe.stem})})
+        assert load_algorithm(chosen).group_size >= 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("seed: 0\n", "seed: 0\nsede: 1\n", ["params.yaml", "sede", "unknown"]),
+        ("  steps: ", "  steps: many # ", ["params.yaml", "train_doctor.steps", "many"]),
+        ("  turn_budget: 8", "  turn_budget: 0", ["params.yaml", "turn_budget", "0"]),
+        ("information: 0.", "information: 2.", ["params.yaml", "information", "correct"]),
+        ("test: 0.15", "test: 0.95", ["params.yaml", "no training cases"]),
+        ("  name: grpo", "  name: gropo", ["params.yaml", "gropo", "grpo"]),
+        ("  max_tokens: 256", "  max_tokens: 512", ["params.yaml", "max_tokens"]),
+        ("  dtype: float32", "  dtype: [", ["params.yaml", "YAML"]),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path: Path, old: str, new: str, told: list[str]) -> None:
+    with pytest.raises(ParameterError) as caught:
+        load_algorithm(load_params(written(tmp_path, old, new)))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in told:
+        assert word in message
+
+
+def test_scientific_notation_without_a_point_is_a_number(tmp_path: Path) -> None:
+    path = written(tmp_path, "learning_rate: 5.0e-4", "learning_rate: 3e-05")
+    assert load_params(path).warm_start.sft.learning_rate == 3e-05
+
+
+def test_a_mini_batch_larger_than_the_rollout_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(PARAMS.replace("prompts: 16", "prompts: 1"))
+    params = load_params(path)
+    if load_algorithm(load_params()).optimizer.mini_batch_size > load_algorithm(load_params()).group_size:
+        with pytest.raises(ParameterError, match="mini_batch_size"):
+            load_algorithm(params)
+
+
+def test_the_plan_states_the_accounting() -> None:
+    params = load_params()
+    text = plan_text(params, load_algorithm(params).group_size)
+    assert f"= {params.rollout.prompts * load_algorithm(params).group_size} trajectories" in text
