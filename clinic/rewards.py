@@ -13,7 +13,7 @@ Preset `outcome` (default; the outcome dominates, shaping is bounded below it):
     turn          -`turn_cost` each turn
     repeat        -`repeat_cost` for a question about something already told or already asked
     invalid       -`invalid_cost` for a turn outside the grammar
-    no_diagnosis  -`no_diagnosis_cost` when the turns run out
+    no_diagnosis  -`no_diagnosis_cost` when turns or tokens run out before a diagnosis
     safety        veto: a wrong diagnosis of an urgent case whose present red flags were never told loses all information
                   earned, and `missed_red_flag_cost`
 
@@ -76,7 +76,7 @@ class Scorer:
                 components["repeat"] = -params.repeat_cost
             turns.append(components)
         last = turns[-1]
-        if stop_reason == "out_of_turns":
+        if stop_reason != "diagnosed":
             last["no_diagnosis"] = -params.no_diagnosis_cost
         verdict = _verdict(case, events[-1])
         last["diagnosis"] = {"exact": params.correct, "parent": params.accepted_parent}.get(verdict, 0.0)

@@ -84,6 +84,8 @@ def _condition(path: Path, entry: dict[str, Any], known: set[str]) -> Condition:
     for flag in condition.red_flags:
         if flag not in condition.findings:
             raise ClinicError(f"{where}: red flag {flag!r} is not among its findings")
+    if not condition.next_steps:
+        raise ClinicError(f"{where}: next_steps is empty; give at least one")
     if condition.prevalence <= 0:
         raise ClinicError(f"{where}: prevalence {condition.prevalence} must be positive")
     return condition
@@ -104,7 +106,7 @@ def _check_unique(directory: Path, clinic: GenerativeClinic) -> None:
 
 
 def _check_distinguishable(directory: Path, clinic: GenerativeClinic) -> None:
-    """No two conditions whose findings differ by less than half a finding in total variation."""
+    """No two conditions whose findings probabilities differ by less than .5, summed over findings."""
     table_CF = clinic.probability_CF
     for i, j in zip(*np.triu_indices(len(clinic.conditions), k=1), strict=True):
         if np.abs(table_CF[i] - table_CF[j]).sum() < 0.5:

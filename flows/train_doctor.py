@@ -25,16 +25,15 @@ def train_doctor(
     out = output(out, "doctor")
     with open_training(params_file, warm_start, cases, index) as run_id, open_recording(run_id):
         plan = training(run_id).params.train_doctor
-        first = restore(run_id)
-        if first == 1:
-            record_step(run_id, 0, validate(run_id, 0))
-        for step in range(first, plan.steps + 1):
+        done, metrics = restore(run_id)
+        record_step(run_id, done, metrics)
+        for step in range(done + 1, plan.steps + 1):
             metrics = rollout(run_id, step)
             metrics |= score(run_id, step)
             metrics |= learn(run_id, step)
-            checkpoint = save(run_id, step, metrics)
             if step % plan.test_freq == 0 or step == plan.steps:
                 metrics |= validate(run_id, step)
+            checkpoint = save(run_id, step, metrics)
             record_step(run_id, step, metrics)
             if checkpoint:
                 record_checkpoint(run_id, step, checkpoint, metrics)

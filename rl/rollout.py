@@ -125,6 +125,8 @@ class _Episode:
         self.messages = list(environment.opening())
         new = self.chat.opening_ids(self.messages)
         while True:
+            if self._room(new) < self.params.response_length:
+                return "out_of_tokens"
             turn = await self._turn(new)
             try:
                 reply = await environment.step(turn)
@@ -137,6 +139,10 @@ class _Episode:
                 return reply.stop_reason or "ended"
             self.messages.append({"role": "user", "content": reply.text})
             new = self.chat.reply_ids(reply.text)
+
+    def _room(self, new: list[int]) -> int:
+        """Tokens left for a turn after feeding what is new (one more may be needed to close a cut turn)."""
+        return self.params.max_episode_tokens - len(self.ids) - len(new) - 1
 
     async def _turn(self, new: list[int]) -> str:
         """Feed what is new, sample one turn, record it exactly as sampled."""

@@ -1,5 +1,6 @@
 """`params.yaml` and the chosen recipe, parsed once at the edge into frozen models. A mistake is one line: file, key, value, fix."""
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ from rl.rollout import RolloutParams
 from rl.sft import SFTParams
 
 ROOT = Path(__file__).resolve().parent.parent
+"""The checkout that is running: its parameters, code and outputs."""
+HOME = Path(os.environ.get("ANAMNESIS_HOME") or os.environ.get("DVC_ROOT") or ROOT).resolve()
+"""The project that owns checkpoints, runs and the MLflow store: the parent's in `dvc exp run --temp`, else the same checkout."""
 
 
 class ParameterError(ValueError):

@@ -15,7 +15,7 @@ from rl.experience import read_scores, read_trajectories
 from tasks import traces, tracking
 from tasks.evaluation import closed_distance, trajectories_of_note
 from tasks.outputs import write_json
-from tasks.parameters import ROOT, load_algorithm
+from tasks.parameters import HOME, ROOT, load_algorithm
 from tasks.progress import duration
 from tasks.training import Training, training
 from tasks.versioning import output_digest
@@ -28,7 +28,7 @@ _RUNS: dict[str, tuple[str, float, int]] = {}  # training id -> MLflow run, when
 def open_recording(session_id: str) -> Iterator[None]:
     """Open (or, after a kill, reopen) the MLflow run of a training and name its data sets."""
     run = training(session_id)
-    tracking.setup(ROOT)
+    tracking.setup(HOME)
     recipe = load_algorithm(run.params)
     params = {**run.params.model_dump(mode="json"), "recipe": recipe.recipe.model_dump(mode="json")}
     tags = {"prefect.flow_run_id": str(flow_run.id or ""), "stage": "train_doctor", "checkpoints": str(run.folder)}
@@ -79,18 +79,18 @@ def finish_recording(session_id: str, chosen: Mapping[str, Any]) -> None:
     run_id = _RUNS[session_id][0]
     best = chosen["validation_accuracy"].get(str(chosen["chosen_step"]), 0.0)
     tracking.log_metrics_final(run_id, {"chosen/step": float(chosen["chosen_step"]), "chosen/validation_accuracy": float(best)})
-    write_json(ROOT / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": run_id})
+    write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": run_id})
 
 
 def run_of(model: Path) -> str | None:
     """The MLflow run that trained a model folder, if it was trained here."""
-    note = ROOT / "runs" / "doctors" / f"{folder_hash(model)}.json"
+    note = HOME / "runs" / "doctors" / f"{folder_hash(model)}.json"
     return str(json.loads(note.read_text())["mlflow_run_id"]) if note.exists() else None
 
 
 def record_evaluation(metrics: Mapping[str, Any], doctor: Path, consultations: Path) -> None:
     """Final figures and a sample of the test consultations on the doctor's training run."""
-    tracking.setup(ROOT)
+    tracking.setup(HOME)
     run_id = run_of(doctor)
     if run_id is None:
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")

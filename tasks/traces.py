@@ -47,9 +47,9 @@ T = TypeVar("T")
 EXPERIMENT = "anamnesis"
 DESCRIPTION = """Language-model doctors trained by reinforcement in simulated consultations.
 
-One run per training, one point per rollout step. `reward/` what the reward measured, `rollout/` the consultations, `train/` the
+One run per training, one point per rollout step. `reward/` what the reward measured, `rollout/` the consultations, `learn/` the
 updates, `validation/` held-out cases, `time/` where the time went. Traces: sample consultations, one span per doctor turn.
-Models: every saved checkpoint. The registry's `@champion` is the doctor in use."""
+Models: every saved checkpoint. The registry's `@challenger` is the latest doctor."""
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)  # between tries while the store is locked; each try waits up to 20 s by itself
 TRACES_AT_ONCE = 32  # whose spans are written together
 PREVIEW_CHARS = 1000  # MLflow's limit

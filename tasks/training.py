@@ -24,7 +24,7 @@ from rl.models import replace_folder
 from rl.workers.local import Session, open_session, session
 from tasks.consultations import accuracy
 from tasks.outputs import write_json
-from tasks.parameters import ROOT, Params, load_algorithm, load_params, recipe_path
+from tasks.parameters import HOME, ROOT, Params, load_algorithm, load_params, recipe_path
 from tasks.wiring import Waiting, cases_of_step, open_waiting_room
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     starter = params.patient_cases.starter
     waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, params.consultation, index)
     digest = input_hash(params, warm_start, cases, index)
-    folder = ROOT / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
+    folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
     validation = read_cases(cases / "cases.parquet", "validation")[: params.train_doctor.validation_cases]
     run = Training(
         params, folder, digest, warm_start, tuple(read_cases(cases / "cases.parquet", "train")), tuple(validation), waiting, Scorer(params.reward, [waiting.clinic])
@@ -99,9 +99,11 @@ def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> st
     """sha256 over everything a training result depends on: parameters, recipe, data, start weights and code."""
     digest = hashlib.sha256()
     relevant = params.model_dump(mode="json", include={"seed", "patient_cases", "consultation", "reward", "warm_start", "algorithm", "rollout", "train_doctor"})
+    relevant["temperature"] = params.evaluate_doctor.temperature  # validation plays at it
     digest.update(json.dumps(relevant, sort_keys=True).encode())
     digest.update(recipe_path(params).read_bytes())
-    for folder in (warm_start, cases, index):
+    starter = ROOT / params.patient_cases.starter.directory
+    for folder in (warm_start, cases, index, starter / "conditions", starter / "findings"):
         digest.update(folder_hash(folder).encode())
     for name in CODE:
         place = ROOT / name
@@ -111,15 +113,15 @@ def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> st
 
 
 @task(cache_policy=NO_CACHE)
-def restore(session_id: str) -> int:
-    """Go on from the last complete checkpoint; returns the first rollout step still to do."""
+def restore(session_id: str) -> tuple[int, dict[str, float]]:
+    """Go on from the last complete checkpoint; returns the last rollout step that is done and its metrics (step 0: the warm start, validated)."""
     run = training(session_id)
     done = steps_saved(run.folder)
     if not done:
-        return 1
+        return 0, validate.fn(session_id, 0)
     session(session_id).restore(run.folder / f"global_step_{done[-1]}")
     log.info("resuming after rollout step %d from %s", done[-1], run.folder)
-    return done[-1] + 1
+    return done[-1], json.loads((run.step_folder(done[-1]) / "metrics.json").read_text())
 
 
 @task(cache_policy=NO_CACHE, task_run_name="learn {step}")

@@ -2,7 +2,7 @@
 
     A = (R - mean_group R) / (std_group R + eps)           credit: episode (the paper's outcome supervision)
     A_k = (R_k - mean_group R_k) / (std_group + eps)       credit: turn (R_k: return from turn k on)
-    loss = -sum_tokens min(r A, clip(r) A) / tokens - entropy bonus
+    loss = -sum_tokens min(r A, clip(r) A) / tokens
 
 Every token of a turn carries its turn's advantage; the denominator is the number of sampled tokens of the mini-batch
 (the paper averages within each sequence first). No KL term here. Source: arXiv:2402.03300.
