@@ -5,9 +5,9 @@ import sys
 from prefect import flow
 
 from tasks.command import start_logging
+from tasks.parameters import ROOT
 from tasks.registry import register_challenger
 from tasks.report import summary
-from tasks.parameters import ROOT
 from tasks.versioning import VersioningError, reproduce
 
 

@@ -117,7 +117,7 @@ def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float
     target_N = batch.token_BT[batch.row_N, batch.place_N].to(model.device)
     head = model.get_output_embeddings()
     logprobs, entropies = [], []
-    for hidden, target in zip(hidden_ND.split(LOGIT_CHUNK), target_N.split(LOGIT_CHUNK), strict=True):
+    for hidden, target in zip(torch.split(hidden_ND, LOGIT_CHUNK), torch.split(target_N, LOGIT_CHUNK), strict=True):
         logprob_NV = torch.log_softmax(head(hidden).float() / temperature, dim=-1)
         logprobs.append(logprob_NV.gather(1, target[:, None])[:, 0])
         with torch.no_grad():

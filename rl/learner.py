@@ -65,7 +65,7 @@ class Learner:
         steps = tokens = skipped = 0
         self.model.train()
         for epoch in range(params.num_epochs):
-            rng = random.Random(f"{self.seed}/{step}/{epoch}")  # noqa: S311  shuffling, not secrets
+            rng = random.Random(f"{self.seed}/{step}/{epoch}")
             order = learnable[:]
             rng.shuffle(order)
             for start in range(0, len(order), params.mini_batch_size):

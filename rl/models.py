@@ -54,7 +54,7 @@ def new_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerF
     return tokenizer
 
 
-def new_model(tokenizer: PreTrainedTokenizerBase, width: int, layers: int, heads: int, context: int, seed: int) -> PreTrainedModel:  # noqa: PLR0913  a model's shape
+def new_model(tokenizer: PreTrainedTokenizerBase, width: int, layers: int, heads: int, context: int, seed: int) -> PreTrainedModel:
     """A small Qwen3 with random weights: `heads` query heads, half as many key-value heads, tied embeddings."""
     torch.manual_seed(seed)
     config = Qwen3Config(

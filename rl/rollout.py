@@ -56,7 +56,7 @@ class EpisodeSpec:
 Progress = Callable[[int, int], None]
 
 
-async def play(  # noqa: PLR0913  what a rollout needs
+async def play(
     specs: Sequence[EpisodeSpec], engine: Engine, chat: ChatFormat, params: RolloutParams, temperature: float, progress: Progress | None = None
 ) -> list[Trajectory]:
     """Play all episodes, at most `params.slots` at once; a finished one makes room for the next.
@@ -96,10 +96,10 @@ async def play(  # noqa: PLR0913  what a rollout needs
 class _Episode:
     """The growing token record of one episode."""
 
-    def __init__(self, spec: EpisodeSpec, engine: Engine, chat: ChatFormat, params: RolloutParams, temperature: float, began: float) -> None:  # noqa: PLR0913
+    def __init__(self, spec: EpisodeSpec, engine: Engine, chat: ChatFormat, params: RolloutParams, temperature: float, began: float) -> None:
         self.spec, self.engine, self.chat, self.params, self.began = spec, engine, chat, params, began
         self.temperature = temperature
-        self.session = f"{spec.case_id}/{spec.sample}"
+        self.session = f"{spec.group_id}/{spec.sample}"
         self.ids: list[int] = []
         self.mask: list[int] = []
         self.logprobs: list[float] = []
@@ -130,7 +130,7 @@ class _Episode:
             turn = await self._turn(new)
             try:
                 reply = await environment.step(turn)
-            except Exception as error:  # the edge of the environment: its failure becomes data
+            except Exception as error:  # noqa: BLE001  the edge of the environment: its failure becomes data
                 log.warning("episode %s: the environment failed: %s", self.session, error)
                 self.mask = [0] * len(self.mask)
                 return "failed"
@@ -150,7 +150,7 @@ class _Episode:
             new = [self.chat.end_id, *new]  # the token limit cut the last turn: close it, unsampled
         self._append(new, [0.0] * len(new), 0)
         sampling = Sampling(self.temperature, self.params.response_length, self.chat.end_id)
-        key = noise_key(*self.spec.noise, self.spec.case_id, self.spec.sample, len(self.turns))
+        key = noise_key(*self.spec.noise, self.spec.group_id, self.spec.sample, len(self.turns))
         completion = await self.engine.generate(Request(self.session, tuple(new), key, sampling))
         self.version = min(self.version, completion.policy_version)
         self.turns.append((len(self.ids), len(self.ids) + len(completion.token_ids)))

@@ -72,7 +72,7 @@ def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params
     if not examples:
         raise TrainingError("no examples to train on; raise the number of training cases or dialogues in params.yaml")
     optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=params.weight_decay, betas=(0.9, 0.98))
-    rng = random.Random(params.seed)  # noqa: S311  shuffling, not secrets
+    rng = random.Random(params.seed)
     batches = [b for _ in range(params.epochs) for b in _shuffled(len(examples), params.batch_size, rng)]
     warmup = max(1, int(params.warmup_share * len(batches)))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1.0, (s + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * s / len(batches))))

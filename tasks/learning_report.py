@@ -59,7 +59,8 @@ def _report(seed: int, metrics: dict[str, Any], seconds: float) -> tuple[str, bo
     closed = (trained["accuracy"]["mean"] - start["accuracy"]["mean"]) / gap if gap > 0 else float("nan")
     apart = trained["accuracy"]["low"] > start["accuracy"]["high"]
     passed = apart and gap >= GAP_GOAL and closed >= CLOSED_GOAL and trained["cases"] >= CASES_GOAL
-    shown = "  ".join(f"{name} {o['accuracy']['mean']:.3f} [{o['accuracy']['low']:.3f}, {o['accuracy']['high']:.3f}]" for name, o in (("warm start", start), ("trained", trained), ("bayes", best)))
+    doctors = (("warm start", start["accuracy"]), ("trained", trained["accuracy"]), ("bayes", best["accuracy"]))
+    shown = "  ".join(f"{name} {a['mean']:.3f} [{a['low']:.3f}, {a['high']:.3f}]" for name, a in doctors)
     verdict = "goals met" if passed else "goals MISSED"
     return f"seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {trained['cases']} cases  {seconds:.0f} s  {verdict}", passed
 

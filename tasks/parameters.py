@@ -1,8 +1,9 @@
 """`params.yaml` and the chosen recipe, parsed once at the edge into frozen models. A mistake is one line: file, key, value, fix."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
@@ -14,6 +15,7 @@ from rl.algorithms import Algorithm, make_algorithm
 from rl.rollout import RolloutParams
 from rl.sft import SFTParams
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout that is running: its parameters, code and outputs."""
 HOME = Path(os.environ.get("ANAMNESIS_HOME") or os.environ.get("DVC_ROOT") or ROOT).resolve()
@@ -115,7 +117,7 @@ def load_params(path: Path | None = None) -> Params:
         ParameterError: missing file, bad YAML, unknown key, wrong type or impossible combination.
     """
     path = path or ROOT / "params.yaml"
-    return _validated(path, lambda content: Params.model_validate(content))
+    return _validated(path, Params.model_validate)
 
 
 def load_algorithm(params: Params) -> Algorithm:
@@ -143,7 +145,7 @@ def recipe_path(params: Params) -> Path:
     return ROOT / "recipes" / f"{params.algorithm.name}.yaml"
 
 
-def _validated(path: Path, build: Any) -> Any:
+def _validated(path: Path, build: Callable[[Any], T]) -> T:
     try:
         content = YAML(typ="safe").load(path)
     except FileNotFoundError:

@@ -20,7 +20,6 @@ def rollout(session_id: str, step: int) -> dict[str, float]:
     path = run.step_folder(step) / "rollout.parquet"
     if intact(path):
         return {}
-    assert live.learner is not None
     specs = run.waiting.episodes(run.cases(step), live.learner.algorithm.group_size, run.params.seed, step)
     began = time.monotonic()
     trajectories = live.rollout(specs, run.params.rollout.temperature)

@@ -16,13 +16,14 @@ import getpass
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,9 @@ def _open_run(client: Any, experiment: str, name: str, key: str) -> str:
         patiently(client.set_tag, run.info.run_id, "resumes", str(int(run.data.tags.get("resumes", 0)) + 1))
         log.info("run %s (%s) goes on after %s", run.info.run_id, name, run.info.status)
         return str(run.info.run_id)
-    tags = {"input_hash": key, "mlflow.user": getpass.getuser(), "mlflow.source.name": sys.argv[0]}
+    tags = {"input_hash": key, "mlflow.source.name": sys.argv[0]}
+    with suppress(KeyError, OSError):  # a container's user may have no name
+        tags["mlflow.user"] = getpass.getuser()
     if parent := os.environ.get("MLFLOW_PARENT_RUN_ID"):  # retrain sets it for the stages it reproduces
         tags["mlflow.parentRunId"] = parent
     return str(patiently(client.create_run, experiment, run_name=name, tags=tags).info.run_id)
@@ -203,14 +206,17 @@ def log_checkpoint(run_id: str, step: int, directory: Path, sha256: str, metrics
         )
         model_id = str(model.model_id)
         patiently(client.log_outputs, run_id, [LoggedModelOutput(model_id, step)])
-    now = time.time_ns() // 1_000_000
+    latest = {metric.key: metric for metric in run.data.to_proto().metrics}
     points = []
     for key, value in metrics.items():
-        recorded = next((m for m in patiently(client.get_metric_history, run_id, key) if m.step == step), None)
-        if recorded is not None and recorded.value != float(value):
-            log.warning("run %s has %s = %g at step %d, not %g; the recorded value stays", run_id, key, recorded.value, step, value)
-        kept = recorded or Metric(key, float(value), now, step)
-        points.append(Metric(key, kept.value, kept.timestamp, step, model_id=model_id))
+        point = latest.get(key)
+        if point is not None and point.step != step:  # seldom: a resumed training saves again what is long behind
+            point = next((metric for metric in patiently(client.get_metric_history, run_id, key) if metric.step == step), None)
+        if point is None:
+            point = Metric(key, float(value), time.time_ns() // 1_000_000, step)
+        elif point.value != float(value) and not math.isnan(point.value):
+            log.warning("run %s has %s = %g at step %d, not %g; the recorded value stays", run_id, key, point.value, step, value)
+        points.append(Metric(key, point.value, point.timestamp, step, model_id=model_id))
     patiently(client.log_batch, run_id, metrics=points)
     return model_id
 
@@ -218,7 +224,7 @@ def log_checkpoint(run_id: str, step: int, directory: Path, sha256: str, metrics
 def register(model_name: str, directory: Path, sha256: str, run_id: str | None, alias: str, tags: Mapping[str, str]) -> tuple[str, bool]:
     """Give a model a version in the registry and point an alias at it; the same sha256 has one version for ever.
 
-    Promotion is registering again under the alias `champion`. Tags of a version that exists are set again, the last word wins.
+    Registering again only moves the alias: a version keeps the tags it has, and gets those it lacks.
 
     Args:
         model_name: made if missing.
@@ -243,15 +249,16 @@ def register(model_name: str, directory: Path, sha256: str, run_id: str | None, 
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
     about = {**tags, "sha256": sha256, "path": str(directory.resolve())}
-    versions = [v.version for v in patiently(client.search_model_versions, f"name = '{model_name}' and tags.sha256 = '{sha256}'")]
-    if versions:
-        version = str(min(versions, key=int))
-        for key, value in about.items():
-            patiently(client.set_model_version_tag, model_name, version, key, value)
+    found = patiently(client.search_model_versions, f"name = '{model_name}' and tags.sha256 = '{sha256}'")
+    if found:
+        first = min(found, key=lambda version: int(version.version))
+        version = str(first.version)
+        for key in about.keys() - first.tags.keys() | {"path"}:
+            patiently(client.set_model_version_tag, model_name, version, key, about[key])
     else:
         version = str(patiently(client.create_model_version, model_name, directory.resolve().as_uri(), run_id, about).version)
     patiently(client.set_registered_model_alias, model_name, alias, version)
-    return version, not versions
+    return version, not found
 
 
 def champion_path(model_name: str, alias: str, digest: Callable[[Path], str] | None = None) -> Path | None:

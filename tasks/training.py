@@ -28,7 +28,9 @@ from tasks.parameters import HOME, ROOT, Params, load_algorithm, load_params, re
 from tasks.wiring import Waiting, cases_of_step, open_waiting_room
 
 log = logging.getLogger(__name__)
-CODE = ("rl", "clinic", "kb", "tasks/parameters.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/rollout.py", "tasks/reward.py", "tasks/training.py", "flows/train_doctor.py")
+CODE = (
+    "rl", "clinic", "kb", "tasks/parameters.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/rollout.py", "tasks/reward.py", "tasks/training.py", "flows/train_doctor.py",
+)
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,6 @@ def restore(session_id: str) -> tuple[int, dict[str, float]]:
 def learn(session_id: str, step: int) -> dict[str, float]:
     """The training phase of one step. A retry first returns to the policy that the step started from."""
     run, live = training(session_id), session(session_id)
-    assert live.learner is not None
     if live.learner.policy_version != step - 1:
         _return_to(run, live, step - 1)
     folder = run.step_folder(step)
@@ -141,8 +142,6 @@ def _return_to(run: Training, live: Session, step: int) -> None:
     if step == 0:
         fresh = Session(str(run.warm_start), run.params.warm_start.dtype, run.params.rollout, load_algorithm(run.params), run.params.seed)
         live.model.load_state_dict(fresh.model.state_dict())
-        assert live.learner is not None
-        assert fresh.learner is not None
         live.learner.load_state(fresh.learner.state())
     else:
         live.restore(run.folder / f"global_step_{step}")

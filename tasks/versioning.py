@@ -30,10 +30,11 @@ def reproduce(targets: Sequence[str]) -> None:
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}", "DVC_NO_ANALYTICS": "1"}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1, start_new_session=True)
-    assert process.stdout is not None
+    process: subprocess.Popen[str] = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1, start_new_session=True
+    )
     try:
-        for line in process.stdout:
+        for line in process.stdout or ():
             log.info("%s", line.rstrip())
     except BaseException:  # cancelled: an interrupt lets the stage's own flow run end as crashed, not hang as running
         os.killpg(process.pid, signal.SIGINT)

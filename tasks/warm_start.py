@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from transformers import PreTrainedModel
 
 from clinic.cases import Case, read_cases
 from clinic.consultation import Consultation, Message
@@ -58,7 +59,7 @@ def _examples(chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params:
     return [Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues]
 
 
-def _forced_accuracy(model, chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params: Params) -> tuple[float, float]:  # type: ignore[no-untyped-def]  # transformers is untyped
+def _forced_accuracy(model: PreTrainedModel, chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params: Params) -> tuple[float, float]:
     """Accuracy of the likeliest diagnosis after a resident's dialogue of random length: the model's, and Bayes' on the same words."""
     rng = np.random.default_rng([params.seed, 2])
     names = diagnosis_turns(chat, waiting.clinic)

@@ -5,7 +5,7 @@ Pure construction, no file is written here.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +66,7 @@ class Waiting:
         for place, case in enumerate(cases):
             budget = draw_turn_budget(self.rules, (seed, step, place))
             specs += [
-                EpisodeSpec(case.case_id, f"{step}/{case.case_id}", sample, budget, (seed, step), lambda c=case, b=budget: self.consultation(c, b), dict(privileged(case)))
+                EpisodeSpec(case.case_id, f"{step}.{place}/{case.case_id}", sample, budget, (seed, step), partial(self.consultation, case, budget), dict(privileged(case)))
                 for sample in range(samples)
             ]
         return specs

@@ -11,6 +11,8 @@ from rl.algorithms.base import Algorithm
 from rl.algorithms.grpo import GRPO
 from rl.errors import TrainingError
 
+__all__ = ["ALGORITHMS", "Algorithm", "make_algorithm"]
+
 ALGORITHMS: Mapping[str, type[Algorithm]] = {"grpo": GRPO}
 
 
@@ -20,7 +22,7 @@ def make_algorithm(recipe: Mapping[str, Any]) -> Algorithm:
     Raises:
         TrainingError: no algorithm of that name.
     """
-    name = recipe.get("name")
+    name = str(recipe.get("name"))
     if name not in ALGORITHMS:
         raise TrainingError(f"recipe: name is {name!r}; known algorithms: {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name].from_recipe(recipe)

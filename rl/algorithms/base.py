@@ -39,9 +39,10 @@ class TokenBatch:
 
 
 class Algorithm(ABC):
-    """One learning rule. `group_size` and `optimizer` are read by the loop; `roles` names further models it needs."""
+    """One learning rule. `recipe` holds its numbers, of which the loop reads `group_size` and `optimizer`; `roles` names further models it needs."""
 
     roles: tuple[str, ...] = ()
+    recipe: BaseModel
     group_size: int
     optimizer: OptimizerParams
 

@@ -41,7 +41,7 @@ class GRPO(Algorithm):
 
     def __init__(self, recipe: GRPORecipe) -> None:
         """Args: the parsed recipe."""
-        self.recipe = recipe
+        self.recipe: GRPORecipe = recipe
         self.group_size = recipe.group_size
         self.optimizer = recipe.optimizer
 

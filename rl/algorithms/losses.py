@@ -11,8 +11,11 @@ def clipped_ratio_loss(
         -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A),  r = exp(logprob - old_logprob)
 
     Args:
-        logprob_N, old_logprob_N, advantage_N: float (N,).
-        clip_low, clip_high: how far the ratio may leave 1 before its gradient stops.
+        logprob_N: float (N,), of the policy being trained.
+        old_logprob_N: float (N,), of the policy that sampled.
+        advantage_N: float (N,).
+        clip_low: how far the ratio may fall below 1 before its gradient stops.
+        clip_high: how far it may rise above 1.
 
     Returns:
         loss_N: float (N,).

@@ -135,7 +135,7 @@ class TransformersEngine:
                     self._decode()
                 else:
                     return
-        except Exception as error:  # a failed forward must reach every episode that waits for it
+        except Exception as error:  # noqa: BLE001  a failed forward must reach every episode that waits for it
             for turn in [*self._waiting, *self._running.values()]:
                 if not turn.future.done():
                     turn.future.set_exception(error)
@@ -158,7 +158,8 @@ class TransformersEngine:
         embedding = self.model.get_input_embeddings()
         last = [self._unfed.pop(slot)] if slot in self._unfed else []
         if request.input_embeddings is None:
-            return embedding(torch.tensor([*last, *request.token_ids], dtype=torch.long, device=self.model.device))
+            embedded_QD: torch.Tensor = embedding(torch.tensor([*last, *request.token_ids], dtype=torch.long, device=self.model.device))
+            return embedded_QD
         last_QD, new_QD = (embedding(torch.tensor(ids, dtype=torch.long, device=self.model.device)) for ids in (last, request.token_ids))
         return torch.cat([last_QD, request.input_embeddings.to(new_QD), new_QD])
 

@@ -14,6 +14,7 @@ from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
 from rl.engines.transformers import TransformersEngine
+from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
 from rl.models import load_model
@@ -33,27 +34,31 @@ class Session:
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         self.engine = TransformersEngine(self.model, rollout.slots, rollout.max_episode_tokens)
-        self.learner = Learner(self.model, algorithm, rollout.prompts, rollout.temperature, seed) if algorithm else None
+        self._learner = Learner(self.model, algorithm, rollout.prompts, rollout.temperature, seed) if algorithm else None
+
+    @property
+    def learner(self) -> Learner:
+        """The learner of a session that was opened with an algorithm."""
+        if self._learner is None:
+            raise TrainingError("this session was opened without an algorithm, to play only")
+        return self._learner
 
     def rollout(self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None) -> list[Trajectory]:
         """One rollout phase with the frozen policy: dropout off, no gradient, no parameter changes."""
         self.model.eval()
-        self.engine.policy_version = self.learner.policy_version if self.learner else 0
+        self.engine.policy_version = self._learner.policy_version if self._learner else 0
         return asyncio.run(play(specs, self.engine, self.chat, self.params, temperature, progress))
 
     def learn(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int) -> dict[str, float]:
         """One training phase."""
-        assert self.learner is not None, "this session was opened without an algorithm"
         return self.learner.update(trajectories, scores, step)
 
     def save(self, root: Path, step: int) -> Path:
         """Write checkpoint `step`."""
-        assert self.learner is not None, "this session was opened without an algorithm"
         return save_checkpoint(root, step, self.model, self.tokenizer, self.learner.state())
 
     def restore(self, directory: Path) -> None:
         """Go on from a checkpoint: weights, optimizer and counters."""
-        assert self.learner is not None, "this session was opened without an algorithm"
         state = load_learner_state(directory)
         saved, _ = load_model(str(directory), str(self.model.dtype).removeprefix("torch."))
         self.model.load_state_dict(saved.state_dict())

@@ -24,10 +24,10 @@ from rl.models import new_model, new_tokenizer
 from rl.rollout import EpisodeSpec, RolloutParams, play
 from rl.sft import Example, SFTParams, train_supervised
 
-COLOURS = ("red", "blue")
+COLOURS = ("red", "green", "blue", "black")
 QUESTIONS = ("look", "smell", "taste")
-OPTIMUM, BLIND = 1.0, 1 / len(COLOURS)
-SEED, SAMPLES = 7, 32
+OPTIMUM, BLIND = 1.2, 1 / len(COLOURS)
+SEED, SAMPLES = 7, 16
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Toy:
     async def step(self, turn: str) -> Reply:
         self.turns += 1
         legal = turn in (QUESTIONS, COLOURS)[self.turns - 1]
-        event = {"outcome": float(self.turns == 2 and turn == self.colour), "manners": 0.0 if legal else -0.1}
+        event = {"outcome": float(self.turns == 2 and turn == self.colour), "information": 0.2 * (self.turns == 1 and turn == "look"), "manners": 0.0 if legal else -0.1}
         if self.turns == 2:
             return Reply(None, event, "named")
         return Reply(self.colour if turn == "look" else "what", event)
@@ -88,6 +88,10 @@ class School:
         self.chat = ChatFormat(tokenizer)
         assert all(len(self.chat.turn_ids(word)) == 2 for word in COLOURS + QUESTIONS)
         self.model: PreTrainedModel = new_model(tokenizer, width=32, layers=2, heads=2, context=32, seed=SEED).eval()
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.ndim == 2:
+                    parameter *= 4  # as large as a narrow model needs
         self.params = RolloutParams(prompts=len(COLOURS), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(COLOURS) * SAMPLES)
         self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
 

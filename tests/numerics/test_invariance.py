@@ -227,7 +227,7 @@ def test_the_third_skip_in_a_row_ends_the_training(base, experience):
         batch = [dataclasses.replace(t, policy_version=version) for t in poisoned(trajectories)]
         assert learner.update(batch, scores, step=version + 1)["skipped_updates"] == 1
     assert all(torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), base.state_dict().values(), strict=True))
-    with pytest.raises(TrainingError, match="3 gradient steps in a row .* lower optimizer.learning_rate"):
+    with pytest.raises(TrainingError, match=r"3 gradient steps in a row .* lower optimizer.learning_rate"):
         learner.update([dataclasses.replace(t, policy_version=2) for t in poisoned(trajectories)], scores, step=3)
 
 
@@ -236,5 +236,5 @@ def test_a_poisoned_weight_ends_the_training(base, experience):
     learner = new_learner(base, mini_batch_size=4)
     with torch.no_grad():
         learner.model.get_input_embeddings().weight[7, 3] = torch.nan  # the head is tied to it: every logit row has a nan
-    with pytest.raises(TrainingError, match="3 gradient steps in a row"):
+    with pytest.raises(TrainingError, match=r"3 gradient steps in a row"):
         learner.update(trajectories, scores, step=1)

@@ -103,7 +103,7 @@ def played(model, chat):
 
 
 def test_the_record_of_an_episode_is_consistent(played, chat):
-    trajectories, environments, steps, episodes = played
+    trajectories, environments, steps, _ = played
     assert steps == [(i + 1, 10) for i in range(10)]
     assert [t.episode_id for t in trajectories] == [f"case{i}/0" for i in range(10)]
     heard = [turn for environment in environments for turn in environment.heard]

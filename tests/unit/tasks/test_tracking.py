@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sqlite3
+import threading
 import time
 from pathlib import Path
 
@@ -89,6 +90,15 @@ def test_setup_again_changes_nothing_and_a_deleted_experiment_comes_back(root, c
     client.delete_experiment(experiment)
     assert tracking.setup(root) == experiment
     assert client.get_experiment(experiment).lifecycle_stage == "active"
+
+
+def test_processes_take_turns_at_making_the_store(root):
+    other = sqlite3.connect(root / "mlruns" / "mlflow.lock", check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    threading.Timer(0.5, other.close).start()
+    began = time.monotonic()
+    tracking.setup(root)
+    assert time.monotonic() - began > 0.4
 
 
 def test_the_store_is_the_parents_in_a_temporary_copy(tmp_path, root, monkeypatch):
@@ -386,6 +396,14 @@ def test_a_checkpoint_is_a_model_with_its_metrics(run, client, tmp_path):
     assert [output.model_id for output in client.get_run(run).outputs.model_outputs] == [model_id]
 
 
+def test_a_checkpoint_saved_again_keeps_the_points_of_its_step(run, client, tmp_path):
+    for step in (1, 2, 3):
+        tracking.log_step(run, step, {"reward/mean": step / 10})
+    model_id = tracking.log_checkpoint(run, 2, tmp_path, "cd" * 32, {"reward/mean": 0.7})
+    assert [(m.step, m.value) for m in client.get_logged_model(model_id).metrics] == [(2, 0.2)]
+    assert [(m.step, m.value) for m in client.get_metric_history(run, "reward/mean")] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
 # registry
 
 
@@ -398,13 +416,13 @@ def immutable_copy(root, sha):
 
 def test_the_same_model_registers_once(run, root, client):
     directory = immutable_copy(root, "11" * 32)
-    version, created = tracking.register("doctor-once", directory, "11" * 32, run, "challenger", {"gate": "open", "git.sha": "abc"})
+    version, created = tracking.register("doctor-once", directory, "11" * 32, run, "challenger", {"gate": "passed", "git.sha": "abc"})
     assert created
-    assert tracking.register("doctor-once", directory, "11" * 32, run, "champion", {"gate": "passed"}) == (version, False)
+    assert tracking.register("doctor-once", directory, "11" * 32, run, "champion", {"gate": "none", "note": "again"}) == (version, False)
     (found,) = client.search_model_versions("name = 'doctor-once'")
     assert (str(found.version), found.run_id) == (version, run)
     tags = client.get_model_version("doctor-once", version).tags
-    assert tags == {"gate": "passed", "git.sha": "abc", "sha256": "11" * 32, "path": str(directory)}
+    assert tags == {"gate": "passed", "git.sha": "abc", "note": "again", "sha256": "11" * 32, "path": str(directory)}
     for alias in ("challenger", "champion"):
         assert tracking.champion_path("doctor-once", alias) == directory
     for uri in (f"models:/doctor-once/{version}", "models:/doctor-once@champion"):

@@ -1,0 +1,160 @@
+"""The whole pipeline, tiny: DVC, resume after a kill, remote, registry, deployments. Real server, store and remote."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def run(environment: dict[str, str]) -> Run:
+    def call(project: Path, *command: str, ok: bool = True) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert not ok or done.returncode == 0, done.stdout[-4000:]
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def finished(copy_project: Callable[[str], Path], run: Run) -> Path:
+    """A project whose `retrain` flow has run once, never interrupted."""
+    project = copy_project("whole")
+    run(project, sys.executable, "-m", "flows.retrain")
+    return project
+
+
+def weights(project: Path, model: str = "models/doctor") -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in load_file(project / model / "model.safetensors").items()}
+
+
+def steps(project: Path) -> list[dict[str, float]]:
+    return [json.loads(path.read_text()) for path in sorted(project.glob("checkpoints/*/*/steps/*/metrics.json"))]
+
+
+def test_a_second_repro_does_nothing(finished: Path, run: Run) -> None:
+    assert "up to date" in run(finished, "dvc", "repro").stdout
+
+
+def test_the_evaluation_has_every_doctor_and_measure(finished: Path) -> None:
+    metrics = json.loads((finished / "metrics/evaluate_doctor.json").read_text())
+    for name in ("trained", "warm_start", "random_questions", "no_questions", "full_information", "bayes_optimal"):
+        overall = metrics[name]["overall"]
+        for measure in ("accuracy", "top3", "reward", "turns", "fact_recall"):
+            if (name, measure) != ("full_information", "fact_recall"):
+                assert overall[measure]["low"] <= overall[measure]["mean"] <= overall[measure]["high"]
+    assert metrics["no_questions"]["overall"]["turns"]["mean"] == 1
+    assert metrics["bayes_optimal"]["overall"]["valid_question_rate"]["mean"] == 1
+
+
+def test_the_same_model_registers_once(finished: Path, run: Run) -> None:
+    assert "unchanged" in run(finished, sys.executable, "-m", "flows.retrain").stdout
+
+
+def test_a_fresh_clone_pulls_and_has_nothing_to_do(finished: Path, run: Run, tmp_path: Path) -> None:
+    run(finished, "dvc", "remote", "add", "--default", "--force", "folder", str(tmp_path / "remote"))
+    run(finished, "git", "add", "-A")
+    run(finished, "git", "commit", "-qm", "results")
+    run(finished, "dvc", "push")
+    clone = tmp_path / "clone"
+    run(tmp_path, "git", "clone", "-q", str(finished), str(clone))
+    run(clone, "dvc", "pull")
+    assert "up to date" in run(clone, "dvc", "repro").stdout
+    assert weights(clone) == weights(finished)
+
+
+def kill_when(project: Path, environment: dict[str, str], seen: Callable[[], bool]) -> None:
+    """Start `dvc repro` and kill its whole process group, hard, once something is seen."""
+    process = subprocess.Popen(["dvc", "repro"], cwd=project, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True)
+    deadline = time.monotonic() + 600
+    while not seen():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+    process.wait()
+
+
+def test_killed_runs_end_with_the_same_weights(finished: Path, copy_project: Callable[[str], Path], environment: dict[str, str], run: Run) -> None:
+    project = copy_project("killed")
+    kill_when(project, environment, lambda: (project / "data/cases/cases.parquet").exists())
+    kill_when(project, environment, lambda: any(project.glob("models/.warm_start.partial")) or (project / "models/warm_start").exists())
+    kill_when(project, environment, lambda: bool(list(project.glob("checkpoints/*/*/steps/00002/rollout.parquet"))))
+    done_before = len(steps(project))
+    assert 1 <= done_before < 4
+    kill_when(project, environment, lambda: bool(list(project.glob("checkpoints/*/*/global_step_3/complete.json"))))
+    run(project, "dvc", "repro")
+    assert [row["learn/gradient_steps"] for row in steps(project)] == [row["learn/gradient_steps"] for row in steps(finished)]
+    assert all(row["learn/gradient_steps"] > 0 for row in steps(project))
+    assert weights(project, "models/warm_start") == weights(finished, "models/warm_start")
+    assert weights(project) == weights(finished)
+    assert weights(project) != weights(project, "models/warm_start")
+
+
+def test_a_registered_model_keeps_its_weights(finished: Path, run: Run) -> None:
+    before = weights(finished)
+    (copy,) = (finished / "models/registry").iterdir()
+    params = finished / "params.yaml"
+    params.write_text(params.read_text().replace("seed: 0\n", "seed: 5\n", 1))
+    run(finished, sys.executable, "-m", "flows.retrain")
+    assert weights(finished) != before
+    assert weights(copy.parent, copy.name) == before
+    assert len(list((finished / "models/registry").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("damage", "stage", "told"),
+    [
+        (lambda p: (p / "data/kb_index/index.faiss").write_bytes(b"x"), "knowledge_search", "index.faiss"),
+        (lambda p: (p / "models/warm_start/model.safetensors").write_bytes(b"x" * 64), "train_doctor", "models/warm_start"),
+        (lambda p: (p / "data/cases/cases.parquet").write_bytes(b"x"), "warm_start", "cases.parquet"),
+        (lambda p: shutil.rmtree(p / "data/starter/articles"), "knowledge_base", "articles"),
+        (lambda p: (p / "params.yaml").write_text((p / "params.yaml").read_text() + "sede: 1\n"), "patient_cases", "sede"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_non_zero_exit(copy_project: Callable[[str], Path], finished: Path, run: Run, damage: Callable[[Path], object], stage: str, told: str) -> None:
+    project = copy_project("bad")
+    for name in ("data/kb_index", "data/cases", "models/warm_start"):
+        shutil.copytree(finished / name, project / name)
+    damage(project)
+    if stage == "knowledge_search":
+        done = run(project, sys.executable, "-c", "from kb.index import KnowledgeIndex; from pathlib import Path; KnowledgeIndex.load(Path('data/kb_index'))", ok=False)
+    else:
+        done = run(project, sys.executable, "-m", f"flows.{stage}", "--out", "out/result", ok=False)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1, done.stdout[-3000:]
+        assert told in lines[0]
+        assert not (project / "out/result").exists()
+    assert done.returncode != 0
+    assert told in done.stdout
+
+
+def test_deployments_schedule_and_run(finished: Path, environment: dict[str, str], run: Run) -> None:
+    run(finished, "prefect", "work-pool", "create", "local", "--type", "process")
+    run(finished, "prefect", "--no-prompt", "deploy", "--all")
+    deadline = time.monotonic() + 90
+    while "retrain" not in run(finished, "prefect", "flow-run", "ls", "--state", "Scheduled").stdout:
+        assert time.monotonic() < deadline, "no scheduled run appeared"
+        time.sleep(2)
+    worker = subprocess.Popen(
+        ["prefect", "worker", "start", "--pool", "local", "--limit", "1"], cwd=finished, env={**environment, "PREFECT_WORKER_QUERY_SECONDS": "2"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+    )
+    try:
+        shown = run(finished, "prefect", "deployment", "run", "patient_cases/local", "--watch", "--watch-timeout", "300").stdout
+    finally:
+        worker.send_signal(signal.SIGINT)
+        worker.wait(30)
+    assert re.search("completed", shown, re.IGNORECASE)
+    assert list(finished.glob("runs/*/cases/cases.parquet"))
