@@ -9,7 +9,6 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
-export PREFECT_LOGGING_EXTRA_LOGGERS := rl,clinic,kb,tasks
 LOCAL_API := http://127.0.0.1:4200/api
 SEEDS ?= 0,1,2
 
@@ -55,6 +54,7 @@ server: setup
 	$(BIN)/prefect server start
 
 worker deploy: export PREFECT_API_URL ?= $(LOCAL_API)
+worker: export PREFECT_LOGGING_EXTRA_LOGGERS := rl,clinic,kb,tasks
 
 worker: setup
 	$(BIN)/prefect work-pool inspect local >/dev/null 2>&1 || $(BIN)/prefect work-pool create local --type process
