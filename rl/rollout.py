@@ -73,11 +73,11 @@ async def play(
         One trajectory per spec, in the order of the specs.
 
     Raises:
-        TrainingError: two specs of the same case and sample: they would share noise, identity and engine session. Or the engine's.
+        TrainingError: two specs of the same group and sample: they would share noise, identity and engine session. Or the engine's.
     """
-    names = Counter(f"{spec.case_id}/{spec.sample}" for spec in specs)
+    names = Counter(f"{spec.group_id}/{spec.sample}" for spec in specs)
     if len(names) < len(specs):
-        raise TrainingError(f"episode {names.most_common(1)[0][0]} is asked for twice in one rollout; give each case of a rollout step once, with samples numbered apart")
+        raise TrainingError(f"episode {names.most_common(1)[0][0]} is asked for twice in one rollout; give each group an id of its own and number its samples")
     began = time.monotonic()
     queue = iter(enumerate(specs))
     result: dict[int, Trajectory] = {}

@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,7 @@ def start_logging() -> None:
     for room in ("flows", "tasks", "rl", "clinic", "kb"):
         logger = logging.getLogger(room)
         logger.setLevel(logging.INFO)
-        logger.addHandler(handler)
+        if room not in os.environ.get("PREFECT_LOGGING_EXTRA_LOGGERS", "").split(","):  # else Prefect prints them
+            logger.addHandler(handler)
     for noisy in ("httpx", "httpcore", "faiss", "alembic", "sentence_transformers", "mlflow", "prefect", "asyncio", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -11,7 +11,7 @@ from tests.learning.toy import BLIND, OPTIMUM, SAMPLES, School, mean_reward
 RECIPE = {
     "name": "grpo", "group_size": SAMPLES, "credit": "episode", "discount": 1.0, "divide_by_std": True, "eps": 1e-4, "clip_low": 0.2, "clip_high": 0.2,
     "optimizer": {
-        "num_epochs": 2, "mini_batch_size": 32, "learning_rate": 3e-3, "warmup_rollout_steps": 2, "weight_decay": 0.0, "max_grad_norm": 1.0, "micro_batch_tokens": 4096,
+        "num_epochs": 2, "mini_batch_size": 32, "learning_rate": 2e-3, "warmup_rollout_steps": 2, "weight_decay": 0.0, "max_grad_norm": 1.0, "micro_batch_tokens": 4096,
     },
 }  # fmt: skip
 
@@ -31,10 +31,10 @@ def test_grpo_learns_to_look_and_to_say_what_it_saw(credit):
     school = School()
     assert mean_reward(school.rollout(16, 0, 1.0)) < 0  # random weights do not even speak
     school.warm_start(960)
-    assert mean_reward(school.rollout(16, 0, 1.0)) < BLIND + 0.2  # speaks, and guesses
-    school.train(make_algorithm(RECIPE | {"credit": credit}), steps=100)
+    assert mean_reward(school.rollout(16, 0, 1.0)) < BLIND  # speaks, and guesses
+    school.train(make_algorithm(RECIPE | {"credit": credit}), steps=120, enough=0.98 * OPTIMUM)
     sampled, greedy = school.rollout(16, 1000, 1.0), school.rollout(1, 1001, 0.0)
     assert mean_reward(greedy) >= 0.95 * OPTIMUM
-    assert mean_reward(sampled) >= 0.9 * OPTIMUM
+    assert mean_reward(sampled) >= 0.95 * OPTIMUM
     assert {t.texts[1]["content"] for t in greedy} == {"look"}
     assert time.process_time() - started < 15

@@ -1,13 +1,13 @@
 """A consultation of one-word messages whose best policy is known, and a tiny policy to play it.
 
 The patient has a colour. First turn: "look" makes them say it; "smell", "taste" and any other word do not. Second turn: the policy
-names the colour, and the episode is over. Reward: 1 for the right colour, -0.1 per word that is neither question nor colour in its
-place. Best: look, then say what was heard: 1. Who never looks gets 1/4 at best.
+names the colour, and the episode is over. Reward: 1 for the right colour, 0.2 for learning it, -0.1 per word that is neither question
+nor colour in its place. Best: look, then say what was heard: 1.2. Who does not use what they hear gets 1/4 + 0.2 at best.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from rl.sft import Example, SFTParams, train_supervised
 
 COLOURS = ("red", "green", "blue", "black")
 QUESTIONS = ("look", "smell", "taste")
-OPTIMUM, BLIND = 1.2, 1 / len(COLOURS)
+OPTIMUM, BLIND = 1.2, 0.2 + 1 / len(COLOURS)
 SEED, SAMPLES = 7, 16
 
 
@@ -106,18 +106,15 @@ class School:
         train_supervised(self.model, examples, params)
         self.model.eval()
 
-    def train(self, algorithm: Algorithm, steps: int, report: Callable[[int, float], None] | None = None) -> None:
+    def train(self, algorithm: Algorithm, steps: int, enough: float) -> list[float]:
+        """At most `steps` rollout steps, fewer once four in a row reach `enough`; returns the mean reward of each."""
         learner = Learner(self.model, algorithm, self.params.prompts, self.params.temperature, SEED)
+        rewards: list[float] = []
         for step in range(1, steps + 1):
             self.engine.policy_version = learner.policy_version
             trajectories = self.rollout(algorithm.group_size, step, self.params.temperature)
             learner.update(trajectories, score(trajectories), step)
-            if report is not None:
-                report(step, mean_reward(trajectories))
-
-
-def one_thread() -> Callable[[], None]:
-    """The same sums on every machine; returns what undoes it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    return lambda: torch.set_num_threads(before)
+            rewards.append(mean_reward(trajectories))
+            if min(rewards[-4:]) >= enough and step >= 4:
+                break
+        return rewards

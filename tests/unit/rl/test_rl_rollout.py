@@ -105,7 +105,7 @@ def played(model, chat):
 def test_the_record_of_an_episode_is_consistent(played, chat):
     trajectories, environments, steps, _ = played
     assert steps == [(i + 1, 10) for i in range(10)]
-    assert [t.episode_id for t in trajectories] == [f"case{i}/0" for i in range(10)]
+    assert [t.episode_id for t in trajectories] == [f"1/case{i}/0" for i in range(10)]
     heard = [turn for environment in environments for turn in environment.heard]
     assert sorted(heard) == sorted(m["content"] for t in trajectories for m in t.texts if m["role"] == "assistant")
     for i, t in enumerate(trajectories):
@@ -239,8 +239,16 @@ def test_an_episode_that_outgrows_its_slot_ends_the_phase(model, chat):
 
 
 def test_two_episodes_of_one_name_are_refused(chat):
-    with pytest.raises(TrainingError, match=r"case0/0 .*twice"):
+    with pytest.raises(TrainingError, match=r"1/case0/0 .*twice"):
         run([*specs(2), specs(1)[0]], CannedEngine([(chat.end_id,)] * 3, chat.end_id), chat)
+
+
+def test_one_case_may_come_in_two_groups(model, chat):
+    """Where a rollout step crosses the end of the data a case may come again: other noise, other name."""
+    again = [EpisodeSpec(s.case_id, "1/again", s.sample, 3, s.noise, Echo, {}) for s in specs(2)]
+    trajectories = run([*specs(2), *again], TransformersEngine(model, 4, 128), chat)
+    assert len({t.episode_id for t in trajectories}) == 4
+    assert len({t.token_ids for t in trajectories}) == 4
 
 
 def test_no_episodes_are_a_rollout_too(chat):
