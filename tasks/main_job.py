@@ -21,8 +21,11 @@ START_TIMEOUT_S = 180
 
 def main() -> int:
     """Run the `retrain` flow; returns its exit status."""
-    quiet = {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "PREFECT_LOGGING_EXTRA_LOGGERS": "rl,clinic,kb,tasks"}
-    os.environ.update({name: value for name, value in quiet.items() if name not in os.environ})
+    settings = {
+        "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1",
+        "PREFECT_LOGGING_EXTRA_LOGGERS": "rl,clinic,kb,tasks",
+    }
+    os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     with prefect_server() as address:
         environment = {**os.environ, "PREFECT_API_URL": address}
         return subprocess.run([sys.executable, "-m", "flows.retrain"], cwd=ROOT, env=environment, check=False).returncode
