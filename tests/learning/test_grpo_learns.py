@@ -32,9 +32,9 @@ def test_grpo_learns_to_look_and_to_say_what_it_saw(credit):
     assert mean_reward(school.rollout(16, 0, 1.0)) < 0  # random weights do not even speak
     school.warm_start(960)
     assert mean_reward(school.rollout(16, 0, 1.0)) < BLIND  # speaks, and guesses
-    school.train(make_algorithm(RECIPE | {"credit": credit}), steps=120, enough=0.98 * OPTIMUM)
+    school.train(make_algorithm(RECIPE | {"credit": credit}), steps=120, enough=0.99 * OPTIMUM)
     sampled, greedy = school.rollout(16, 1000, 1.0), school.rollout(1, 1001, 0.0)
     assert mean_reward(greedy) >= 0.95 * OPTIMUM
-    assert mean_reward(sampled) >= 0.95 * OPTIMUM
+    assert mean_reward(sampled) >= 0.9 * OPTIMUM
     assert {t.texts[1]["content"] for t in greedy} == {"look"}
     assert time.process_time() - started < 15
