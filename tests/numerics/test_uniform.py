@@ -56,4 +56,4 @@ def test_a_noise_key_tells_all_its_parts_apart():
     keys = [noise_key(*p) for p in parts]
     assert len(set(keys)) == len(keys)
     assert all(0 <= key < 2**64 for key in keys)
-    assert noise_key(0, 1, "case", 2, 3) == 0xF00D or noise_key(0, 1, "case", 2, 3) == noise_key("0", "1", "case", "2", "3")
+    assert noise_key(0, 1, "case", 2, 3) == 529439418361356020  # stored runs resume with the same noise
