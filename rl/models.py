@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -32,9 +33,7 @@ def load_model(name: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokeni
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TrainingError(f"cannot load a language model from {name!r}: {first} (give a Hugging Face id or a folder with config.json and model.safetensors)") from error
-    except Exception as error:  # safetensors raises its own type for a damaged file
-        if type(error).__module__.split(".")[0] != "safetensors_rust":
-            raise
+    except SafetensorError as error:
         raise TrainingError(f"{name}/model.safetensors is damaged ({error}); restore it or run the stage that made it again") from error
     return model, tokenizer
 
