@@ -54,7 +54,7 @@ def environment(server: str, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     place = tmp_path_factory.mktemp("home")
     given = {
         "PREFECT_API_URL": server, "PREFECT_HOME": str(place), "PREFECT_LOCAL_STORAGE_PATH": str(place / "storage"), "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true",
-        "DVC_NO_ANALYTICS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DVC_NO_ANALYTICS": "1", "COLUMNS": "200", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@example.org", "GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@example.org",
     }
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_", "ANAMNESIS_"))}
