@@ -41,6 +41,17 @@ def final_turn(case: Case) -> Message:
     return {"role": "assistant", "content": diagnosis(case.diagnosis, case.recommendation)}
 
 
+def interview(doctor: ReferenceDoctor, consultation: Consultation) -> list[Message]:
+    """Let a reference doctor ask all its questions; returns the messages up to the patient's last answer."""
+    messages = consultation.opening()
+    for _ in range(doctor.questions):
+        turn = doctor.turn()
+        reply = at_once(consultation.step(turn))
+        doctor.hear(reply.event["topic"], reply.event["present"])
+        messages += [{"role": "assistant", "content": turn}, {"role": "user", "content": reply.text or ""}]
+    return messages
+
+
 def resident_dialogue(
     clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, random_share: float, rng: np.random.Generator, *, to_the_end: bool = False
 ) -> list[Message]:
@@ -53,13 +64,7 @@ def resident_dialogue(
     questions = budget - 1 if to_the_end else int(rng.integers(budget))
     doctor = ReferenceDoctor(clinic, case, resident(random_share), questions, rng)
     consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)
-    messages = consultation.opening()
-    for _ in range(questions):
-        turn = doctor.turn()
-        reply = at_once(consultation.step(turn))
-        doctor.hear(reply.event["topic"], reply.event["present"])
-        messages += [{"role": "assistant", "content": turn}, {"role": "user", "content": reply.text or ""}]
-    return [*messages, final_turn(case)]
+    return [*interview(doctor, consultation), final_turn(case)]
 
 
 def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from clinic.cases import Case, read_cases
 from clinic.consultation import Consultation, Message
-from clinic.dialogues import at_once, chart_dialogue, resident_dialogue
+from clinic.dialogues import chart_dialogue, interview, resident_dialogue
 from clinic.doctors import ReferenceDoctor, resident
 from clinic.generative import GenerativeClinic
 from clinic.patient import ScriptedPatient
@@ -78,13 +78,7 @@ def _forced_accuracy(model: PreTrainedModel, chat: ChatFormat, waiting: Waiting,
 def _interview(waiting: Waiting, case: Case, questions: int, params: Params, rng: np.random.Generator) -> tuple[list[Message], ReferenceDoctor]:
     doctor = ReferenceDoctor(waiting.clinic, case, resident(params.warm_start.random_share), questions, rng)
     consultation = Consultation(case, ScriptedPatient(case, waiting.matcher), params.consultation, questions + 1, None)
-    messages = consultation.opening()
-    for _ in range(questions):
-        turn = doctor.turn()
-        reply = at_once(consultation.step(turn))
-        doctor.hear(reply.event["topic"], reply.event["present"])
-        messages += [{"role": "assistant", "content": turn}, {"role": "user", "content": reply.text or ""}]
-    return messages, doctor
+    return interview(doctor, consultation), doctor
 
 
 def diagnosis_turns(chat: ChatFormat, clinic: GenerativeClinic) -> list[list[int]]:
