@@ -69,9 +69,9 @@ def _diagnosis(text: str) -> Action:
     return Action(Kind.DIAGNOSIS, diagnosis, recommendation=rest[0].strip() if rest else "")
 
 
-def question(text: str) -> str:
-    """Write a question in the grammar."""
-    return f"<answer>Question: {text}</answer>"
+def question(text: str, thought: str = "") -> str:
+    """Write a question in the grammar, after a thought if there is one."""
+    return f"{f'<think>{thought}</think>' if thought else ''}<answer>Question: {text}</answer>"
 
 
 def diagnosis(name: str, recommendation: str) -> str:

@@ -75,6 +75,7 @@ class ConsultationParams(_Section):
 class OutcomeParams(_Section):
     """Constants of the reward preset `outcome`; formulas in `clinic.rewards`."""
 
+    diagnosis_by: Literal["label", "posterior"]
     correct: Annotated[float, Field(gt=0)]
     accepted_parent: Annotated[float, Field(ge=0)]
     information: Annotated[float, Field(ge=0)]

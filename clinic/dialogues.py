@@ -8,13 +8,14 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clinic.actions import diagnosis
 from clinic.cases import Case, Fact
 from clinic.config import ConsultationParams
-from clinic.consultation import INSTRUCTIONS, Consultation, Message
-from clinic.doctors import ReferenceDoctor, resident
-from clinic.generative import GenerativeClinic
+from clinic.consultation import INSTRUCTIONS, RANDOM_BUDGET, Consultation, Message
+from clinic.doctors import Ask, ReferenceDoctor, at_random
+from clinic.generative import Array, GenerativeClinic
 from clinic.matching import TopicMatcher
 from clinic.patient import MATCH_THRESHOLD, ScriptedPatient
 
@@ -52,19 +53,40 @@ def interview(doctor: ReferenceDoctor, consultation: Consultation) -> list[Messa
     return messages
 
 
+def _budget(rules: ConsultationParams, rng: np.random.Generator) -> int:
+    low, high = RANDOM_BUDGET
+    return rules.turn_budget if rules.turn_budget != -1 else int(rng.integers(low, high + 1))
+
+
 def resident_dialogue(
-    clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, random_share: float, rng: np.random.Generator, *, to_the_end: bool = False
+    clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, ask: Ask, rng: np.random.Generator, *, to_the_end: bool = False
 ) -> list[Message]:
-    """One dialogue of the resident with the scripted patient, ending in the chart's diagnosis.
+    """One dialogue of the resident (`ask` is its way, `doctors.resident`) with the scripted patient, ending in the chart's diagnosis.
 
     The number of questions is uniform on 0 to turn_budget - 1: every length is seen, and on average the
     diagnosis comes half way, too early. With `to_the_end` it asks up to the budget.
     """
-    budget = rules.turn_budget if rules.turn_budget != -1 else int(rng.integers(2, 11))
+    budget = _budget(rules, rng)
     questions = budget - 1 if to_the_end else int(rng.integers(budget))
-    doctor = ReferenceDoctor(clinic, case, resident(random_share), questions, rng)
+    doctor = ReferenceDoctor(clinic, case, ask, questions, rng)
     consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)
     return [*interview(doctor, consultation), final_turn(case)]
+
+
+def chart_interview(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, rng: np.random.Generator) -> list[Message]:
+    """A chart as an interview that fills the budget: about half of the questions ask for what the chart says is present, the others for anything.
+
+    Nobody asks like this, since it takes the chart to know what to ask: it teaches to weigh answers, not to ask.
+    """
+    present = [clinic.finding_index[f.topic] for f in case.facts if f.present]
+
+    def from_chart(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> int:
+        left = [column for column in present if open_F[column]]
+        return int(rng.choice(left)) if left and rng.random() < 0.5 else at_random(clinic, posterior_C, open_F, rng)
+
+    budget = _budget(rules, rng)
+    doctor = ReferenceDoctor(clinic, case, from_chart, budget - 1, rng)
+    return [*interview(doctor, Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)), final_turn(case)]
 
 
 def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:
@@ -85,6 +107,15 @@ def chart_excerpt(case: Case, most: int, rng: np.random.Generator) -> list[str]:
         fact = pool[int(rng.integers(len(pool)))]
         facts[fact.topic] = fact
     return [fact.text for fact in facts.values()]
+
+
+def hasty(text: str, left_out: float, rng: np.random.Generator) -> str:
+    """A sentence as a hurried note: each word left out with probability `left_out`, the order of the others lost half of the time; never empty."""
+    words = text.split()
+    kept = [word for word in words if rng.random() >= left_out] or words
+    if rng.random() < 0.5:
+        kept = [kept[i] for i in rng.permutation(len(kept))]
+    return " ".join(kept)
 
 
 def chart_dialogue(case: Case, rules: ConsultationParams) -> list[Message]:

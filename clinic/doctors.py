@@ -2,11 +2,12 @@
 
 `greedy` (asks what is expected to tell most) and `random` are yardsticks for evaluation. The `resident` is the mediocre
 colleague whose dialogues the warm start imitates: half of the questions come from nowhere, the others chase
-one illness that came to mind, and the diagnosis comes too early. None of them is optimal.
+one illness that came to mind (it may say which, in its thoughts), and the diagnosis comes too early. None of them is optimal.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,15 @@ from clinic.actions import diagnosis, question
 from clinic.cases import Case
 from clinic.generative import Array, GenerativeClinic
 
-Ask = Callable[[GenerativeClinic, Array, NDArray[np.bool_], np.random.Generator], int]
+
+class Chase(NamedTuple):
+    """A question and the illness it was asked for."""
+
+    column: int
+    condition: str
+
+
+Ask = Callable[[GenerativeClinic, Array, NDArray[np.bool_], np.random.Generator], int | Chase]
 
 
 def greedy(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> int:  # noqa: ARG001  one signature
@@ -28,7 +37,7 @@ def at_random(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.b
     return int(rng.choice(np.flatnonzero(open_F)))
 
 
-def chasing(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> int:
+def chasing(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> Chase:
     """A finding of one condition that came to mind (drawn from the posterior), typical ones first."""
     condition = clinic.conditions[int(rng.choice(len(posterior_C), p=posterior_C))]
     weight_F = np.zeros(len(open_F))
@@ -36,16 +45,18 @@ def chasing(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.boo
         weight_F[clinic.finding_index[finding_id]] = probability
     weight_F *= open_F
     if not weight_F.any():
-        return at_random(clinic, posterior_C, open_F, rng)
-    return int(rng.choice(len(weight_F), p=weight_F / weight_F.sum()))
+        return Chase(at_random(clinic, posterior_C, open_F, rng), condition.name)
+    return Chase(int(rng.choice(len(weight_F), p=weight_F / weight_F.sum())), condition.name)
 
 
-def resident(random_share: float) -> Ask:
-    """The resident's way of asking: `random_share` of the questions at random, the others chasing."""
+def resident(random_share: float, *, aloud: bool) -> Ask:
+    """The resident's way of asking: `random_share` of the questions at random, the others chasing; `aloud`: with the illness in its thoughts."""
 
-    def ask(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> int:
-        rule = at_random if rng.random() < random_share else chasing
-        return rule(clinic, posterior_C, open_F, rng)
+    def ask(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> int | Chase:
+        if rng.random() < random_share:
+            return at_random(clinic, posterior_C, open_F, rng)
+        chase = chasing(clinic, posterior_C, open_F, rng)
+        return chase if aloud else chase.column
 
     return ask
 
@@ -68,10 +79,11 @@ class ReferenceDoctor:
         if len(self.tried) >= self.questions:
             condition = self.clinic.conditions[int(self.posterior().argmax())]
             return diagnosis(condition.name, condition.next_steps[0])
-        column = self.ask(self.clinic, self.posterior(), self._open(), self.rng)
+        chosen = self.ask(self.clinic, self.posterior(), self._open(), self.rng)
+        column, thought = (chosen.column, f"{chosen.condition}?") if isinstance(chosen, Chase) else (chosen, "")
         self.tried.add(column)
         texts = self.clinic.findings[column].doctor.of(self.wordings)
-        return question(texts[int(self.rng.integers(len(texts)))])
+        return question(texts[int(self.rng.integers(len(texts)))], thought)
 
     def hear(self, topic: str | None, present: bool | None) -> None:
         """Take note of the answer to the last question."""

@@ -130,10 +130,11 @@ class GenerativeClinic:
         weight_C = np.exp(log_C - log_C.max())
         return np.asarray(weight_C / weight_C.sum())
 
-    def information_gain(self, posterior_C: Array) -> Array:
-        """Expected drop of the posterior's entropy (nats) from asking each finding; float64 (F,)."""
-        yes_F = posterior_C @ self.probability_CF
-        joint_CF = posterior_C[:, None] * self.probability_CF
+    def information_gain(self, posterior_C: Array, columns: Sequence[int] | slice = slice(None)) -> Array:
+        """Expected drop of the posterior's entropy (nats) from asking each finding, or those of some columns; float64 (F,)."""
+        probability_CF = self.probability_CF[:, columns]
+        yes_F = posterior_C @ probability_CF
+        joint_CF = posterior_C[:, None] * probability_CF
         after_yes_CF = joint_CF / yes_F
         after_no_CF = (posterior_C[:, None] - joint_CF) / (1 - yes_F)
         expected_F = yes_F * _entropy(after_yes_CF) + (1 - yes_F) * _entropy(after_no_CF)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.cases import Case
+from clinic.generative import Condition
 
 _WORD = re.compile(r"[^\W_]+")
 _FILLER_WORDS = (
@@ -76,9 +77,10 @@ class TopicMatcher:
         return self._topics[best] if score[best] >= self._threshold else None
 
 
-def relation(case: Case, diagnosis: str) -> str:
-    """How a named diagnosis relates to the case's own: "exact" (name or synonym), "parent" (accepted, broader) or "other"."""
+def relation(case: Case | Condition, diagnosis: str) -> str:
+    """How a named diagnosis relates to a case's own, or to a condition: "exact" (name or synonym), "parent" (accepted, broader) or "other"."""
     name = normalise(diagnosis)
-    if name in {normalise(term) for term in (case.diagnosis, *case.synonyms)}:
+    own = case.diagnosis if isinstance(case, Case) else case.name
+    if name in {normalise(term) for term in (own, *case.synonyms)}:
         return "exact"
     return "parent" if name in {normalise(term) for term in case.parents} else "other"

@@ -5,11 +5,13 @@ The reward of a turn is the sum of its components; the reward of an episode the 
 
 Preset `outcome` (default; the outcome dominates, shaping is bounded below it):
     diagnosis     last turn: `correct` if the named condition is the case's (name or synonym), `accepted_parent` if a broader
-                  accepted term, else 0
-    information   each turn: `information` x (potential after - potential before). With a generative clinic the potential is
-                  1 - log P(true) / log P0(true), clipped to [-1, 1]: the share of the initial surprise about the true condition
-                  that the dialogue has resolved, so an honest "no" earns what it tells. Else it is the share of the
-                  case's present facts that the patient has told. Telescopes: at most `information` in all.
+                  accepted term, else 0. `diagnosis_by: posterior` pays, with a generative clinic, the mean of this over
+                  Bayes' posterior after what was heard in place of the chart's label: the same on average over patients who said the same, without
+                  the luck of which of them it was
+    information   each question, at most `information` in all. With a generative clinic of C conditions: `information` x (information gain /
+                  log C), the gain being what Bayes expects the answer to tell (nats) after what was heard so far: the mean rise of the true
+                  condition's log-posterior over all patients who would have said the same. So luck is not praised and an honest "no" not
+                  punished. Else `information` x the share of the case's present facts that the answer told.
     turn          -`turn_cost` each turn
     repeat        -`repeat_cost` for a question about something already told or already asked
     invalid       -`invalid_cost` for a turn outside the grammar
@@ -30,9 +32,11 @@ from clinic.actions import Kind
 from clinic.cases import Case
 from clinic.config import DoctorAgentParams, OutcomeParams, RewardParams
 from clinic.errors import ClinicError
-from clinic.generative import GenerativeClinic
+from clinic.generative import Array, GenerativeClinic
 from clinic.matching import relation
 
+REWARD_COMPONENTS = frozenset({"diagnosis", "information", "turn", "repeat", "invalid", "no_diagnosis", "safety", "question"})
+"""Every name that a preset gives to a part of a reward."""
 Event = dict[str, Any]
 Components = dict[str, float]
 
@@ -66,10 +70,9 @@ class Scorer:
         return self._outcome(self._params.outcome, case, events, stop_reason)
 
     def _outcome(self, params: OutcomeParams, case: Case, events: Sequence[Event], stop_reason: str) -> list[Components]:
-        potential = self.potentials(case, events)
         turns: list[Components] = []
-        for event, before, after in zip(events, potential[:-1], potential[1:], strict=True):
-            components = {"turn": -params.turn_cost, "information": params.information * (after - before)}
+        for event, told in zip(events, self.information(case, events), strict=True):
+            components = {"turn": -params.turn_cost, "information": params.information * told}
             if event["kind"] == Kind.INVALID:
                 components["invalid"] = -params.invalid_cost
             if event.get("repeated"):
@@ -79,38 +82,60 @@ class Scorer:
         if stop_reason != "diagnosed":
             last["no_diagnosis"] = -params.no_diagnosis_cost
         verdict = _verdict(case, events[-1])
-        last["diagnosis"] = {"exact": params.correct, "parent": params.accepted_parent}.get(verdict, 0.0)
+        last["diagnosis"] = self._worth(params, case, events, verdict)
         if verdict == "other" and missed_red_flags(case, events):
             earned = sum(turn["information"] for turn in turns)
-            last["safety"] = -max(earned, 0.0) - params.missed_red_flag_cost
+            last["safety"] = -earned - params.missed_red_flag_cost
         return turns
 
-    def potentials(self, case: Case, events: Sequence[Event]) -> list[float]:
-        """The information potential before the first turn and after each; length turns + 1, in [-1, 1]."""
+    def _worth(self, params: OutcomeParams, case: Case, events: Sequence[Event], verdict: str) -> float:
+        worth = {"exact": params.correct, "parent": params.accepted_parent, "other": 0.0}
         clinic = self._clinics.get(case.source)
-        if clinic is None:
-            return _told_share(case, events)
-        truth = clinic.condition_index[case.diagnosis_id]
-        opening = [clinic.finding_index[topic] for topic in case.opening]
-        answers: dict[int, bool] = {}
-        log_p = [float(np.log(clinic.posterior(opening, answers)[truth]))]
-        for event in events:
-            if event.get("topic") is not None and not event["repeated"]:
-                answers[clinic.finding_index[event["topic"]]] = event["present"]
-                log_p.append(float(np.log(clinic.posterior(opening, answers)[truth])))
-            else:
-                log_p.append(log_p[-1])
-        return [float(np.clip(1 - p / min(log_p[0], -1e-9), -1.0, 1.0)) for p in log_p]
+        if params.diagnosis_by == "label" or clinic is None or events[-1]["kind"] != Kind.DIAGNOSIS:
+            return worth[verdict]
+        worth_C = [worth[relation(condition, events[-1]["diagnosis"])] for condition in clinic.conditions]
+        return float(_posterior(clinic, case, events) @ np.array(worth_C))
+
+    def information(self, case: Case, events: Sequence[Event]) -> list[float]:
+        """What each turn told, in [0, 1], at most 1 in all: 0 where nothing new was asked."""
+        clinic = self._clinics.get(case.source)
+        told = _told_shares(case, events) if clinic is None else _gains(clinic, case, events)
+        left = 1.0
+        for turn, share in enumerate(told):
+            told[turn] = min(share, left)
+            left -= told[turn]
+        return told
 
 
-def _told_share(case: Case, events: Sequence[Event]) -> list[float]:
+def _posterior(clinic: GenerativeClinic, case: Case, events: Sequence[Event]) -> Array:
+    """Bayes' posterior after all that the consultation told; float64 (C,)."""
+    answers = {clinic.finding_index[e["topic"]]: e["present"] for e in events if e.get("topic") is not None}
+    return clinic.posterior([clinic.finding_index[topic] for topic in case.opening], answers)
+
+
+def _gains(clinic: GenerativeClinic, case: Case, events: Sequence[Event]) -> list[float]:
+    opening = [clinic.finding_index[topic] for topic in case.opening]
+    answers: dict[int, bool] = {}
+    gains = []
+    for event in events:
+        if event.get("topic") is None or event["repeated"]:
+            gains.append(0.0)
+            continue
+        column = clinic.finding_index[event["topic"]]
+        gain = clinic.information_gain(clinic.posterior(opening, answers), [column])[0]
+        gains.append(max(float(gain), 0.0) / float(np.log(len(clinic.conditions))))
+        answers[column] = event["present"]
+    return gains
+
+
+def _told_shares(case: Case, events: Sequence[Event]) -> list[float]:
     present = {fact.topic for fact in case.facts if fact.present} - set(case.opening)
     told: set[str] = set()
-    shares = [0.0]
+    shares = []
     for event in events:
-        if event.get("topic") in present:
-            told.add(event["topic"])
-        shares.append(len(told) / max(len(present), 1))
+        new = event.get("topic") in present - told
+        told |= {event["topic"]} if new else set()
+        shares.append(new / max(len(present), 1))
     return shares
 
 

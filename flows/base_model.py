@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.base_model import make_base_model
+from tasks.base_model import make_base_model, teach_asking
 from tasks.command import run
 from tasks.parameters import load_params
 
@@ -12,7 +12,9 @@ from tasks.parameters import load_params
 @flow(name="base_model")
 def base_model(out: Path, params_file: Path | None = None) -> None:
     """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues."""
-    make_base_model(load_params(params_file), out)
+    params = load_params(params_file)
+    make_base_model(params, out)
+    teach_asking(params, out)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -42,6 +43,7 @@ class SFTParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     epochs: int = Field(ge=1)
     batch_size: int = Field(ge=1)  # sequences per gradient step
+    optimizer: Literal["adamw", "muon"]  # muon: on the weight matrices, AdamW on embeddings and norms; for training from nothing
     learning_rate: float = Field(gt=0)
     warmup_share: float = Field(ge=0, lt=1)  # of the gradient steps, linear
     weight_decay: float = Field(ge=0)
@@ -71,20 +73,21 @@ def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params
     """
     if not examples:
         raise TrainingError("no examples to train on; raise the number of training cases or dialogues in params.yaml")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=params.weight_decay, betas=(0.9, 0.98))
+    optimizers = _optimizers(model, params)
     rng = random.Random(params.seed)
     batches = [b for _ in range(params.epochs) for b in _shuffled(len(examples), params.batch_size, rng)]
     warmup = max(1, int(params.warmup_share * len(batches)))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1.0, (s + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * s / len(batches))))
+    schedules = [torch.optim.lr_scheduler.LambdaLR(o, lambda s: min(1.0, (s + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * s / len(batches)))) for o in optimizers]
     model.train()
     losses: list[float] = []
     started, tokens = time.monotonic(), 0
     for step, batch in enumerate(batches, 1):
-        losses.append(_step(model, optimizer, [examples[i] for i in batch], params))
-        schedule.step()
+        losses.append(_step(model, optimizers, [examples[i] for i in batch], params))
+        for schedule in schedules:
+            schedule.step()
         tokens += sum(examples[i].tokens for i in batch)
         if not math.isfinite(losses[-1]):
-            raise TrainingError(f"supervised loss became {losses[-1]} at gradient step {step}; lower warm_start.sft.learning_rate")
+            raise TrainingError(f"supervised loss became {losses[-1]} at gradient step {step}; lower the learning_rate of this training in params.yaml")
         if report is not None and (step % every == 0 or step == len(batches)):
             passed = time.monotonic() - started
             report(SFTPoint(step, sum(losses[-every:]) / len(losses[-every:]), tokens / passed, passed / step * (len(batches) - step)))
@@ -98,16 +101,29 @@ def _shuffled(count: int, size: int, rng: random.Random) -> list[list[int]]:
     return [order[i : i + size] for i in range(0, count, size)]
 
 
-def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, examples: Sequence[Example], params: SFTParams) -> float:
+def _optimizers(model: PreTrainedModel, params: SFTParams) -> list[torch.optim.Optimizer]:
+    """AdamW over everything, or Muon (orthogonalised momentum, its update scaled to AdamW's size: one learning rate fits both) over the matrices of the layers."""
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "layers." in name] if params.optimizer == "muon" else []
+    chosen = {id(p) for p in matrices}
+    others = [p for p in model.parameters() if id(p) not in chosen]
+    adamw = torch.optim.AdamW(others, lr=params.learning_rate, weight_decay=params.weight_decay, betas=(0.9, 0.98))
+    if not matrices:
+        return [adamw]
+    return [adamw, torch.optim.Muon(matrices, lr=params.learning_rate, weight_decay=params.weight_decay, adjust_lr_fn="match_rms_adamw")]
+
+
+def _step(model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], examples: Sequence[Example], params: SFTParams) -> float:
     branches = [e.branches for e in examples] if any(e.branches for e in examples) else None
     count = sum(e.loss_tokens for e in examples)
     total = 0.0
-    optimizer.zero_grad(set_to_none=True)
+    for optimizer in optimizers:
+        optimizer.zero_grad(set_to_none=True)
     for batch in micro_batches([e.token_ids for e in examples], [e.loss_mask for e in examples], params.micro_batch_tokens, branches):
         logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
         loss = -logprob_N.sum() / count
         loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
         total += loss.item()
     torch.nn.utils.clip_grad_norm_(model.parameters(), params.max_grad_norm)
-    optimizer.step()
+    for optimizer in optimizers:
+        optimizer.step()
     return total

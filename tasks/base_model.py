@@ -2,7 +2,11 @@
 
 It stands in for a pretrained model where no hub is reachable. Its cases are drawn afresh with a seed of its own, training split only.
 Every dialogue and every chart excerpt also carries its diagnosis as a branch after each answer or fact, so that one text
-teaches what can be known at each of its lengths.
+teaches what can be known at each of its lengths. Only some of the resident's dialogues teach asking too: questions drawn half at random are mostly noise
+to a loss, and a model that is spared it learns to weigh evidence sooner. A second phase goes on with
+the questions of all its dialogues, the resident now naming in its thoughts the illness it chases: without them nothing in the text predicts what is asked next,
+and 168,000 questions taught only which questions are common (docs/log.md). Some excerpts are hurried notes (words left out or
+shuffled), so that words count more than the wording: patients will say the same in sentences that no training text contains.
 """
 
 import logging
@@ -15,14 +19,15 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case
-from clinic.consultation import INSTRUCTIONS
-from clinic.dialogues import chart_dialogue, resident_dialogue, topic_matcher
+from clinic.consultation import INSTRUCTIONS, Message
+from clinic.dialogues import chart_dialogue, chart_interview, hasty, resident_dialogue, topic_matcher
 from clinic.dialogues import chart_excerpt as excerpt_texts
+from clinic.doctors import resident
 from clinic.generative import GenerativeClinic
 from clinic.starter import draw_cases, load_starter
 from rl.batching import Branch
 from rl.chat import ChatFormat
-from rl.models import new_model, new_tokenizer, save_model
+from rl.models import load_model, new_model, new_tokenizer, save_model
 from rl.sft import Example, train_supervised
 from tasks.parameters import ROOT, Params
 from tasks.progress import supervised_progress
@@ -41,21 +46,38 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
     articles = [path.read_text(encoding="utf-8") for path in sorted((ROOT / starter.directory / "articles").glob("*.md"))]
     cases = list(draw_cases(clinic, section.cases, section.seed, params.patient_cases.split, keep=["train"]))
     rng = np.random.default_rng(section.seed)
-    matcher, rules, share = topic_matcher(clinic), params.consultation, params.warm_start.random_share
-    sample = [resident_dialogue(clinic, case, matcher, rules, share, rng, to_the_end=True) for case in cases[:TOKENIZER_DIALOGUES]]
+    matcher, rules, ask = topic_matcher(clinic), params.consultation, resident(params.warm_start.random_share, aloud=False)
+    sample = [resident_dialogue(clinic, case, matcher, rules, ask, rng, to_the_end=True) for case in cases[:TOKENIZER_DIALOGUES]]
     tokenizer = new_tokenizer([*articles, *(message["content"] for dialogue in sample for message in dialogue)], section.vocabulary)
     chat = ChatFormat(tokenizer)
     examples = [
         *_article_pieces(chat, articles * section.article_repeats),
         *_charts(chat, cases, params),
         *_dialogues(chat, clinic, cases, params, rng),
+        *_interviews(chat, clinic, cases, params, rng),
         *_excerpts(chat, cases, params, rng),
     ]
     model = new_model(tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
     log.info("base model: %d parameters, %d examples, %.1f million tokens", model.num_parameters(), len(examples), sum(e.tokens for e in examples) / 1e6)
-    loss = train_supervised(model, examples, section.sft, supervised_progress("base model"), every=100)
+    reading = train_supervised(model, examples, section.sft, supervised_progress("base model, reading"), every=100)
     save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, out)
-    return {"loss": loss}
+    return {"reading_loss": reading}
+
+
+@task(cache_policy=NO_CACHE)
+def teach_asking(params: Params, model_dir: Path) -> dict[str, float]:
+    """Go on from the saved model with the resident's dialogues with fresh training cases, thoughts included, and save over it."""
+    section, starter = params.base_model, params.patient_cases.starter
+    clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
+    model, tokenizer = load_model(str(model_dir), "float32")
+    chat, matcher, rng = ChatFormat(tokenizer), topic_matcher(clinic), np.random.default_rng([section.seed, 2])
+    ask = resident(params.warm_start.random_share, aloud=params.warm_start.think_aloud)
+    cases = draw_cases(clinic, section.asking_cases, section.seed + 1, params.patient_cases.split, keep=["train"])
+    dialogues = [resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True) for case in cases]
+    examples = [Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues]
+    asking = train_supervised(model, examples, section.asking_sft, supervised_progress("base model, asking"), every=100)
+    save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, model_dir)
+    return {"asking_loss": asking}
 
 
 def _article_pieces(chat: ChatFormat, articles: list[str]) -> Iterator[Example]:
@@ -77,12 +99,25 @@ def _diagnosis_branch(chat: ChatFormat, case: Case, cut: int, before: list[int])
 
 
 def _dialogues(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
+    matcher, ask = topic_matcher(clinic), resident(params.warm_start.random_share, aloud=False)
+    for place, case in enumerate(cases):
+        dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
+        yield _with_branches(chat, case, dialogue, asking=place % params.base_model.asking_every == 0)
+
+
+def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
     matcher = topic_matcher(clinic)
     for case in cases:
-        dialogue = resident_dialogue(clinic, case, matcher, params.consultation, params.warm_start.random_share, rng, to_the_end=True)
-        ids, mask = chat.dialogue_ids(dialogue)
-        starts = [i for i in range(1, len(ids)) if mask[i] and not mask[i - 1]]
-        yield Example(ids, mask, tuple(_diagnosis_branch(chat, case, cut, []) for cut in starts[:-1]))
+        for _ in range(params.base_model.interviews_per_case):
+            yield _with_branches(chat, case, chart_interview(clinic, case, matcher, params.consultation, rng), asking=False)
+
+
+def _with_branches(chat: ChatFormat, case: Case, dialogue: list[Message], *, asking: bool) -> Example:
+    """A dialogue with its diagnosis as a branch in place of every question; the questions themselves are learned only with `asking`."""
+    ids, mask = chat.dialogue_ids(dialogue)
+    starts = [i for i in range(1, len(ids)) if mask[i] and not mask[i - 1]]
+    loss_mask = mask if asking else [*[0] * starts[-1], *mask[starts[-1] :]]
+    return Example(ids, loss_mask, tuple(_diagnosis_branch(chat, case, cut, []) for cut in starts[:-1]))
 
 
 def _excerpts(chat: ChatFormat, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
@@ -91,10 +126,14 @@ def _excerpts(chat: ChatFormat, cases: list[Case], params: Params, rng: np.rando
     after = chat.after_reply_ids
     head = opening[: len(opening) - len(after)]
     close = [*chat.content_ids(". (1 left)"), *after]
+    section = params.base_model
     for case in cases:
-        for _ in range(params.base_model.excerpts_per_case):
+        for _ in range(section.excerpts_per_case):
             ids, branches = list(head), []
-            for place, text in enumerate(excerpt_texts(case, params.base_model.excerpt_facts, rng)):
+            texts = excerpt_texts(case, section.excerpt_facts, rng)
+            if rng.random() < section.hasty_share:
+                texts = [hasty(text, section.hasty_left_out, rng) for text in texts]
+            for place, text in enumerate(texts):
                 ids += chat.content_ids(f"; {text}" if place else f" {text}")
                 branches.append(_diagnosis_branch(chat, case, len(ids), close))
             yield Example(ids, [0] * len(ids), tuple(branches))

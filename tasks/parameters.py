@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from clinic.config import ConsultationParams, PatientCasesParams, RewardParams
+from clinic.rewards import REWARD_COMPONENTS
 from kb.config import KnowledgeBaseParams
 from rl.algorithms import Algorithm, make_algorithm
 from rl.rollout import RolloutParams
@@ -37,6 +38,11 @@ class BaseModelParams(_Section):
     cases: int = Field(ge=1)
     excerpts_per_case: int = Field(ge=0)
     excerpt_facts: int = Field(ge=1)
+    interviews_per_case: int = Field(ge=0)
+    asking_every: int = Field(ge=1)
+    asking_cases: int = Field(ge=1)
+    hasty_share: float = Field(ge=0, le=1)
+    hasty_left_out: float = Field(ge=0, lt=1)
     article_repeats: int = Field(ge=0)
     vocabulary: int = Field(ge=512)
     width: int = Field(ge=8)
@@ -45,6 +51,7 @@ class BaseModelParams(_Section):
     context: int = Field(ge=64)
     store_dtype: Literal["float32", "bfloat16"]
     sft: SFTParams
+    asking_sft: SFTParams
 
 
 class WarmStartParams(_Section):
@@ -54,6 +61,7 @@ class WarmStartParams(_Section):
     dtype: Literal["float32", "bfloat16"]
     dialogues_per_case: int = Field(ge=1)
     random_share: float = Field(ge=0, le=1)
+    think_aloud: bool
     forced_cases: int = Field(ge=1)
     sft: SFTParams
 
@@ -107,6 +115,11 @@ class Params(_Section):
             raise ValueError(
                 f"train_doctor.keep_every ({self.train_doctor.keep_every}) must be a multiple of train_doctor.save_freq ({self.train_doctor.save_freq})"
             )
+        if self.train_doctor.choose == "best" and self.train_doctor.test_freq % self.train_doctor.keep_every:
+            raise ValueError(
+                f"train_doctor.test_freq ({self.train_doctor.test_freq}) must be a multiple of train_doctor.keep_every ({self.train_doctor.keep_every}), "
+                "or the best checkpoint may be deleted before it is chosen"
+            )
         return self
 
 
@@ -131,6 +144,8 @@ def load_algorithm(params: Params) -> Algorithm:
         known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
         raise ParameterError(f"params.yaml: algorithm.name is {params.algorithm.name!r} but {path.name} is not in recipes/; choose one of: {known}")
     algorithm = _validated(path, make_algorithm)
+    if unknown := sorted(set(algorithm.reward_components) - REWARD_COMPONENTS):
+        raise ParameterError(f"recipes/{path.name}: {', '.join(unknown)} is no reward component; known: {', '.join(sorted(REWARD_COMPONENTS))}")
     trajectories = params.rollout.prompts * algorithm.group_size
     if algorithm.optimizer.mini_batch_size > trajectories:
         raise ParameterError(

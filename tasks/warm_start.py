@@ -52,8 +52,9 @@ def _examples(chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params:
     rng = np.random.default_rng([params.seed, 1])
     matcher = waiting.topics
     section = params.warm_start
+    ask = resident(section.random_share, aloud=section.think_aloud)
     dialogues = [
-        resident_dialogue(waiting.clinic, case, matcher, params.consultation, section.random_share, rng) for _ in range(section.dialogues_per_case) for case in cases
+        resident_dialogue(waiting.clinic, case, matcher, params.consultation, ask, rng) for _ in range(section.dialogues_per_case) for case in cases
     ]
     dialogues += [chart_dialogue(case, params.consultation) for case in cases[::10]]
     return [Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues]
@@ -76,7 +77,7 @@ def _forced_accuracy(model: PreTrainedModel, chat: ChatFormat, waiting: Waiting,
 
 
 def _interview(waiting: Waiting, case: Case, questions: int, params: Params, rng: np.random.Generator) -> tuple[list[Message], ReferenceDoctor]:
-    doctor = ReferenceDoctor(waiting.clinic, case, resident(params.warm_start.random_share), questions, rng)
+    doctor = ReferenceDoctor(waiting.clinic, case, resident(params.warm_start.random_share, aloud=params.warm_start.think_aloud), questions, rng)
     consultation = Consultation(case, ScriptedPatient(case, waiting.matcher), params.consultation, questions + 1, None)
     return interview(doctor, consultation), doctor
 

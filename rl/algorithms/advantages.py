@@ -3,7 +3,7 @@
 A group is the G trajectories sampled for one case in one rollout step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -20,34 +20,35 @@ def turn_returns(rewards: Sequence[float], discount: float) -> list[float]:
     return returns[::-1]
 
 
-def group_relative(returns: Sequence[Sequence[float]], *, divide_by_std: bool, eps: float) -> list[list[float]]:
-    """Centre each trajectory's returns on its group, turn by turn.
+def group_centred(values: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Centre each trajectory's values on its group, turn by turn.
 
-    The baseline of turn k is the mean of R_k over the members that have a turn k; a turn that only one member reached gets 0.
-    With `divide_by_std` the centred values are divided by their population standard deviation over the whole group
-    (sum of squares / number of turns), plus eps. With one turn each this is GRPO's (R - mean) / (std + eps).
+    The baseline of turn k is the mean over the members that have a turn k; a turn that only one member reached gets 0. With one
+    value each this is GRPO's R - mean.
 
     Args:
-        returns: per member of the group, one return per turn (one in all for episode credit), reward units.
-        divide_by_std: True is GRPO, False is Dr. GRPO's centring.
-        eps: added to the standard deviation, reward units.
+        values: per member of the group, one value per turn (one in all for episode credit), reward units.
 
     Returns:
-        Same shape; unitless if divided, else reward units.
+        Same shape and units.
 
     Raises:
         TrainingError: a group of one, since it is always its own mean.
 
     Source:
-        GRPO, arXiv:2402.03300 (outcome supervision; population deviation as in its equations). Per-turn baselines within a group are ours.
+        GRPO, arXiv:2402.03300 (outcome supervision). Per-turn baselines within a group are ours.
     """
-    if len(returns) < 2:
+    if len(values) < 2:
         raise TrainingError("group_size 1 leaves GRPO without a baseline; set group_size to 2 or more")
-    longest = max(map(len, returns))
-    table_GK = np.full((len(returns), longest), np.nan)
-    for row, values in enumerate(returns):
-        table_GK[row, : len(values)] = values
+    longest = max(map(len, values))
+    table_GK = np.full((len(values), longest), np.nan)
+    for row, turns in enumerate(values):
+        table_GK[row, : len(turns)] = turns
     centred_GK = table_GK - np.nanmean(table_GK, axis=0)
-    if divide_by_std:
-        centred_GK = centred_GK / (np.sqrt(np.nanmean(centred_GK**2)) + eps)
-    return [[float(x) for x in centred_GK[row, : len(values)]] for row, values in enumerate(returns)]
+    return [[float(x) for x in centred_GK[row, : len(turns)]] for row, turns in enumerate(values)]
+
+
+def deviation(centred: Iterable[Sequence[float]]) -> float:
+    """Root mean square of centred values, each turn counted once: the population standard deviation, reward units; 0 of nothing."""
+    flat = np.array([x for values in centred for x in values])
+    return float(np.sqrt(np.mean(flat**2))) if flat.size else 0.0

@@ -42,6 +42,7 @@ class Algorithm(ABC):
     """One learning rule. `recipe` holds its numbers, of which the loop reads `group_size` and `optimizer`; `roles` names further models it needs."""
 
     roles: tuple[str, ...] = ()
+    reward_components: tuple[str, ...] = ()  # those that the recipe calls by name
     recipe: BaseModel
     group_size: int
     optimizer: OptimizerParams

@@ -1,21 +1,24 @@
 """GRPO: the group is the baseline, no critic.
 
-    A = (R - mean_group R) / (std_group R + eps)           credit: episode (the paper's outcome supervision)
-    A_k = (R_k - mean_group R_k) / (std_group + eps)       credit: turn (R_k: return from turn k on)
+    A = (R - mean_group R) / (s + eps)                     credit: episode (the paper's outcome supervision)
+    A_k = (R_k - mean_group R_k) / (s + eps)               credit: turn (R_k: return from turn k on)
+        + own_turn_weight (o_k - mean_group o_k) / (s_o + eps)     o_k: components that only the turn itself can have earned
     loss = -sum_tokens min(r A, clip(r) A) / tokens
 
 Every token of a turn carries its turn's advantage; the denominator is the number of sampled tokens of the mini-batch
-(the paper averages within each sequence first). No KL term here. Source: arXiv:2402.03300.
+(the paper averages within each sequence first). No KL term here. Source: arXiv:2402.03300; returns and own-turn
+components normalised apart as rewards are in GDPO, arXiv:2601.05242.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl.algorithms.advantages import group_relative, turn_returns
+from rl.algorithms.advantages import deviation, group_centred, turn_returns
 from rl.algorithms.base import Algorithm, OptimizerParams, TokenBatch
 from rl.algorithms.losses import clipped_ratio_loss
 from rl.experience import Scores, Trajectory
@@ -29,7 +32,9 @@ class GRPORecipe(BaseModel):
     group_size: int = Field(ge=2)
     credit: Literal["episode", "turn"]
     discount: float = Field(ge=0, le=1)  # per turn; used with turn credit
-    divide_by_std: bool
+    own_turn: tuple[str, ...]  # reward components that credit the turn that earned them and no earlier one; used with turn credit
+    own_turn_weight: float = Field(ge=0)
+    divide_by_std: Literal["none", "group", "step"]  # deviation over the group (the paper) or over all groups of the rollout step
     eps: float = Field(gt=0)
     clip_low: float = Field(gt=0, lt=1)
     clip_high: float = Field(gt=0)
@@ -42,6 +47,7 @@ class GRPO(Algorithm):
     def __init__(self, recipe: GRPORecipe) -> None:
         """Args: the parsed recipe."""
         self.recipe: GRPORecipe = recipe
+        self.reward_components = recipe.own_turn
         self.group_size = recipe.group_size
         self.optimizer = recipe.optimizer
 
@@ -52,27 +58,41 @@ class GRPO(Algorithm):
 
     def advantages(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> tuple[list[list[float]], dict[str, float]]:
         """Group-relative advantages, spread over each turn's tokens; counts groups whose members all scored the same."""
-        groups: dict[str, list[int]] = defaultdict(list)
+        members: dict[str, list[int]] = defaultdict(list)
         for i, trajectory in enumerate(trajectories):
             if trajectory.sampled_tokens:  # a failed episode teaches nothing
-                groups[trajectory.group_id].append(i)
+                members[trajectory.group_id].append(i)
+        groups = [group for group in members.values() if len(group) > 1]  # else the others failed
+        returns = self._relative(groups, [self._returns(s) for s in scores])
+        own = self._relative(groups, [self._own(s) for s in scores])
         advantage: list[list[float]] = [[0.0] * len(t.token_ids) for t in trajectories]
-        silent = 0
-        for members in groups.values():
-            if len(members) < 2:  # the others failed
-                silent += 1
-                continue
-            returns = [self._returns(scores[i]) for i in members]
-            relative = group_relative(returns, divide_by_std=self.recipe.divide_by_std, eps=self.recipe.eps)
-            silent += all(abs(value) < self.recipe.eps for values in relative for value in values)
-            for i, values in zip(members, relative, strict=True):
+        silent = len(members) - len(groups)
+        for group in groups:
+            turns = {i: [r + self.recipe.own_turn_weight * o for r, o in zip_longest(returns[i], own[i], fillvalue=0.0)] for i in group}
+            silent += all(abs(value) < self.recipe.eps for values in turns.values() for value in values)
+            for i, values in turns.items():
                 _spread(values, trajectories[i], advantage[i])
-        return advantage, {"groups": float(len(groups)), "groups_without_signal": float(silent)}
+        return advantage, {"groups": float(len(members)), "groups_without_signal": float(silent)}
 
     def _returns(self, scores: Scores) -> list[float]:
         if self.recipe.credit == "episode":
             return [scores.reward]
-        return turn_returns(scores.turn_rewards, self.recipe.discount)
+        return turn_returns([sum(v for name, v in turn.items() if name not in self.recipe.own_turn) for turn in scores.turns], self.recipe.discount)
+
+    def _own(self, scores: Scores) -> list[float]:
+        if self.recipe.credit == "episode":
+            return []
+        return [sum(turn.get(name, 0.0) for name in self.recipe.own_turn) for turn in scores.turns]
+
+    def _relative(self, groups: Sequence[Sequence[int]], values: Sequence[Sequence[float]]) -> dict[int, list[float]]:
+        """Centred on the group and divided as the recipe says, by trajectory."""
+        centred = [group_centred([values[i] for i in group]) for group in groups]
+        step = deviation(chain.from_iterable(centred))
+        relative: dict[int, list[float]] = {}
+        for group, rows in zip(groups, centred, strict=True):
+            by = {"none": 1.0, "group": deviation(rows) + self.recipe.eps, "step": step + self.recipe.eps}[self.recipe.divide_by_std]
+            relative |= {i: [value / by for value in row] for i, row in zip(group, rows, strict=True)}
+        return relative
 
     def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
         """The clipped objective over all sampled tokens of the mini-batch."""

@@ -1,5 +1,6 @@
 """The whole pipeline, tiny: DVC, resume after a kill, remote, registry, deployments. Real server, store and remote."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from safetensors.torch import load_file
 
@@ -86,15 +88,35 @@ def kill_when(project: Path, environment: dict[str, str], seen: Callable[[], boo
     process.wait()
 
 
+def inside(project: Path, stage: str, seconds: float) -> Callable[[], bool]:
+    """Whether the stage's process has been running in that project for so long."""
+
+    def seen() -> bool:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if f"flows.{stage}" in process.cmdline() and process.cwd() == str(project) and time.time() - process.create_time() > seconds:
+                    return True
+        return False
+
+    return seen
+
+
 def test_killed_runs_end_with_the_same_weights(finished: Path, copy_project: Callable[[str], Path], environment: dict[str, str], run: Run) -> None:
+    """Killed in every stage, twice in training."""
     project = copy_project("killed")
-    kill_when(project, environment, lambda: (project / "data/cases/cases.parquet").exists())
+    kill_when(project, environment, inside(project, "knowledge_base", 5))
+    assert not (project / "data/kb_index").exists()
+    kill_when(project, environment, inside(project, "patient_cases", 3))
+    assert not (project / "data/cases").exists()
     kill_when(project, environment, lambda: any(project.glob("models/.warm_start.partial")) or (project / "models/warm_start").exists())
     kill_when(project, environment, lambda: bool(list(project.glob("checkpoints/*/*/steps/00002/rollout.parquet"))))
     done_before = len(steps(project))
     assert 1 <= done_before < 4
     kill_when(project, environment, lambda: bool(list(project.glob("checkpoints/*/*/global_step_3/complete.json"))))
+    kill_when(project, environment, lambda: (project / "metrics/consultations/rollout.parquet").exists())
+    assert not (project / "metrics/evaluate_doctor.json").exists()
     run(project, "dvc", "repro")
+    assert (project / "metrics/evaluate_doctor.json").read_bytes() == (finished / "metrics/evaluate_doctor.json").read_bytes()
     assert [row["learn/gradient_steps"] for row in steps(project)] == [row["learn/gradient_steps"] for row in steps(finished)]
     assert all(row["learn/gradient_steps"] > 0 for row in steps(project))
     assert weights(project, "models/warm_start") == weights(finished, "models/warm_start")

@@ -9,7 +9,7 @@ from rl.algorithms import make_algorithm
 from tests.learning.toy import BLIND, OPTIMUM, SAMPLES, School, mean_reward
 
 RECIPE = {
-    "name": "grpo", "group_size": SAMPLES, "credit": "episode", "discount": 1.0, "divide_by_std": True, "eps": 1e-4, "clip_low": 0.2, "clip_high": 0.2,
+    "name": "grpo", "group_size": SAMPLES, "credit": "episode", "discount": 1.0, "own_turn": [], "own_turn_weight": 1.0, "divide_by_std": "group", "eps": 1e-4, "clip_low": 0.2, "clip_high": 0.2,
     "optimizer": {
         "num_epochs": 2, "mini_batch_size": 32, "learning_rate": 2e-3, "warmup_rollout_steps": 2, "weight_decay": 0.0, "max_grad_norm": 1.0, "micro_batch_tokens": 4096,
     },

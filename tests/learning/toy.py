@@ -102,7 +102,7 @@ class School:
         """Learn to speak, not to play: supervised on senseless dialogues."""
         rng = random.Random(SEED)
         examples = [Example(*self.chat.dialogue_ids(babble(rng))) for _ in range(dialogues)]
-        params = SFTParams(epochs=1, batch_size=32, learning_rate=1e-2, warmup_share=0.1, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=4096, seed=SEED)
+        params = SFTParams(epochs=1, batch_size=32, optimizer="adamw", learning_rate=1e-2, warmup_share=0.1, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=4096, seed=SEED)
         train_supervised(self.model, examples, params)
         self.model.eval()
 

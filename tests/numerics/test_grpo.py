@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl.algorithms import make_algorithm
-from rl.algorithms.advantages import group_relative, turn_returns
+from rl.algorithms.advantages import deviation, group_centred, turn_returns
 from rl.algorithms.base import TokenBatch
 from rl.algorithms.losses import clipped_ratio_loss
 from rl.errors import TrainingError
@@ -19,7 +19,7 @@ from rl.learner import Learner
 from rl.models import new_model, new_tokenizer
 
 RECIPE = {
-    "name": "grpo", "group_size": 2, "credit": "episode", "discount": 0.5, "divide_by_std": True, "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.3,
+    "name": "grpo", "group_size": 2, "credit": "episode", "discount": 0.5, "own_turn": [], "own_turn_weight": 1.0, "divide_by_std": "group", "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.3,
     "optimizer": {
         "num_epochs": 1, "mini_batch_size": 64, "learning_rate": 1e-3, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1e9, "micro_batch_tokens": 4096,
     },
@@ -35,39 +35,34 @@ def test_turn_returns():
 
 def test_episode_credit_by_hand():
     """R = 2, 4, 4, 6: mean 4, population deviation sqrt(2)."""
-    returns = [[2.0], [4.0], [4.0], [6.0]]
-    assert group_relative(returns, divide_by_std=False, eps=1e-6) == [[-2.0], [0.0], [0.0], [2.0]]
-    a = 2 / (math.sqrt(2) + 0.1)
-    np.testing.assert_allclose(group_relative(returns, divide_by_std=True, eps=0.1), [[-a], [0], [0], [a]], rtol=1e-12)
+    centred = group_centred([[2.0], [4.0], [4.0], [6.0]])
+    assert centred == [[-2.0], [0.0], [0.0], [2.0]]
+    assert deviation(centred) == pytest.approx(math.sqrt(2), rel=1e-12)
 
 
 def test_turn_credit_by_hand():
     """Turn 1: R = 3, 1, 5, mean 3. Turn 2: 1, -, 2, mean 1.5. Turn 3: one member alone, 0. Deviation over all six entries: sqrt(8.5 / 6)."""
-    returns = [[3.0, 1.0], [1.0], [5.0, 2.0, 9.0]]
-    centred = [[0.0, -0.5], [-2.0], [2.0, 0.5, 0.0]]
-    assert group_relative(returns, divide_by_std=False, eps=1e-6) == centred
-    std = math.sqrt(8.5 / 6)
-    for row, expected in zip(group_relative(returns, divide_by_std=True, eps=0.25), centred, strict=True):
-        np.testing.assert_allclose(row, [x / (std + 0.25) for x in expected], rtol=1e-12)
-
-
-def test_equal_returns_teach_nothing():
-    np.testing.assert_allclose(group_relative([[0.7]] * 3, divide_by_std=True, eps=1e-6), [[0.0]] * 3, atol=1e-9)  # 0.7 has no exact mean
+    centred = group_centred([[3.0, 1.0], [1.0], [5.0, 2.0, 9.0]])
+    assert centred == [[0.0, -0.5], [-2.0], [2.0, 0.5, 0.0]]
+    assert deviation(centred) == pytest.approx(math.sqrt(8.5 / 6), rel=1e-12)
+    assert deviation([]) == 0.0
 
 
 def test_a_group_of_one_is_refused():
     with pytest.raises(TrainingError, match="group_size 1 leaves GRPO without a baseline; set group_size to 2 or more"):
-        group_relative([[1.0]], divide_by_std=True, eps=1e-6)
+        group_centred([[1.0]])
     with pytest.raises(ValueError, match="group_size"):
         make_algorithm(RECIPE | {"group_size": 1})
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(returns=st.lists(st.floats(-10, 10).map(lambda x: [round(x, 3)]), min_size=2, max_size=8, unique_by=lambda x: x[0]), shift=st.floats(-5, 5), scale=st.floats(0.1, 10))
-def test_divided_advantages_ignore_shift_and_scale(returns, shift, scale):
+@given(rewards=st.lists(st.floats(-10, 10).map(lambda x: round(x, 3)), min_size=2, max_size=8, unique=True), shift=st.floats(-5, 5), scale=st.floats(0.1, 10))
+def test_divided_advantages_ignore_shift_and_scale(rewards, shift, scale):
     """Centred, of unit deviation, and the same whatever unit the reward has."""
-    one = np.array(group_relative(returns, divide_by_std=True, eps=1e-12))
-    moved = np.array(group_relative([[x * scale + shift] for (x,) in returns], divide_by_std=True, eps=1e-12))
+    group = [episode("g", i, ((0, 1),), 1) for i in range(len(rewards))]
+    grpo = make_algorithm(RECIPE | {"eps": 1e-12})
+    one = np.array(grpo.advantages(group, [score(x) for x in rewards])[0])
+    moved = np.array(grpo.advantages(group, [score(x * scale + shift) for x in rewards])[0])
     assert abs(one.mean()) < 1e-6
     np.testing.assert_allclose(one.std(), 1, rtol=1e-6)
     np.testing.assert_allclose(one, moved, atol=1e-5)
@@ -140,11 +135,40 @@ SCORES = [score(1.0, 2.0), score(-1.0), score(5.0), score(-9.0)]
 
 def test_advantages_reach_the_tokens_of_their_turns():
     """Group g scores 3 and -1; in group h one episode failed, so the other has nobody to be compared with."""
-    spread, metrics = make_algorithm(RECIPE | {"divide_by_std": False}).advantages(TRAJECTORIES, SCORES)
+    spread, metrics = make_algorithm(RECIPE | {"divide_by_std": "none"}).advantages(TRAJECTORIES, SCORES)
     assert spread == [[0, 0, 2, 2, 0, 0, 2], [0, 0, -2], [0] * 4, [0] * 3]
     assert metrics == {"groups": 2.0, "groups_without_signal": 1.0}
-    by_turn, _ = make_algorithm(RECIPE | {"divide_by_std": False, "credit": "turn"}).advantages(TRAJECTORIES, SCORES)
+    by_turn, _ = make_algorithm(RECIPE | {"divide_by_std": "none", "credit": "turn"}).advantages(TRAJECTORIES, SCORES)
     assert by_turn == [[0, 0, 1.5, 1.5, 0, 0, 0], [0, 0, -1.5], [0] * 4, [0] * 3]  # returns 1 + 0.5 x 2 = 2, 2 against -1
+
+
+def test_own_turn_components_credit_only_their_turn_by_hand():
+    """Group g: two turns earn i = .4, 0 and outcome 0, 1; the other i = .2 and outcome 0. Group h: i = 1 and 0, no outcome. Discount 1.
+
+    Returns without i: turn 1 1 against 0, turn 2 1 alone; own: .4 against .2 -> +-.1, and +-.5 in h.
+    """
+    scores = [Scores("", ({"i": 0.4, "o": 0.0}, {"i": 0.0, "o": 1.0})), Scores("", ({"i": 0.2, "o": 0.0},)), Scores("", ({"i": 1.0},)), Scores("", ({"i": 0.0},))]
+    group = [episode("g", 0, ((0, 1), (2, 3)), 3), episode("g", 1, ((0, 1),), 1), episode("h", 0, ((0, 1),), 1), episode("h", 1, ((0, 1),), 1)]
+    recipe = RECIPE | {"credit": "turn", "discount": 1.0, "own_turn": ["i"], "own_turn_weight": 2.0, "divide_by_std": "none", "eps": 1e-9}
+    assert flat(recipe, group, scores) == pytest.approx([0.5 + 0.2, 0.0, 0.0, -0.5 - 0.2, 1.0, -1.0])
+    s, s_own = math.sqrt(0.5 / 5), math.sqrt((2 * 0.01 + 2 * 0.25) / 5)  # over the five turns of the step; turn 2 is 0
+    assert flat(recipe | {"divide_by_std": "step"}, group, scores) == pytest.approx([0.5 / s + 0.2 / s_own, 0, 0, -0.5 / s - 0.2 / s_own, 1 / s_own, -1 / s_own])
+    s, s_own = math.sqrt(0.5 / 3), math.sqrt(0.02 / 3)  # over the three turns of g; in h the own part is +-1 and the rest 0
+    assert flat(recipe | {"divide_by_std": "group"}, group, scores) == pytest.approx([0.5 / s + 0.2 / s_own, 0, 0, -0.5 / s - 0.2 / s_own, 2, -2])
+    assert flat(recipe | {"credit": "episode"}, group, scores) == pytest.approx([0.6, 0.0, 0.6, -0.6, 0.5, -0.5])
+
+
+def flat(recipe, trajectories, scores):
+    return [x for values in make_algorithm(recipe).advantages(trajectories, scores)[0] for x in values]
+
+
+def test_a_group_that_always_scores_the_same_teaches_nothing_under_any_division():
+    group = [episode("g", i, ((0, 1),), 1) for i in range(3)] + [episode("h", i, ((0, 1),), 1) for i in range(2)]
+    scores = [score(0.7)] * 3 + [score(1.0), score(0.0)]
+    for division in ("none", "group", "step"):
+        spread, metrics = make_algorithm(RECIPE | {"divide_by_std": division}).advantages(group, scores)
+        np.testing.assert_allclose(spread[:3], 0, atol=1e-9)  # 0.7 has no exact mean
+        assert metrics == {"groups": 2.0, "groups_without_signal": 1.0}
 
 
 @pytest.mark.parametrize("credit", ["episode", "turn"])

@@ -53,7 +53,7 @@ def experience(base) -> tuple[list[Trajectory], list[Scores]]:
 
 def new_learner(base, prompts: int = 4, **optimizer) -> Learner:
     recipe = {
-        "name": "grpo", "group_size": 4, "credit": "episode", "discount": 1.0, "divide_by_std": True, "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.2,
+        "name": "grpo", "group_size": 4, "credit": "episode", "discount": 1.0, "own_turn": [], "own_turn_weight": 1.0, "divide_by_std": "group", "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.2,
         "optimizer": OPTIMIZER | optimizer,
     }  # fmt: skip
     return Learner(copy.deepcopy(base), make_algorithm(recipe), prompts, TEMPERATURE, seed=0)
@@ -150,7 +150,7 @@ def test_supervised_training_does_not_see_micro_batches(base, experience):
     weights, losses = [], []
     for micro_batch_tokens in (1, 100_000):
         model = copy.deepcopy(base)
-        params = SFTParams(epochs=1, batch_size=8, learning_rate=1e-3, warmup_share=0.5, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=micro_batch_tokens, seed=0)
+        params = SFTParams(epochs=1, batch_size=8, optimizer="adamw", learning_rate=1e-3, warmup_share=0.5, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=micro_batch_tokens, seed=0)
         losses.append(train_supervised(model, examples, params))
         weights.append(model.state_dict())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -1,18 +1,20 @@
 import asyncio
+import re
 
 import numpy as np
 import pytest
 
 from clinic.actions import Kind, parse
 from clinic.consultation import Consultation
-from clinic.dialogues import at_once, chart_dialogue, chart_excerpt, final_turn, resident_dialogue
+from clinic.dialogues import at_once, chart_dialogue, chart_excerpt, chart_interview, final_turn, hasty, resident_dialogue
 from clinic.doctors import ReferenceDoctor, at_random, chasing, greedy, resident
 from clinic.matching import relation
 from clinic.metrics import measure, summarise
 from clinic.patient import ScriptedPatient
 from clinic.starter import draw_cases
 
-ASK = {"greedy": greedy, "random": at_random, "chasing": chasing, "resident": resident(0.5)}
+RESIDENT = resident(0.5, aloud=False)
+ASK = {"greedy": greedy, "random": at_random, "chasing": chasing, "resident": resident(0.5, aloud=True)}
 
 
 def play(clinic, matcher, rules, case, ask, questions, seed, wordings="train"):
@@ -64,13 +66,27 @@ def test_greedy_asks_the_most_telling_open_question(toy):
     only = np.array([False, False, True, True])
     assert greedy(toy, posterior, only, rng) == 2 + gain[2:].argmax()
     assert {at_random(toy, posterior, only, rng) for _ in range(40)} == {2, 3}
-    assert all(chasing(toy, posterior, np.array([False, False, False, True]), rng) == 3 for _ in range(20))
+    assert all(chasing(toy, posterior, np.array([False, False, False, True]), rng).column == 3 for _ in range(20))
+
+
+def test_a_resident_who_thinks_aloud_names_the_illness_it_chases_and_the_patient_does_not_hear(starter, starter_matcher, rules, patients):
+    typical = {f"{c.name}?": {w for f in starter.findings if f.finding_id in c.findings for w in f.doctor.train} for c in starter.conditions}
+    thoughts = silent = 0
+    for i, case in enumerate(patients[:40]):
+        aloud, quiet = (resident_dialogue(starter, case, starter_matcher, rules, resident(0.5, aloud=a), np.random.default_rng(i), to_the_end=True) for a in (True, False))
+        assert [m["content"] for m in aloud if m["role"] == "user"] == [m["content"] for m in quiet if m["role"] == "user"]
+        for turn in [m["content"] for m in aloud if m["role"] == "assistant"][:-1]:
+            thought = re.match("<think>(.*)</think>", turn)
+            thoughts += thought is not None
+            silent += thought is None
+            assert thought is None or parse(turn).text in typical[thought[1]]
+    assert 0.4 < thoughts / (thoughts + silent) < 0.6
 
 
 def test_the_residents_dialogues_end_in_the_chart_diagnosis(starter, starter_matcher, rules, patients):
     lengths = set()
     for i, case in enumerate(patients[:40]):
-        messages = resident_dialogue(starter, case, starter_matcher, rules, 0.5, np.random.default_rng(i))
+        messages = resident_dialogue(starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i))
         assert [m["role"] for m in messages] == ["system", *["user", "assistant"] * ((len(messages) - 1) // 2)]
         turns = [parse(m["content"]) for m in messages if m["role"] == "assistant"]
         assert [t.kind for t in turns] == [Kind.QUESTION] * (len(turns) - 1) + [Kind.DIAGNOSIS]
@@ -90,6 +106,33 @@ def test_charts_and_excerpts_tell_true_facts_only(patients, rules):
         assert len(case.opening) <= len(told) <= len(case.opening) + 6
         assert set(told) <= {fact.text for fact in case.facts}
         assert {fact.text for fact in case.facts if fact.topic in case.opening} <= set(told)
+
+
+def test_a_chart_interview_fills_the_budget_and_asks_for_what_is_there(starter, starter_matcher, rules, patients):
+    def answers(messages):
+        return [m["content"] for m in messages[2:] if m["role"] == "user"]
+
+    read, asked = [], []
+    for i, case in enumerate(patients[:60]):
+        messages = chart_interview(starter, case, starter_matcher, rules, np.random.default_rng(i))
+        assert messages[-1] == final_turn(case)
+        assert len(answers(messages)) == len(set(answers(messages))) == rules.turn_budget - 1
+        read += answers(messages)
+        asked += answers(resident_dialogue(starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i), to_the_end=True))
+    yes = [np.mean([text.startswith("Yes") for text in texts]) for texts in (read, asked)]
+    assert 0.4 < yes[0] < 0.65
+    assert yes[1] < yes[0] - 0.15
+
+
+def test_hurried_notes_keep_words_and_say_something():
+    rng = np.random.default_rng(0)
+    text = "a burning rises up from my stomach"
+    notes = [hasty(text, 0.3, rng) for _ in range(300)]
+    assert all(set(note.split()) <= set(text.split()) and note for note in notes)
+    assert 0.6 < np.mean([len(note.split()) / 7 for note in notes]) < 0.8
+    in_order = np.mean([[text.split().index(w) for w in note.split()] == sorted(text.split().index(w) for w in note.split()) for note in notes])
+    assert 0.4 < in_order < 0.65
+    assert hasty("pain", 0.99, rng) == "pain"
 
 
 def test_a_coroutine_that_waits_is_refused():

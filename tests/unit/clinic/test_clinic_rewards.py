@@ -12,11 +12,11 @@ from clinic.dialogues import topic_matcher
 from clinic.doctors import ReferenceDoctor, at_random, greedy
 from clinic.errors import ClinicError
 from clinic.patient import ScriptedPatient
-from clinic.rewards import Scorer, missed_red_flags
+from clinic.rewards import REWARD_COMPONENTS, Scorer, missed_red_flags
 from clinic.starter import draw_cases
 
 OUTCOME = OutcomeParams(
-    correct=1.0, accepted_parent=0.3, information=0.5, turn_cost=0.01, repeat_cost=0.05, invalid_cost=0.2, no_diagnosis_cost=0.25, missed_red_flag_cost=0.1
+    diagnosis_by="label", correct=1.0, accepted_parent=0.3, information=0.5, turn_cost=0.01, repeat_cost=0.05, invalid_cost=0.2, no_diagnosis_cost=0.25, missed_red_flag_cost=0.1
 )
 DOCTORAGENT = DoctorAgentParams(correct=1.0, valid_question=0.1, invalid_question=-0.05, turn=-0.01)
 
@@ -60,6 +60,37 @@ def test_outcome_by_hand(make_case):
 def test_only_the_condition_itself_is_worth_full_marks(make_case, name, worth):
     (turn,) = scorer().score(make_case(), [said(name)], "diagnosed")
     assert turn["diagnosis"] == worth
+
+
+def test_paid_by_the_posterior_by_hand(toy, split):
+    """Fever, then a cough denied: the named condition earns Bayes' probability, a term that all three accept as broader 0.3, a name nobody has nothing."""
+    case = next(c for c in draw_cases(toy, 60, 0, split) if c.opening == ("fever",))
+    score = scorer("outcome", toy, diagnosis_by="posterior")
+    heard = asked("cough", False)
+    posterior = toy.posterior([0], {1: False})
+    for name, worth in [("Flu", posterior[0]), ("measles disease", posterior[1]), ("Bronchitis", posterior[2]), ("Illness", 0.3), ("Gout", 0.0)]:
+        assert score.score(case, [heard, said(name)], "diagnosed")[-1]["diagnosis"] == pytest.approx(worth)
+    assert score.score(case, [heard], "out_of_turns")[-1]["diagnosis"] == 0.0
+
+
+def test_the_posterior_pays_what_the_label_pays_on_average(starter, recorded):
+    by = {way: [total([{"d": score_of(starter, way, *one)}]) for one in recorded] for way in ("label", "posterior")}
+    error = np.std(np.subtract(by["label"], by["posterior"])) / math.sqrt(len(recorded))
+    assert abs(np.mean(by["label"]) - np.mean(by["posterior"])) < 3 * error
+    assert np.std(by["posterior"]) < 0.8 * np.std(by["label"])
+
+
+def score_of(clinic, way, case, events, stop_reason):
+    return scorer("outcome", clinic, diagnosis_by=way).score(case, events, stop_reason)[-1]["diagnosis"]
+
+
+def test_every_component_is_in_the_list_of_names(starter, recorded):
+    seen = {name for preset in ("outcome", "doctoragent") for case, events, stop in recorded for turn in scorer(preset, starter).score(case, [INVALID, *events[:1], *events], stop) for name in turn}
+    assert {"diagnosis", "information", "turn", "invalid", "question"} <= seen <= REWARD_COMPONENTS
+
+
+def test_imported_cases_are_paid_by_their_label(make_case):
+    assert scorer(diagnosis_by="posterior").score(make_case(), [said("Pneumonia")], "diagnosed")[-1]["diagnosis"] == 1.0
 
 
 def test_running_out_of_turns_costs(make_case):
@@ -119,17 +150,30 @@ def test_veto_also_when_the_turns_run_out(make_case):
     assert turns[-1]["safety"] == pytest.approx(-0.5 / 3 - 0.1)
 
 
-def test_potential_is_the_share_of_surprise_resolved(toy, split):
+def test_information_by_hand(toy, split):
+    """What Bayes expects of a question is its information gain over ln 3; what was asked before or not understood tells nothing."""
     case = next(c for c in draw_cases(toy, 60, 0, split) if c.diagnosis_id == "bronchitis" and c.opening == ("fever",))
     facts = {fact.topic: fact.present for fact in case.facts}
     events = [asked("cough", facts["cough"]), asked("cough", facts["cough"], repeated=True), asked(None), asked("age", facts["age"]), said("flu")]
-    potentials = scorer("outcome", toy).potentials(case, events)
-    before = math.log(toy.posterior([0], {})[2])
-    middle = math.log(toy.posterior([0], {1: facts["cough"]})[2])
-    after = math.log(toy.posterior([0], {1: facts["cough"], 3: facts["age"]})[2])
-    share = [max(1 - middle / before, -1.0), 1 - after / before]  # the first answer misleads: clipped at -1
-    assert potentials == pytest.approx([0, *share[:1] * 3, *share[1:] * 2])
-    assert 1 - middle / before < -1 < share[1]
+    gains = [mutual_information(toy, {}, 1), mutual_information(toy, {1: facts["cough"]}, 3)]
+    assert scorer("outcome", toy).information(case, events) == pytest.approx([gains[0] / math.log(3), 0, 0, gains[1] / math.log(3), 0])
+    flipped = [asked("cough", not facts["cough"])]
+    assert scorer("outcome", toy).information(case, flipped) == pytest.approx([gains[0] / math.log(3)])  # the answer is luck, the question is not
+
+
+def mutual_information(clinic, answers, column):
+    """Between condition and answer, given fever and the answers so far: sum of p(c, a) ln p(c, a) / p(c) p(a)."""
+    prior_C = clinic.posterior([0], answers)
+    joint = {(c, a): prior_C[c] * (p if a else 1 - p) for c, p in enumerate(clinic.probability_CF[:, column]) for a in (True, False)}
+    answer = {a: sum(joint[c, a] for c in range(len(prior_C))) for a in (True, False)}
+    return sum(p * math.log(p / (prior_C[c] * answer[a])) for (c, a), p in joint.items())
+
+
+def test_information_ends_at_its_bound(toy, split, monkeypatch):
+    (case,) = draw_cases(toy, 1, 0, split)
+    monkeypatch.setattr(type(toy), "information_gain", lambda *_: np.array([0.7]))
+    events = [asked(topic) for topic in ("cough", "rash", "age")]
+    assert scorer("outcome", toy).information(case, events) == pytest.approx([0.7 / math.log(3), 1 - 0.7 / math.log(3), 0.0])
 
 
 def play(clinic, matcher, rules, case, ask, questions, seed):
@@ -151,30 +195,27 @@ def recorded(starter, starter_matcher, split, rules):
     return [(case, *play(starter, starter_matcher, rules, case, greedy if i % 2 else at_random, 7, i)) for i, case in enumerate(cases)]
 
 
-def test_information_telescopes_and_is_bounded(starter, recorded):
+def test_information_is_what_the_answers_tell_on_average(starter, recorded):
+    """Over many patients the questions are paid as much as the true condition's log-posterior rises."""
     score = scorer("outcome", starter)
-    for case, events, stop_reason in recorded:
-        potentials = score.potentials(case, events)
-        earned = math.fsum(turn["information"] for turn in score.score(case, events, stop_reason))
-        assert earned == pytest.approx(OUTCOME.information * (potentials[-1] - potentials[0]), abs=1e-12)
-        assert abs(earned) <= OUTCOME.information
-        assert potentials[0] == pytest.approx(0)
-
-
-def test_an_honest_no_is_not_punished_on_average(starter, recorded):
-    score = scorer("outcome", starter)
-    no = [
-        turn["information"]
-        for case, events, stop_reason in recorded
-        for event, turn in zip(events, score.score(case, events, stop_reason), strict=True)
-        if event.get("present") is False
-    ]
-    assert len(no) > 200
-    assert np.mean(no) > 0
+    paid, risen = [], []
+    for case, events, _ in recorded:
+        told = score.information(case, events)
+        assert all(share >= 0 for share in told)
+        assert math.fsum(told) <= 1
+        truth, opening = starter.condition_index[case.diagnosis_id], [starter.finding_index[topic] for topic in case.opening]
+        answers = {starter.finding_index[e["topic"]]: e["present"] for e in events if e.get("topic") is not None}
+        before, after = (starter.posterior(opening, heard)[truth] for heard in ({}, answers))
+        paid.append(math.fsum(told))
+        risen.append(math.log(after / before) / math.log(len(starter.conditions)))
+    error = np.std(np.subtract(paid, risen)) / math.sqrt(len(paid))
+    assert abs(np.mean(paid) - np.mean(risen)) < 3 * error
+    assert np.std(paid) < np.std(risen)
+    assert np.mean(paid) > 6 * error
 
 
 def test_expected_log_posterior_of_the_truth_never_falls_with_a_no(starter, split):
-    """The theory behind it: given a no, the mean gain is a Kullback-Leibler divergence."""
+    """Why a no is worth hearing: given a no, the mean gain is a Kullback-Leibler divergence."""
     for case in draw_cases(starter, 10, 4, split):
         prior = starter.posterior([starter.finding_index[topic] for topic in case.opening], {})
         no_CF = prior[:, None] * (1 - starter.probability_CF)

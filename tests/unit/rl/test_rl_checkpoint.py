@@ -15,7 +15,7 @@ from rl.rollout import RolloutParams
 from rl.workers.local import Session
 
 RECIPE = {
-    "name": "grpo", "group_size": 2, "credit": "episode", "discount": 1.0, "divide_by_std": True, "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.2,
+    "name": "grpo", "group_size": 2, "credit": "episode", "discount": 1.0, "own_turn": [], "own_turn_weight": 1.0, "divide_by_std": "group", "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.2,
     "optimizer": {
         "num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2, "warmup_rollout_steps": 1, "weight_decay": 0.1, "max_grad_norm": 1.0, "micro_batch_tokens": 64,
     },

@@ -33,6 +33,7 @@ def test_committed_parameters_and_every_recipe_load() -> None:
         ("information: 0.", "information: 2.", ["params.yaml", "information", "correct"]),
         ("test: 0.15", "test: 0.95", ["params.yaml", "no training cases"]),
         ("  name: grpo", "  name: gropo", ["params.yaml", "gropo", "grpo"]),
+        ("  keep_every: 8", "  keep_every: 5", ["params.yaml", "test_freq (8)", "keep_every (5)"]),
         ("  max_tokens: 256", "  max_tokens: 512", ["params.yaml", "max_tokens"]),
         ("  dtype: float32", "  dtype: [", ["params.yaml", "YAML"]),
     ],
@@ -44,6 +45,14 @@ def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path: Path, old: str,
     assert "\n" not in message
     for word in told:
         assert word in message
+
+
+def test_a_reward_component_that_no_preset_has_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    recipe = tmp_path / "grpo.yaml"
+    recipe.write_text((ROOT / "recipes/grpo.yaml").read_text().replace("own_turn: [information", "own_turn: [informaton"))
+    monkeypatch.setattr("tasks.parameters.recipe_path", lambda _: recipe)
+    with pytest.raises(ParameterError, match=r"grpo\.yaml: informaton is no reward component; known: diagnosis, information"):
+        load_algorithm(load_params())
 
 
 def test_scientific_notation_without_a_point_is_a_number(tmp_path: Path) -> None:
