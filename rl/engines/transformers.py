@@ -9,6 +9,7 @@ Shapes: B rows in this forward, Q new tokens per row, L cached length, V vocabul
 """
 
 import asyncio
+import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -77,7 +78,7 @@ class TransformersEngine:
         self._max_length = max_length
         self._cache = SlotCache(model, slots, max_length)
         self._length = torch.zeros(slots, dtype=torch.long)
-        self._free = list(range(slots - 1, -1, -1))
+        self._free = list(range(slots))  # a heap: the lowest slot goes first, so an idle engine is the same whatever it played before
         self._slot_of: dict[str, int] = {}
         self._unfed: dict[int, int] = {}  # the last token of a slot's last turn: sampled, not yet in the cache
         self._waiting: deque[_Turn] = deque()
@@ -93,7 +94,7 @@ class TransformersEngine:
         if request.session not in self._slot_of:
             if not self._free:
                 raise TrainingError(f"all {self._slots} engine slots are taken; raise rollout.slots or release a session first")
-            slot = self._free.pop()
+            slot = heapq.heappop(self._free)
             self._slot_of[request.session] = slot
             self._length[slot] = 0
         slot = self._slot_of[request.session]
@@ -116,7 +117,7 @@ class TransformersEngine:
             self._running.pop(slot, None)
             self._unfed.pop(slot, None)
             self._waiting = deque(turn for turn in self._waiting if turn.request.session != session)
-            self._free.append(slot)
+            heapq.heappush(self._free, slot)
 
     async def close(self) -> None:
         """Wait for the pump to end; nothing else to free."""

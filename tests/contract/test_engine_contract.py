@@ -98,7 +98,7 @@ def full_forward(model: PreTrainedModel, script: Script) -> torch.Tensor:
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 @pytest.mark.parametrize("slots", [6, 9])
 def test_logprobs_are_those_of_one_full_forward(make_engine, model, temperature, slots):
-    """Six sessions fill the six slots or leave some free; the second wave starts all at once, in slots freed in another order."""
+    """Six sessions fill the six slots or leave some free; the second wave starts all at once."""
     first, second = (some_scripts(6, seed, temperature=temperature, run=seed) for seed in (1, 2))
     for script in second:
         script.pauses[0] = 0
@@ -138,6 +138,14 @@ def test_company_and_order_change_no_token(make_engine, model):
         script.pauses = [0] * len(script.feeds)
     play(make_engine(model, 15, LENGTH), strangers[:5] + among + strangers[5:], hurried[3:] + hurried[:3])
     assert tokens(alone) == tokens(together) == tokens(backwards) == tokens(among) == tokens(hurried)
+
+
+def test_what_an_idle_engine_played_before_changes_no_bit(make_engine, model):
+    """A resumed run starts with a fresh engine and must go on as the engine that was never killed."""
+    fresh, later = some_scripts(24, 4), some_scripts(24, 4)
+    play(make_engine(model, 24, LENGTH), fresh)
+    play(make_engine(model, 24, LENGTH), some_scripts(17, 5, run=1), later)
+    assert [script.logprobs for script in later] == [script.logprobs for script in fresh]
 
 
 def test_other_keys_sample_otherwise(make_engine, model):
