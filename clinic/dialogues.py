@@ -5,16 +5,16 @@ The Bayes doctor's questions never appear here, so that reinforcement has the as
 """
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import diagnosis
+from clinic.actions import diagnosis, parse
 from clinic.cases import Case, Fact
 from clinic.config import ConsultationParams
 from clinic.consultation import INSTRUCTIONS, RANDOM_BUDGET, Consultation, Message
-from clinic.doctors import Ask, ReferenceDoctor, at_random
+from clinic.doctors import Ask, Chase, ReferenceDoctor, at_random, chase_turn, chased
 from clinic.generative import Array, GenerativeClinic
 from clinic.matching import TopicMatcher
 from clinic.patient import MATCH_THRESHOLD, ScriptedPatient
@@ -73,16 +73,50 @@ def resident_dialogue(
     return [*interview(doctor, consultation), final_turn(case)]
 
 
-def chart_interview(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, rng: np.random.Generator) -> list[Message]:
+class Aside(NamedTuple):
+    """What could be said in place of a question."""
+
+    chase: str  # the thought of the chart's own diagnosis, and a question for a typical finding of it that is not told yet
+    minds: tuple[str, ...]  # names of conditions that come to the resident's mind
+
+
+def asides(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, dialogue: Sequence[Message], minds: int, rng: np.random.Generator) -> list[Aside]:
+    """For every turn of a dialogue but the last: what could be said there instead; `minds` conditions are drawn from the posterior, as the resident draws those it chases."""
+    chart = clinic.conditions[clinic.condition_index[case.diagnosis_id]]
+    present = {fact.topic: fact.present for fact in case.facts}
+    opening = [clinic.finding_index[topic] for topic in case.opening]
+    answers: dict[int, bool] = {}
+    said = []
+    for message in dialogue[:-1]:
+        if message["role"] != "assistant":
+            continue
+        open_F = np.ones(len(clinic.findings), dtype=bool)
+        open_F[[*opening, *answers]] = False
+        column = chased(clinic, chart, open_F, 1.0, rng)
+        chase = chase_turn(clinic, Chase(column, chart.name), "train", rng) if column is not None else f"<think>{chart.name}?</think>"
+        drawn = rng.choice(len(clinic.conditions), size=minds, p=clinic.posterior(opening, answers))
+        said.append(Aside(chase, tuple(clinic.conditions[int(row)].name for row in drawn)))
+        asked = matcher.match(parse(message["content"]).text)
+        if asked is not None:
+            answers[clinic.finding_index[asked]] = present[asked]
+    return said
+
+
+def chart_interview(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, repeats: float, rng: np.random.Generator) -> list[Message]:
     """A chart as an interview that fills the budget: about half of the questions ask for what the chart says is present, the others for anything.
 
-    Nobody asks like this, since it takes the chart to know what to ask: it teaches to weigh answers, not to ask.
+    A share of them, `repeats`, asks again what was asked before. Nobody asks like this, since it takes the chart to
+    know what to ask: it teaches to weigh answers, each once, not to ask.
     """
     present = [clinic.finding_index[f.topic] for f in case.facts if f.present]
+    asked: list[int] = []
 
     def from_chart(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> int:
+        if asked and rng.random() < repeats:
+            return int(rng.choice(asked))
         left = [column for column in present if open_F[column]]
-        return int(rng.choice(left)) if left and rng.random() < 0.5 else at_random(clinic, posterior_C, open_F, rng)
+        asked.append(int(rng.choice(left)) if left and rng.random() < 0.5 else at_random(clinic, posterior_C, open_F, rng))
+        return asked[-1]
 
     budget = _budget(rules, rng)
     doctor = ReferenceDoctor(clinic, case, from_chart, budget - 1, rng)
@@ -116,6 +150,19 @@ def hasty(text: str, left_out: float, rng: np.random.Generator) -> str:
     if rng.random() < 0.5:
         kept = [kept[i] for i in rng.permutation(len(kept))]
     return " ".join(kept)
+
+
+def hurried(dialogue: Sequence[Message], left_out: float, rng: np.random.Generator) -> list[Message]:
+    """The dialogue with a patient whose every sentence is a hurried note (`hasty`); a leading Yes or No and the turns left stay."""
+    messages = []
+    for message in dialogue:
+        text = message["content"]
+        if message["role"] == "user":
+            said, left = text.rsplit(" (", 1)
+            head, comma, rest = said.partition(", ") if said.startswith(("Yes, ", "No, ")) else ("", "", said)
+            text = f"{head}{comma}{hasty(rest, left_out, rng)} ({left}"
+        messages.append({**message, "content": text})
+    return messages
 
 
 def chart_dialogue(case: Case, rules: ConsultationParams) -> list[Message]:

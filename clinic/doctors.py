@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from clinic.actions import diagnosis, question
 from clinic.cases import Case
-from clinic.generative import Array, GenerativeClinic
+from clinic.generative import Array, Condition, GenerativeClinic
 
 
 class Chase(NamedTuple):
-    """A question and the illness it was asked for."""
+    """A question and the illness it was asked for, if it is said."""
 
     column: int
-    condition: str
+    condition: str | None
 
 
 Ask = Callable[[GenerativeClinic, Array, NDArray[np.bool_], np.random.Generator], int | Chase]
@@ -37,26 +37,45 @@ def at_random(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.b
     return int(rng.choice(np.flatnonzero(open_F)))
 
 
-def chasing(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> Chase:
-    """A finding of one condition that came to mind (drawn from the posterior), typical ones first."""
+def chased(clinic: GenerativeClinic, condition: Condition, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator) -> int | None:
+    """An open finding of a condition, drawn by its probability to the power `focus` (infinite: the most typical one); None if none is open."""
+    left = [(clinic.finding_index[finding_id], probability) for finding_id, probability in condition.findings.items() if open_F[clinic.finding_index[finding_id]]]
+    if not left:
+        return None
+    columns, probability_N = [column for column, _ in left], np.array([probability for _, probability in left])
+    weight_N = (probability_N / probability_N.max()) ** focus
+    return columns[int(weight_N.argmax() if np.isinf(focus) else rng.choice(len(columns), p=weight_N / weight_N.sum()))]
+
+
+def chasing(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator) -> Chase:
+    """A finding of one condition that came to mind (drawn from the posterior), typical ones first (`chased`); any open one if it has none left."""
     condition = clinic.conditions[int(rng.choice(len(posterior_C), p=posterior_C))]
-    weight_F = np.zeros(len(open_F))
-    for finding_id, probability in condition.findings.items():
-        weight_F[clinic.finding_index[finding_id]] = probability
-    weight_F *= open_F
-    if not weight_F.any():
-        return Chase(at_random(clinic, posterior_C, open_F, rng), condition.name)
-    return Chase(int(rng.choice(len(weight_F), p=weight_F / weight_F.sum())), condition.name)
+    column = chased(clinic, condition, open_F, focus, rng)
+    return Chase(at_random(clinic, posterior_C, open_F, rng) if column is None else column, condition.name)
 
 
-def resident(random_share: float, *, aloud: bool) -> Ask:
-    """The resident's way of asking: `random_share` of the questions at random, the others chasing; `aloud`: with the illness in its thoughts."""
+def chase_turn(clinic: GenerativeClinic, chase: Chase, wordings: str, rng: np.random.Generator) -> str:
+    """A question turn in the grammar, after the thought of the illness; `wordings` is "train" or "test"."""
+    texts = clinic.findings[chase.column].doctor.of(wordings)
+    return question(texts[int(rng.integers(len(texts)))], f"{chase.condition}?" if chase.condition else "")
+
+
+def resident(random_share: float, *, aloud: bool, focus: float = 1.0, wandering: float = 0.0) -> Ask:
+    """The resident's way of asking.
+
+    Args:
+        random_share: share of the questions that come from nowhere; the others chase an illness.
+        aloud: whether it names the illness it chases in its thoughts.
+        focus: how much it prefers the illness's typical findings (`chased`).
+        wandering: share of the chases whose illness has nothing to do with the patient.
+    """
 
     def ask(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> int | Chase:
         if rng.random() < random_share:
             return at_random(clinic, posterior_C, open_F, rng)
-        chase = chasing(clinic, posterior_C, open_F, rng)
-        return chase if aloud else chase.column
+        mind_C = np.full_like(posterior_C, 1 / len(posterior_C)) if rng.random() < wandering else posterior_C
+        chase = chasing(clinic, mind_C, open_F, focus, rng)
+        return chase if aloud else Chase(chase.column, None)
 
     return ask
 
@@ -80,10 +99,9 @@ class ReferenceDoctor:
             condition = self.clinic.conditions[int(self.posterior().argmax())]
             return diagnosis(condition.name, condition.next_steps[0])
         chosen = self.ask(self.clinic, self.posterior(), self._open(), self.rng)
-        column, thought = (chosen.column, f"{chosen.condition}?") if isinstance(chosen, Chase) else (chosen, "")
-        self.tried.add(column)
-        texts = self.clinic.findings[column].doctor.of(self.wordings)
-        return question(texts[int(self.rng.integers(len(texts)))], thought)
+        chase = chosen if isinstance(chosen, Chase) else Chase(chosen, None)
+        self.tried.add(chase.column)
+        return chase_turn(self.clinic, chase, self.wordings, self.rng)
 
     def hear(self, topic: str | None, present: bool | None) -> None:
         """Take note of the answer to the last question."""

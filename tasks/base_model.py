@@ -10,7 +10,7 @@ shuffled), so that words count more than the wording: patients will say the same
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case
 from clinic.consultation import INSTRUCTIONS, Message
-from clinic.dialogues import chart_dialogue, chart_interview, hasty, resident_dialogue, topic_matcher
+from clinic.dialogues import Aside, asides, chart_dialogue, chart_interview, hasty, hurried, resident_dialogue, topic_matcher
 from clinic.dialogues import chart_excerpt as excerpt_texts
 from clinic.doctors import resident
 from clinic.generative import GenerativeClinic
@@ -46,7 +46,7 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
     articles = [path.read_text(encoding="utf-8") for path in sorted((ROOT / starter.directory / "articles").glob("*.md"))]
     cases = list(draw_cases(clinic, section.cases, section.seed, params.patient_cases.split, keep=["train"]))
     rng = np.random.default_rng(section.seed)
-    matcher, rules, ask = topic_matcher(clinic), params.consultation, resident(params.warm_start.random_share, aloud=False)
+    matcher, rules, ask = topic_matcher(clinic), params.consultation, resident(params.warm_start.random_share, aloud=False, focus=params.base_model.reading_focus)
     sample = [resident_dialogue(clinic, case, matcher, rules, ask, rng, to_the_end=True) for case in cases[:TOKENIZER_DIALOGUES]]
     tokenizer = new_tokenizer([*articles, *(message["content"] for dialogue in sample for message in dialogue)], section.vocabulary)
     chat = ChatFormat(tokenizer)
@@ -67,14 +67,19 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
 @task(cache_policy=NO_CACHE)
 def teach_asking(params: Params, model_dir: Path) -> dict[str, float]:
     """Go on from the saved model with the resident's dialogues with fresh training cases, thoughts included, and save over it."""
-    section, starter = params.base_model, params.patient_cases.starter
+    section, warm, starter = params.base_model, params.warm_start, params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
     model, tokenizer = load_model(str(model_dir), "float32")
     chat, matcher, rng = ChatFormat(tokenizer), topic_matcher(clinic), np.random.default_rng([section.seed, 2])
-    ask = resident(params.warm_start.random_share, aloud=params.warm_start.think_aloud)
+    ask = resident(section.asking_random_share, aloud=warm.think_aloud, wandering=warm.wandering)
     cases = draw_cases(clinic, section.asking_cases, section.seed + 1, params.patient_cases.split, keep=["train"])
-    dialogues = [resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True) for case in cases]
-    examples = [Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues]
+    examples = []
+    for case in cases:
+        dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
+        said = asides(clinic, case, matcher, dialogue, section.asking_minds, rng)
+        if rng.random() < section.hasty_share:
+            dialogue = hurried(dialogue, section.asking_left_out, rng)
+        examples.append(_asking_example(chat, case, dialogue, said))
     asking = train_supervised(model, examples, section.asking_sft, supervised_progress("base model, asking"), every=100)
     save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, model_dir)
     return {"asking_loss": asking}
@@ -93,31 +98,56 @@ def _charts(chat: ChatFormat, cases: list[Case], params: Params) -> Iterator[Exa
         yield Example(*chat.dialogue_ids(chart_dialogue(case, params.consultation)))
 
 
-def _diagnosis_branch(chat: ChatFormat, case: Case, cut: int, before: list[int]) -> Branch:
-    said = chat.content_ids(f"<answer>Diagnosis: {case.diagnosis}\n")
+def _diagnosis_branch(chat: ChatFormat, name: str, cut: int, before: Sequence[int] = ()) -> Branch:
+    said = chat.content_ids(f"<answer>Diagnosis: {name}\n")
     return Branch(cut, (*before, *said), (*[0] * len(before), *[1] * len(said)))
 
 
+def _spoken_branch(chat: ChatFormat, text: str, cut: int) -> Branch:
+    ids = chat.content_ids(text)
+    return Branch(cut, tuple(ids), (1,) * len(ids))
+
+
 def _dialogues(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
-    matcher, ask = topic_matcher(clinic), resident(params.warm_start.random_share, aloud=False)
+    matcher, ask = topic_matcher(clinic), resident(params.warm_start.random_share, aloud=False, focus=params.base_model.reading_focus)
     for place, case in enumerate(cases):
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
-        yield _with_branches(chat, case, dialogue, asking=place % params.base_model.asking_every == 0)
+        yield _reading_example(chat, case, dialogue, asking=place % params.base_model.asking_every == 0)
 
 
 def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
     matcher = topic_matcher(clinic)
     for case in cases:
         for _ in range(params.base_model.interviews_per_case):
-            yield _with_branches(chat, case, chart_interview(clinic, case, matcher, params.consultation, rng), asking=False)
+            yield _reading_example(chat, case, chart_interview(clinic, case, matcher, params.consultation, params.base_model.interview_repeats, rng), asking=False)
 
 
-def _with_branches(chat: ChatFormat, case: Case, dialogue: list[Message], *, asking: bool) -> Example:
-    """A dialogue with its diagnosis as a branch in place of every question; the questions themselves are learned only with `asking`."""
+def _reading_example(chat: ChatFormat, case: Case, dialogue: list[Message], *, asking: bool) -> Example:
+    """A dialogue with its diagnosis as a branch in place of every question, as one or as a thought in turn; the questions are learned only with `asking`."""
     ids, mask = chat.dialogue_ids(dialogue)
-    starts = [i for i in range(1, len(ids)) if mask[i] and not mask[i - 1]]
+    starts = _turn_starts(mask)
     loss_mask = mask if asking else [*[0] * starts[-1], *mask[starts[-1] :]]
-    return Example(ids, loss_mask, tuple(_diagnosis_branch(chat, case, cut, []) for cut in starts[:-1]))
+    first = len(ids) % 2  # either comes at every turn
+    return Example(ids, loss_mask, tuple(_naming_branch(chat, case.diagnosis, cut, first + k) for k, cut in enumerate(starts[:-1])))
+
+
+def _naming_branch(chat: ChatFormat, name: str, cut: int, place: int) -> Branch:
+    """A condition's name as a thought or, at even places, as a diagnosis."""
+    return _spoken_branch(chat, f"<think>{name}?</think>", cut) if place % 2 else _diagnosis_branch(chat, name, cut)
+
+
+def _asking_example(chat: ChatFormat, case: Case, dialogue: list[Message], said: Sequence[Aside]) -> Example:
+    """A dialogue with branches in place of every question: its diagnosis, what else comes to mind, and the question of a doctor to whom its diagnosis did."""
+    ids, mask = chat.dialogue_ids(dialogue)
+    branches: list[Branch] = []
+    for cut, aside in zip(_turn_starts(mask)[:-1], said, strict=True):
+        branches += [_diagnosis_branch(chat, case.diagnosis, cut), _spoken_branch(chat, aside.chase, cut)]
+        branches += [_naming_branch(chat, name, cut, k) for k, name in enumerate(aside.minds)]
+    return Example(ids, mask, tuple(branches))
+
+
+def _turn_starts(mask: Sequence[int]) -> list[int]:
+    return [i for i in range(1, len(mask)) if mask[i] and not mask[i - 1]]
 
 
 def _excerpts(chat: ChatFormat, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
@@ -135,5 +165,5 @@ def _excerpts(chat: ChatFormat, cases: list[Case], params: Params, rng: np.rando
                 texts = [hasty(text, section.hasty_left_out, rng) for text in texts]
             for place, text in enumerate(texts):
                 ids += chat.content_ids(f"; {text}" if place else f" {text}")
-                branches.append(_diagnosis_branch(chat, case, len(ids), close))
+                branches.append(_diagnosis_branch(chat, case.diagnosis, len(ids), close))
             yield Example(ids, [0] * len(ids), tuple(branches))

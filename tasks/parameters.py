@@ -39,8 +39,13 @@ class BaseModelParams(_Section):
     excerpts_per_case: int = Field(ge=0)
     excerpt_facts: int = Field(ge=1)
     interviews_per_case: int = Field(ge=0)
+    interview_repeats: float = Field(ge=0, lt=1)
     asking_every: int = Field(ge=1)
     asking_cases: int = Field(ge=1)
+    asking_random_share: float = Field(ge=0, le=1)
+    asking_minds: int = Field(ge=0)
+    asking_left_out: float = Field(ge=0, lt=1)
+    reading_focus: float = Field(ge=0)
     hasty_share: float = Field(ge=0, le=1)
     hasty_left_out: float = Field(ge=0, lt=1)
     article_repeats: int = Field(ge=0)
@@ -62,6 +67,7 @@ class WarmStartParams(_Section):
     dialogues_per_case: int = Field(ge=1)
     random_share: float = Field(ge=0, le=1)
     think_aloud: bool
+    wandering: float = Field(ge=0, le=1)
     forced_cases: int = Field(ge=1)
     sft: SFTParams
 

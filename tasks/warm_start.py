@@ -52,7 +52,7 @@ def _examples(chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params:
     rng = np.random.default_rng([params.seed, 1])
     matcher = waiting.topics
     section = params.warm_start
-    ask = resident(section.random_share, aloud=section.think_aloud)
+    ask = resident(section.random_share, aloud=section.think_aloud, wandering=section.wandering)
     dialogues = [
         resident_dialogue(waiting.clinic, case, matcher, params.consultation, ask, rng) for _ in range(section.dialogues_per_case) for case in cases
     ]
@@ -77,7 +77,9 @@ def _forced_accuracy(model: PreTrainedModel, chat: ChatFormat, waiting: Waiting,
 
 
 def _interview(waiting: Waiting, case: Case, questions: int, params: Params, rng: np.random.Generator) -> tuple[list[Message], ReferenceDoctor]:
-    doctor = ReferenceDoctor(waiting.clinic, case, resident(params.warm_start.random_share, aloud=params.warm_start.think_aloud), questions, rng)
+    section = params.warm_start
+    ask = resident(section.random_share, aloud=section.think_aloud, wandering=section.wandering)
+    doctor = ReferenceDoctor(waiting.clinic, case, ask, questions, rng)
     consultation = Consultation(case, ScriptedPatient(case, waiting.matcher), params.consultation, questions + 1, None)
     return interview(doctor, consultation), doctor
 

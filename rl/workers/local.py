@@ -29,6 +29,7 @@ class Session:
     def __init__(self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int) -> None:
         """Args: id or path of the policy, torch dtype name, rollout limits, the learning rule if it is to learn, seed."""
         torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
         self.model, self.tokenizer = load_model(model, dtype)
         self.model.eval()
         self.chat = ChatFormat(self.tokenizer)

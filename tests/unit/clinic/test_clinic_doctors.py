@@ -6,7 +6,7 @@ import pytest
 
 from clinic.actions import Kind, parse
 from clinic.consultation import Consultation
-from clinic.dialogues import at_once, chart_dialogue, chart_excerpt, chart_interview, final_turn, hasty, resident_dialogue
+from clinic.dialogues import asides, at_once, chart_dialogue, chart_excerpt, chart_interview, final_turn, hasty, hurried, resident_dialogue
 from clinic.doctors import ReferenceDoctor, at_random, chasing, greedy, resident
 from clinic.matching import relation
 from clinic.metrics import measure, summarise
@@ -14,7 +14,7 @@ from clinic.patient import ScriptedPatient
 from clinic.starter import draw_cases
 
 RESIDENT = resident(0.5, aloud=False)
-ASK = {"greedy": greedy, "random": at_random, "chasing": chasing, "resident": resident(0.5, aloud=True)}
+ASK = {"greedy": greedy, "random": at_random, "chasing": lambda *a: chasing(*a[:-1], 1.0, a[-1]), "resident": resident(0.5, aloud=True)}
 
 
 def play(clinic, matcher, rules, case, ask, questions, seed, wordings="train"):
@@ -66,7 +66,27 @@ def test_greedy_asks_the_most_telling_open_question(toy):
     only = np.array([False, False, True, True])
     assert greedy(toy, posterior, only, rng) == 2 + gain[2:].argmax()
     assert {at_random(toy, posterior, only, rng) for _ in range(40)} == {2, 3}
-    assert all(chasing(toy, posterior, np.array([False, False, False, True]), rng).column == 3 for _ in range(20))
+    assert all(chasing(toy, posterior, np.array([False, False, False, True]), 1.0, rng).column == 3 for _ in range(20))
+
+
+def test_the_resident_asks_for_what_is_most_typical_and_still_open_of_the_illness_in_mind(starter):
+    rng = np.random.default_rng(0)
+    for row, condition in enumerate(starter.conditions):
+        sure = np.eye(len(starter.conditions))[row]
+        open_F = np.ones(len(starter.findings), dtype=bool)
+        asked = []
+        for _ in condition.findings:
+            chase = chasing(starter, sure, open_F, np.inf, rng)
+            assert chase.condition == condition.name
+            asked.append(condition.findings[starter.findings[chase.column].finding_id])
+            open_F[chase.column] = False
+        assert asked == sorted(condition.findings.values(), reverse=True)
+        assert open_F[chasing(starter, sure, open_F, np.inf, rng).column]
+    sure = np.eye(len(starter.conditions))[0]
+    everything = np.ones(len(starter.findings), dtype=bool)
+    minds = [resident(0.0, aloud=True, wandering=w)(starter, sure, everything, rng).condition for w in (0.0, 0.5) for _ in range(200)]
+    assert set(minds[:200]) == {starter.conditions[0].name}
+    assert 0.4 < np.mean([name == starter.conditions[0].name for name in minds[200:]]) < 0.6
 
 
 def test_a_resident_who_thinks_aloud_names_the_illness_it_chases_and_the_patient_does_not_hear(starter, starter_matcher, rules, patients):
@@ -96,6 +116,37 @@ def test_the_residents_dialogues_end_in_the_chart_diagnosis(starter, starter_mat
     assert lengths == set(range(1, rules.turn_budget + 1))
 
 
+def test_asides_chase_the_chart_diagnosis_and_never_what_was_told(starter, starter_matcher, rules, patients):
+    columns = {wording: f.finding_id for f in starter.findings for wording in f.doctor.train}
+    for i, case in enumerate(patients[:40]):
+        dialogue = resident_dialogue(starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i), to_the_end=True)
+        typical = starter.conditions[starter.condition_index[case.diagnosis_id]].findings
+        told = set(case.opening)
+        turns = [m["content"] for m in dialogue if m["role"] == "assistant"]
+        said = asides(starter, case, starter_matcher, dialogue, 0, np.random.default_rng(i))
+        assert len(said) == len(turns) - 1
+        for aside, turn in zip(said, turns[:-1], strict=True):
+            assert aside.chase.startswith(f"<think>{case.diagnosis}?</think>")
+            left = set(typical) - told
+            action = parse(aside.chase)
+            assert (action.kind is Kind.QUESTION) == bool(left)
+            if left:
+                assert columns[action.text] in left
+            told.add(columns[parse(turn).text])
+
+
+def test_what_comes_to_mind_follows_the_posterior(starter, starter_matcher, rules, patients):
+    case = patients[0]
+    dialogue = resident_dialogue(starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(0), to_the_end=True)
+    opening, answers = [starter.finding_index[topic] for topic in case.opening], {}
+    present = {fact.topic: fact.present for fact in case.facts}
+    asked = [starter_matcher.match(parse(m["content"]).text) for m in dialogue if m["role"] == "assistant"][:-1]
+    for aside, topic in zip(asides(starter, case, starter_matcher, dialogue, 4000, np.random.default_rng(0)), asked, strict=True):
+        shares = np.array([aside.minds.count(c.name) for c in starter.conditions]) / 4000
+        np.testing.assert_allclose(shares, starter.posterior(opening, answers), atol=0.04)
+        answers[starter.finding_index[topic]] = present[topic]
+
+
 def test_charts_and_excerpts_tell_true_facts_only(patients, rules):
     for i, case in enumerate(patients[:20]):
         chart = chart_dialogue(case, rules)
@@ -110,11 +161,11 @@ def test_charts_and_excerpts_tell_true_facts_only(patients, rules):
 
 def test_a_chart_interview_fills_the_budget_and_asks_for_what_is_there(starter, starter_matcher, rules, patients):
     def answers(messages):
-        return [m["content"] for m in messages[2:] if m["role"] == "user"]
+        return [m["content"].split(" (")[0] for m in messages[2:] if m["role"] == "user"]
 
     read, asked = [], []
     for i, case in enumerate(patients[:60]):
-        messages = chart_interview(starter, case, starter_matcher, rules, np.random.default_rng(i))
+        messages = chart_interview(starter, case, starter_matcher, rules, 0.0, np.random.default_rng(i))
         assert messages[-1] == final_turn(case)
         assert len(answers(messages)) == len(set(answers(messages))) == rules.turn_budget - 1
         read += answers(messages)
@@ -122,6 +173,8 @@ def test_a_chart_interview_fills_the_budget_and_asks_for_what_is_there(starter, 
     yes = [np.mean([text.startswith("Yes") for text in texts]) for texts in (read, asked)]
     assert 0.4 < yes[0] < 0.65
     assert yes[1] < yes[0] - 0.15
+    again = [answers(chart_interview(starter, case, starter_matcher, rules, 0.3, np.random.default_rng(i))) for i, case in enumerate(patients[:60])]
+    assert 0.15 < 1 - np.mean([len(set(texts)) / len(texts) for texts in again]) < 0.35
 
 
 def test_hurried_notes_keep_words_and_say_something():
@@ -133,6 +186,21 @@ def test_hurried_notes_keep_words_and_say_something():
     in_order = np.mean([[text.split().index(w) for w in note.split()] == sorted(text.split().index(w) for w in note.split()) for note in notes])
     assert 0.4 < in_order < 0.65
     assert hasty("pain", 0.99, rng) == "pain"
+
+
+def test_a_hurried_patient_keeps_yes_and_no_and_the_count(starter, starter_matcher, rules, patients):
+    rng = np.random.default_rng(0)
+    for i, case in enumerate(patients[:10]):
+        dialogue = resident_dialogue(starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i), to_the_end=True)
+        noisy = hurried(dialogue, 0.5, rng)
+        assert [m for m in noisy if m["role"] != "user"] == [m for m in dialogue if m["role"] != "user"]
+        for before, after in zip(dialogue, noisy, strict=True):
+            if before["role"] == "user":
+                assert before["content"].split(" (")[1] == after["content"].split(" (")[1]
+                assert before["content"].split(",")[0] in ("Yes", "No") or before == dialogue[1]
+                assert before == dialogue[1] or before["content"].split(",")[0] == after["content"].split(",")[0]
+                assert set(after["content"].split()) <= set(before["content"].split())
+    assert sum(len(m["content"]) for m in noisy) < sum(len(m["content"]) for m in dialogue)
 
 
 def test_a_coroutine_that_waits_is_refused():
