@@ -33,7 +33,7 @@ def test_committed_parameters_and_every_recipe_load() -> None:
         ("information: 0.", "information: 2.", ["params.yaml", "information", "correct"]),
         ("test: 0.15", "test: 0.95", ["params.yaml", "no training cases"]),
         ("  name: grpo", "  name: gropo", ["params.yaml", "gropo", "grpo"]),
-        ("  keep_every: 8", "  keep_every: 5", ["params.yaml", "test_freq (8)", "keep_every (5)"]),
+        ("  keep_every: 5", "  keep_every: 4", ["params.yaml", "test_freq (5)", "keep_every (4)"]),
         ("  max_tokens: 256", "  max_tokens: 512", ["params.yaml", "max_tokens"]),
         ("  dtype: float32", "  dtype: [", ["params.yaml", "YAML"]),
     ],
