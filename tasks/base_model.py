@@ -3,10 +3,12 @@
 It stands in for a pretrained model where no hub is reachable. Its cases are drawn afresh with a seed of its own, training split only.
 Every dialogue and every chart excerpt also carries its diagnosis as a branch after each answer or fact, so that one text
 teaches what can be known at each of its lengths. Only some of the resident's dialogues teach asking too: questions drawn half at random are mostly noise
-to a loss, and a model that is spared it learns to weigh evidence sooner. A second phase goes on with
-the questions of all its dialogues, the resident now naming in its thoughts the illness it chases: without them nothing in the text predicts what is asked next,
-and 168,000 questions taught only which questions are common (docs/log.md). Some excerpts are hurried notes (words left out or
-shuffled), so that words count more than the wording: patients will say the same in sentences that no training text contains.
+to a loss, and a model that is spared it learns to weigh evidence sooner. Some excerpts are hurried notes (words left out or shuffled), so that words count
+more than the wording: patients will say the same in sentences that no training text contains.
+
+A second phase goes on with the questions of all its dialogues, the resident now naming in its thoughts the illness it chases: without them nothing in the
+text predicts what is asked next, and 168,000 questions taught only which questions are common (docs/log.md). In place of every question it has more branches: what
+else comes to the resident's mind, and the question that the chart's diagnosis would suggest. Half of its patients speak in hurried notes.
 """
 
 import logging
