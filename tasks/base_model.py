@@ -8,7 +8,8 @@ more than the wording: patients will say the same in sentences that no training 
 
 A second phase goes on with the questions of all its dialogues, the resident now naming in its thoughts the illness it chases: without them nothing in the
 text predicts what is asked next, and 168,000 questions taught only which questions are common (docs/log.md). In place of every question it has more branches: what
-else comes to the resident's mind, and the question that the chart's diagnosis would suggest. Half of its patients speak in hurried notes.
+else comes to the resident's mind (draws from Bayes' posterior, as those it chases), and the question that the chart's diagnosis would suggest.
+Half of its patients speak in hurried notes.
 """
 
 import logging
@@ -24,8 +25,9 @@ from clinic.cases import Case
 from clinic.consultation import INSTRUCTIONS, Message
 from clinic.dialogues import Aside, asides, chart_dialogue, chart_interview, hasty, hurried, resident_dialogue, topic_matcher
 from clinic.dialogues import chart_excerpt as excerpt_texts
-from clinic.doctors import resident
+from clinic.doctors import Ask, resident
 from clinic.generative import GenerativeClinic
+from clinic.matching import TopicMatcher
 from clinic.starter import draw_cases, load_starter
 from rl.batching import Branch
 from rl.chat import ChatFormat
@@ -48,15 +50,15 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
     articles = [path.read_text(encoding="utf-8") for path in sorted((ROOT / starter.directory / "articles").glob("*.md"))]
     cases = list(draw_cases(clinic, section.cases, section.seed, params.patient_cases.split, keep=["train"]))
     rng = np.random.default_rng(section.seed)
-    matcher, rules, ask = topic_matcher(clinic), params.consultation, resident(params.warm_start.random_share, aloud=False, focus=params.base_model.reading_focus)
+    matcher, rules, ask = topic_matcher(clinic), params.consultation, resident(params.warm_start.random_share, aloud=False, focus=section.reading_focus)
     sample = [resident_dialogue(clinic, case, matcher, rules, ask, rng, to_the_end=True) for case in cases[:TOKENIZER_DIALOGUES]]
     tokenizer = new_tokenizer([*articles, *(message["content"] for dialogue in sample for message in dialogue)], section.vocabulary)
     chat = ChatFormat(tokenizer)
     examples = [
         *_article_pieces(chat, articles * section.article_repeats),
         *_charts(chat, cases, params),
-        *_dialogues(chat, clinic, cases, params, rng),
-        *_interviews(chat, clinic, cases, params, rng),
+        *_dialogues(chat, clinic, cases, params, matcher, ask, rng),
+        *_interviews(chat, clinic, cases, params, matcher, rng),
         *_excerpts(chat, cases, params, rng),
     ]
     model = new_model(tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
@@ -110,18 +112,19 @@ def _spoken_branch(chat: ChatFormat, text: str, cut: int) -> Branch:
     return Branch(cut, tuple(ids), (1,) * len(ids))
 
 
-def _dialogues(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
-    matcher, ask = topic_matcher(clinic), resident(params.warm_start.random_share, aloud=False, focus=params.base_model.reading_focus)
+def _dialogues(
+    chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, matcher: TopicMatcher, ask: Ask, rng: np.random.Generator
+) -> Iterator[Example]:
     for place, case in enumerate(cases):
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
         yield _reading_example(chat, case, dialogue, asking=place % params.base_model.asking_every == 0)
 
 
-def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
-    matcher = topic_matcher(clinic)
+def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, matcher: TopicMatcher, rng: np.random.Generator) -> Iterator[Example]:
+    section = params.base_model
     for case in cases:
-        for _ in range(params.base_model.interviews_per_case):
-            yield _reading_example(chat, case, chart_interview(clinic, case, matcher, params.consultation, params.base_model.interview_repeats, rng), asking=False)
+        for _ in range(section.interviews_per_case):
+            yield _reading_example(chat, case, chart_interview(clinic, case, matcher, params.consultation, section.interview_repeats, rng), asking=False)
 
 
 def _reading_example(chat: ChatFormat, case: Case, dialogue: list[Message], *, asking: bool) -> Example:
