@@ -69,9 +69,14 @@ def _diagnosis(text: str) -> Action:
     return Action(Kind.DIAGNOSIS, diagnosis, recommendation=rest[0].strip() if rest else "")
 
 
-def question(text: str, thought: str = "") -> str:
-    """Write a question in the grammar, after a thought if there is one."""
-    return f"{f'<think>{thought}</think>' if thought else ''}<answer>Question: {text}</answer>"
+def thought(condition: str) -> str:
+    """Write the condition that the doctor has in mind as its reasoning; it reads as a diagnosis does, so what is learned of one serves the other."""
+    return f"<think>Diagnosis: {condition}?</think>"
+
+
+def question(text: str, condition: str | None = None) -> str:
+    """Write a question in the grammar, after the thought of a condition if there is one."""
+    return f"{thought(condition) if condition else ''}<answer>Question: {text}</answer>"
 
 
 def diagnosis(name: str, recommendation: str) -> str:

@@ -4,13 +4,13 @@ The last turn states the chart's diagnosis (training charts are labelled); the q
 The Bayes doctor's questions never appear here, so that reinforcement has the asking to teach.
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import diagnosis, parse
+from clinic.actions import diagnosis, parse, thought
 from clinic.cases import Case, Fact
 from clinic.config import ConsultationParams
 from clinic.consultation import INSTRUCTIONS, RANDOM_BUDGET, Consultation, Message
@@ -77,11 +77,17 @@ class Aside(NamedTuple):
     """What could be said in place of a question."""
 
     chase: str  # the thought of the chart's own diagnosis, and a question for a typical finding of it that is not told yet
-    minds: tuple[str, ...]  # names of conditions that come to the resident's mind
+    minds: dict[str, float]  # names of the conditions that come to the resident's mind, with their shares
 
 
-def asides(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, dialogue: Sequence[Message], minds: int, rng: np.random.Generator) -> list[Aside]:
-    """For every turn of a dialogue but the last: what could be said there instead; `minds` conditions are drawn from the posterior, as the resident draws those it chases."""
+def minds(clinic: GenerativeClinic, opening: Sequence[int], answers: Mapping[int, bool], draws: int, rng: np.random.Generator) -> dict[str, float]:
+    """What comes to the resident's mind: `draws` conditions from the posterior, as it draws those it chases; name -> share of the draws."""
+    rows, count = np.unique(rng.choice(len(clinic.conditions), size=draws, p=clinic.posterior(opening, answers)), return_counts=True)
+    return {clinic.conditions[int(row)].name: float(n) / draws for row, n in zip(rows, count, strict=True)}
+
+
+def asides(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, dialogue: Sequence[Message], draws: int, rng: np.random.Generator) -> list[Aside]:
+    """For every turn of a dialogue but the last: what could be said there instead (`draws`: see `minds`)."""
     chart = clinic.conditions[clinic.condition_index[case.diagnosis_id]]
     present = {fact.topic: fact.present for fact in case.facts}
     opening = [clinic.finding_index[topic] for topic in case.opening]
@@ -93,9 +99,8 @@ def asides(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, dialogue
         open_F = np.ones(len(clinic.findings), dtype=bool)
         open_F[[*opening, *answers]] = False
         column = chased(clinic, chart, open_F, 1.0, rng)
-        chase = chase_turn(clinic, Chase(column, chart.name), "train", rng) if column is not None else f"<think>{chart.name}?</think>"
-        drawn = rng.choice(len(clinic.conditions), size=minds, p=clinic.posterior(opening, answers))
-        said.append(Aside(chase, tuple(clinic.conditions[int(row)].name for row in drawn)))
+        chase = chase_turn(clinic, Chase(column, chart.name), "train") if column is not None else thought(chart.name)
+        said.append(Aside(chase, minds(clinic, opening, answers, draws, rng)))
         asked = matcher.match(parse(message["content"]).text)
         if asked is not None:
             answers[clinic.finding_index[asked]] = present[asked]
@@ -132,15 +137,15 @@ def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:
     ]
 
 
-def chart_excerpt(case: Case, most: int, rng: np.random.Generator) -> list[str]:
-    """Part of a chart as texts: the opening complaints, then 1 to `most` draws of further facts, about half of them present ones."""
+def chart_excerpt(case: Case, most: int, rng: np.random.Generator) -> list[Fact]:
+    """Part of a chart: the opening complaints, then 1 to `most` draws of further facts, about half of them present ones."""
     present = [f for f in case.facts if f.present]
     facts = {f.topic: f for f in case.facts if f.topic in case.opening}
     for _ in range(int(rng.integers(1, most + 1))):
         pool: Sequence[Fact] = present if rng.random() < 0.5 else case.facts
         fact = pool[int(rng.integers(len(pool)))]
         facts[fact.topic] = fact
-    return [fact.text for fact in facts.values()]
+    return list(facts.values())
 
 
 def hasty(text: str, left_out: float, rng: np.random.Generator) -> str:

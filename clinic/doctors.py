@@ -54,10 +54,9 @@ def chasing(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.boo
     return Chase(at_random(clinic, posterior_C, open_F, rng) if column is None else column, condition.name)
 
 
-def chase_turn(clinic: GenerativeClinic, chase: Chase, wordings: str, rng: np.random.Generator) -> str:
-    """A question turn in the grammar, after the thought of the illness; `wordings` is "train" or "test"."""
-    texts = clinic.findings[chase.column].doctor.of(wordings)
-    return question(texts[int(rng.integers(len(texts)))], f"{chase.condition}?" if chase.condition else "")
+def chase_turn(clinic: GenerativeClinic, chase: Chase, wordings: str) -> str:
+    """A question turn in the grammar, after the thought of the illness; a doctor always asks for a finding in the first of its `wordings`, "train" or "test"."""
+    return question(clinic.findings[chase.column].doctor.of(wordings)[0], chase.condition)
 
 
 def resident(random_share: float, *, aloud: bool, focus: float = 1.0, wandering: float = 0.0) -> Ask:
@@ -101,7 +100,7 @@ class ReferenceDoctor:
         chosen = self.ask(self.clinic, self.posterior(), self._open(), self.rng)
         chase = chosen if isinstance(chosen, Chase) else Chase(chosen, None)
         self.tried.add(chase.column)
-        return chase_turn(self.clinic, chase, self.wordings, self.rng)
+        return chase_turn(self.clinic, chase, self.wordings)
 
     def hear(self, topic: str | None, present: bool | None) -> None:
         """Take note of the answer to the last question."""

@@ -18,24 +18,34 @@ LOGIT_CHUNK = 4096  # loss positions whose logits exist at once
 
 @dataclass(frozen=True)
 class Branch:
-    """An alternative continuation of a sequence from place `cut` on: it sees the sequence before the cut and itself, nobody sees it."""
+    """An alternative continuation of a sequence from place `cut` on: it sees the sequence before the cut, what it continues and itself; nobody else sees it.
+
+    Its last token is a target only, unless another branch continues it.
+    """
 
     cut: int
     token_ids: tuple[int, ...]
-    loss_mask: tuple[int, ...]
+    loss_weight: tuple[float, ...]  # of each token; a token of the sequence itself has 1 or 0
+    after: int | None = None  # which branch of the same sequence, with the same cut, it continues; that one continues none
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Right-padded sequences (each followed by its branches) and where their loss positions are."""
+    """Right-padded sequences (each followed by its branches) and what carries loss; of each sequence in order, its branches last."""
 
     index: tuple[int, ...]  # which sequences of the mini-batch
     token_BT: torch.Tensor  # int64
     row_N: torch.Tensor  # sequence of each loss position
-    place_N: torch.Tensor  # token place of each loss position
-    source_N: torch.Tensor  # place whose hidden state predicts it: the one before, or the one before a branch's cut
+    source_N: torch.Tensor  # place whose hidden state predicts it; in a sequence, the one before
+    target_N: torch.Tensor  # the token itself
+    weight_N: torch.Tensor  # its weight in the loss, float32
     position_BT: torch.Tensor | None = None  # with branches only: rotary positions
     mask_B1TT: torch.Tensor | None = None  # with branches only: who sees whom
+
+
+def computed_tokens(tokens: Sequence[int], branches: Sequence[Branch]) -> int:
+    """How many tokens of a sequence with its branches go through the model."""
+    return len(tokens) + sum(len(b.token_ids) - 1 for b in branches) + len({b.after for b in branches} - {None})
 
 
 def micro_batches(
@@ -49,7 +59,7 @@ def micro_batches(
         token_budget: padded tokens per micro-batch.
         branches: of each sequence, or None.
     """
-    length = [len(t) + sum(len(b.token_ids) for b in (branches[i] if branches else ())) for i, t in enumerate(tokens)]
+    length = [computed_tokens(t, branches[i] if branches else ()) for i, t in enumerate(tokens)]
     order = sorted(range(len(tokens)), key=lambda i: (length[i], i))
     batch: list[int] = []
     for i in order:
@@ -61,39 +71,59 @@ def micro_batches(
         yield _micro_batch(batch, tokens, masks, branches)
 
 
-def _pad(rows: list[torch.Tensor], value: int = 0) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
+def _pad(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
 
 
 def _micro_batch(index: list[int], tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], branches: Sequence[Sequence[Branch]] | None) -> MicroBatch:
     if branches is None:
-        mask_BT = _pad([torch.tensor(masks[i], dtype=torch.long) for i in index])
+        token_BT, mask_BT = _pad([tokens[i] for i in index]), _pad([masks[i] for i in index])
         row_N, place_N = mask_BT.nonzero(as_tuple=True)
-        return MicroBatch(tuple(index), _pad([torch.tensor(tokens[i], dtype=torch.long) for i in index]), row_N, place_N, place_N - 1)
+        return MicroBatch(tuple(index), token_BT, row_N, place_N - 1, token_BT[row_N, place_N], mask_BT[row_N, place_N].float())
     rows = [_branched(tokens[i], masks[i], branches[i]) for i in index]
-    token_BT, mask_BT, position_BT, segment_BT, limit_BT, source_BT = (_pad([row[k] for row in rows]) for k in range(6))
+    token_BT, position_BT, segment_BT, before_BT, limit_BT = (_pad([row.inputs[k] for row in rows]) for k in range(5))
     place_T = torch.arange(token_BT.shape[1])
     causal_TT = place_T[:, None] >= place_T
     trunk_BTT = (segment_BT[:, None] == 0) & (place_T < limit_BT[:, :, None])
-    own_BTT = segment_BT[:, None] == segment_BT[:, :, None]
-    row_N, place_N = mask_BT.nonzero(as_tuple=True)
-    return MicroBatch(tuple(index), token_BT, row_N, place_N, source_BT[row_N, place_N], position_BT, ((trunk_BTT | own_BTT) & causal_TT)[:, None])
+    own_BTT = (segment_BT[:, None] == segment_BT[:, :, None]) | (segment_BT[:, None] == before_BT[:, :, None])
+    row_N = torch.tensor([number for number, row in enumerate(rows) for _ in row.target], dtype=torch.long)
+    source_N, target_N = (torch.tensor([n for row in rows for n in part(row)], dtype=torch.long) for part in (lambda r: r.source, lambda r: r.target))
+    weight_N = torch.tensor([weight for row in rows for weight in row.weight], dtype=torch.float32)
+    return MicroBatch(tuple(index), token_BT, row_N, source_N, target_N, weight_N, position_BT, ((trunk_BTT | own_BTT) & causal_TT)[:, None])
 
 
-def _branched(tokens: Sequence[int], mask: Sequence[int], branches: Sequence[Branch]) -> list[torch.Tensor]:
-    """Token, loss mask, position, segment (0 = trunk), how much of the trunk is seen, and predicting place, each (T,)."""
+@dataclass(frozen=True)
+class _Row:
+    """A sequence with its branches: per token (token, position, segment with 0 = trunk, segment continued or its own, how much of the trunk is seen), and the loss."""
+
+    inputs: tuple[list[int], list[int], list[int], list[int], list[int]]
+    source: list[int]
+    target: list[int]
+    weight: list[float]
+
+
+def _branched(tokens: Sequence[int], mask: Sequence[int], branches: Sequence[Branch]) -> _Row:
     size = len(tokens)
-    token, loss, position = list(tokens), list(mask), list(range(size))
-    segment, limit, source = [0] * size, [size] * size, [i - 1 for i in range(size)]
-    for number, branch in enumerate(branches, 1):
-        start, length = len(token), len(branch.token_ids)
-        token += branch.token_ids
-        loss += branch.loss_mask
-        position += range(branch.cut, branch.cut + length)
-        segment += [number] * length
-        limit += [branch.cut] * length
-        source += [branch.cut - 1, *range(start, start + length - 1)]
-    return [torch.tensor(column, dtype=torch.long) for column in (token, loss, position, segment, limit, source)]
+    row = _Row((list(tokens), list(range(size)), [0] * size, [0] * size, [size] * size), [], [], [])
+    token, position, segment, before, limit = row.inputs
+    loss = [(place - 1, tokens[place], 1.0) for place in range(size) if mask[place]]
+    continued = {branch.after for branch in branches}
+    last: list[int] = []  # place of each branch's last input
+    for number, branch in enumerate(branches):
+        read = len(branch.token_ids) - (number not in continued)
+        source, offset = (branch.cut - 1, branch.cut) if branch.after is None else (last[branch.after], position[last[branch.after]] + 1)
+        start = len(token)
+        token += branch.token_ids[:read]
+        position += range(offset, offset + read)
+        segment += [number + 1] * read
+        before += [number + 1 if branch.after is None else branch.after + 1] * read
+        limit += [branch.cut] * read
+        last.append(start + read - 1)
+        sources = [source, *range(start, start + len(branch.token_ids) - 1)]
+        loss += [(s, t, w) for s, t, w in zip(sources, branch.token_ids, branch.loss_weight, strict=True) if w]
+    for column, values in zip((row.source, row.target, row.weight), zip(*loss, strict=True), strict=False):
+        column += values
+    return row
 
 
 def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -114,7 +144,7 @@ def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float
     inputs = {name: value.to(model.device) for name, value in {"input_ids": batch.token_BT, **places}.items() if value is not None}
     hidden_BTD = model.get_decoder()(**inputs, use_cache=False).last_hidden_state
     hidden_ND = hidden_BTD[batch.row_N, batch.source_N]
-    target_N = batch.token_BT[batch.row_N, batch.place_N].to(model.device)
+    target_N = batch.target_N.to(model.device)
     head = model.get_output_embeddings()
     logprobs, entropies = [], []
     for hidden, target in zip(torch.split(hidden_ND, LOGIT_CHUNK), torch.split(target_N, LOGIT_CHUNK), strict=True):

@@ -104,7 +104,7 @@ class Learner:
     def _token_batch(self, batch: MicroBatch, trajectories: Sequence[Trajectory], advantages: Sequence[Sequence[float]], count: int) -> TokenBatch:
         logprob_N, entropy_N = token_logprobs(self.model, batch, self.temperature)
         old, advantage = [], []
-        for row, place in zip(batch.row_N.tolist(), batch.place_N.tolist(), strict=True):
+        for row, place in zip(batch.row_N.tolist(), (batch.source_N + 1).tolist(), strict=True):
             i = batch.index[row]
             old.append(trajectories[i].logprobs[place])
             advantage.append(advantages[i][place])

@@ -1,6 +1,7 @@
 """Ranks given continuations by the policy's log-probability, without sampling: what it would say if it had to choose now."""
 
 from collections.abc import Sequence
+from os.path import commonprefix  # of any sequences, in spite of its home
 
 import torch
 from transformers import PreTrainedModel
@@ -12,7 +13,7 @@ from rl.batching import Branch, micro_batches, token_logprobs
 def continuation_logprobs(model: PreTrainedModel, prefix: Sequence[int], candidates: Sequence[Sequence[int]]) -> list[float]:
     """Log-probability of each candidate after the prefix.
 
-    The candidates are branches of the prefix: one forward, in which the prefix is computed once.
+    The candidates are branches of the prefix and of the tokens they all begin with: one forward, in which these are computed once.
 
     Args:
         model: in eval mode.
@@ -22,7 +23,10 @@ def continuation_logprobs(model: PreTrainedModel, prefix: Sequence[int], candida
     Returns:
         Sum of token log-probabilities (nats, temperature 1) per candidate.
     """
-    branches = [Branch(len(prefix), tuple(candidate), (1,) * len(candidate)) for candidate in candidates]
-    (batch,) = micro_batches([prefix], [[0] * len(prefix)], 1, [branches])
+    shared = commonprefix([candidate[:-1] for candidate in candidates])
+    trunk, mask = [*prefix, *shared], [*[0] * len(prefix), *[1] * len(shared)]
+    rests = [tuple(candidate[len(shared) :]) for candidate in candidates]
+    (batch,) = micro_batches([trunk], [mask], 1, [[Branch(len(trunk), rest, (1.0,) * len(rest)) for rest in rests]])
     logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
-    return [float(part.sum()) for part in torch.split(logprob_N, [len(candidate) for candidate in candidates])]
+    together, *apart = torch.split(logprob_N, [len(shared), *map(len, rests)])
+    return [float(together.sum() + part.sum()) for part in apart]

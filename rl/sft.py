@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import PreTrainedModel
 
-from rl.batching import Branch, micro_batches, token_logprobs
+from rl.batching import Branch, computed_tokens, micro_batches, token_logprobs
 from rl.errors import TrainingError
 
 log = logging.getLogger(__name__)
@@ -27,14 +27,14 @@ class Example:
     branches: tuple[Branch, ...] = ()
 
     @property
-    def loss_tokens(self) -> int:
-        """How many tokens carry loss, branches included."""
-        return sum(self.loss_mask) + sum(sum(b.loss_mask) for b in self.branches)
+    def loss_weight(self) -> float:
+        """Sum of the weights in the loss over all tokens, branches included; 1 for each masked token of the dialogue."""
+        return sum(self.loss_mask) + sum(sum(b.loss_weight) for b in self.branches)
 
     @property
     def tokens(self) -> int:
         """How many tokens are computed, branches included."""
-        return len(self.token_ids) + sum(len(b.token_ids) for b in self.branches)
+        return computed_tokens(self.token_ids, self.branches)
 
 
 class SFTParams(BaseModel):
@@ -63,9 +63,9 @@ class SFTPoint:
 
 
 def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params: SFTParams, report: Callable[[SFTPoint], None] | None = None, every: int = 50) -> float:
-    """Train in place; returns the mean loss (nats per masked token) of the last tenth of the steps.
+    """Train in place; returns the weighted mean loss (nats per token) of the last tenth of the steps.
 
-    The loss of a gradient step is the mean over all its masked tokens, however it is cut into micro-batches.
+    The loss of a gradient step is the weighted mean over all its tokens, however it is cut into micro-batches.
     The learning rate rises linearly, then falls to zero as a cosine.
 
     Raises:
@@ -114,13 +114,13 @@ def _optimizers(model: PreTrainedModel, params: SFTParams) -> list[torch.optim.O
 
 def _step(model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], examples: Sequence[Example], params: SFTParams) -> float:
     branches = [e.branches for e in examples] if any(e.branches for e in examples) else None
-    count = sum(e.loss_tokens for e in examples)
+    weight = sum(e.loss_weight for e in examples)
     total = 0.0
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
     for batch in micro_batches([e.token_ids for e in examples], [e.loss_mask for e in examples], params.micro_batch_tokens, branches):
         logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
-        loss = -logprob_N.sum() / count
+        loss = -(batch.weight_N.to(logprob_N.device) * logprob_N).sum() / weight
         loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
         total += loss.item()
     torch.nn.utils.clip_grad_norm_(model.parameters(), params.max_grad_norm)

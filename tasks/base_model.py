@@ -1,8 +1,8 @@
 """Makes the bundled base model: a small language model that has read the articles, charts and the resident's dialogues.
 
 It stands in for a pretrained model where no hub is reachable. Its cases are drawn afresh with a seed of its own, training split only.
-Every dialogue and every chart excerpt also carries its diagnosis as a branch after each answer or fact, so that one text
-teaches what can be known at each of its lengths. Only some of the resident's dialogues teach asking too: questions drawn half at random are mostly noise
+Every dialogue and every chart excerpt also carries, as branches after each answer or fact, the diagnoses that come to mind there (draws from Bayes' posterior, merged and
+weighted by their number), so that one text teaches what can be known at each of its lengths. Only some of the resident's dialogues teach asking too: questions drawn half at random are mostly noise
 to a loss, and a model that is spared it learns to weigh evidence sooner. Some excerpts are hurried notes (words left out or shuffled), so that words count
 more than the wording: patients will say the same in sentences that no training text contains.
 
@@ -13,7 +13,7 @@ Half of its patients speak in hurried notes.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,7 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case
 from clinic.consultation import INSTRUCTIONS, Message
-from clinic.dialogues import Aside, asides, chart_dialogue, chart_interview, hasty, hurried, resident_dialogue, topic_matcher
-from clinic.dialogues import chart_excerpt as excerpt_texts
+from clinic.dialogues import Aside, asides, chart_dialogue, chart_excerpt, chart_interview, hasty, hurried, minds, resident_dialogue, topic_matcher
 from clinic.doctors import Ask, resident
 from clinic.generative import GenerativeClinic
 from clinic.matching import TopicMatcher
@@ -51,7 +50,8 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
     cases = list(draw_cases(clinic, section.cases, section.seed, params.patient_cases.split, keep=["train"]))
     rng = np.random.default_rng(section.seed)
     matcher, rules, ask = topic_matcher(clinic), params.consultation, resident(params.warm_start.random_share, aloud=False, focus=section.reading_focus)
-    sample = [resident_dialogue(clinic, case, matcher, rules, ask, rng, to_the_end=True) for case in cases[:TOKENIZER_DIALOGUES]]
+    aloud = resident(params.warm_start.random_share, aloud=True)
+    sample = [resident_dialogue(clinic, case, matcher, rules, aloud, rng, to_the_end=True) for case in cases[:TOKENIZER_DIALOGUES]]
     tokenizer = new_tokenizer([*articles, *(message["content"] for dialogue in sample for message in dialogue)], section.vocabulary)
     chat = ChatFormat(tokenizer)
     examples = [
@@ -59,7 +59,7 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
         *_charts(chat, cases, params),
         *_dialogues(chat, clinic, cases, params, matcher, ask, rng),
         *_interviews(chat, clinic, cases, params, matcher, rng),
-        *_excerpts(chat, cases, params, rng),
+        *_excerpts(chat, clinic, cases, params, rng),
     ]
     model = new_model(tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
     log.info("base model: %d parameters, %d examples, %.1f million tokens", model.num_parameters(), len(examples), sum(e.tokens for e in examples) / 1e6)
@@ -80,10 +80,8 @@ def teach_asking(params: Params, model_dir: Path) -> dict[str, float]:
     examples = []
     for case in cases:
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
-        said = asides(clinic, case, matcher, dialogue, section.asking_minds, rng)
-        if rng.random() < section.hasty_share:
-            dialogue = hurried(dialogue, section.asking_left_out, rng)
-        examples.append(_asking_example(chat, case, dialogue, said))
+        said = asides(clinic, case, matcher, dialogue, section.minds, rng)
+        examples.append(_example(chat, _some_hurried(dialogue, params, rng), said, section.minds_weight, asking=True, chase=True))
     asking = train_supervised(model, examples, section.asking_sft, supervised_progress("base model, asking"), every=100)
     save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, model_dir)
     return {"asking_loss": asking}
@@ -102,14 +100,13 @@ def _charts(chat: ChatFormat, cases: list[Case], params: Params) -> Iterator[Exa
         yield Example(*chat.dialogue_ids(chart_dialogue(case, params.consultation)))
 
 
-def _diagnosis_branch(chat: ChatFormat, name: str, cut: int, before: Sequence[int] = ()) -> Branch:
-    said = chat.content_ids(f"<answer>Diagnosis: {name}\n")
-    return Branch(cut, (*before, *said), (*[0] * len(before), *[1] * len(said)))
-
-
-def _spoken_branch(chat: ChatFormat, text: str, cut: int) -> Branch:
-    ids = chat.content_ids(text)
-    return Branch(cut, tuple(ids), (1,) * len(ids))
+def _naming_branches(
+    chat: ChatFormat, minds: Mapping[str, float], weight: float, cut: int, number: int, *, aloud: bool = False, before: Sequence[int] = ()
+) -> list[Branch]:
+    """The words before a diagnosis or, `aloud`, before a thought, as branch `number` of its text; then the name of each condition that comes to mind, learned by its share."""
+    head = (*before, *chat.content_ids("<think>Diagnosis:" if aloud else "<answer>Diagnosis:"))
+    names = [(tuple(chat.content_ids(f" {name}")), share) for name, share in minds.items()]
+    return [Branch(cut, head, (0.0,) * len(head)), *(Branch(cut, ids, (weight * share,) * len(ids), after=number) for ids, share in names)]
 
 
 def _dialogues(
@@ -117,45 +114,45 @@ def _dialogues(
 ) -> Iterator[Example]:
     for place, case in enumerate(cases):
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
-        yield _reading_example(chat, case, dialogue, asking=place % params.base_model.asking_every == 0)
+        said = asides(clinic, case, matcher, dialogue, params.base_model.minds, rng)
+        yield _example(chat, _some_hurried(dialogue, params, rng), said, params.base_model.minds_weight, asking=place % params.base_model.asking_every == 0)
 
 
 def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, matcher: TopicMatcher, rng: np.random.Generator) -> Iterator[Example]:
     section = params.base_model
     for case in cases:
         for _ in range(section.interviews_per_case):
-            yield _reading_example(chat, case, chart_interview(clinic, case, matcher, params.consultation, section.interview_repeats, rng), asking=False)
+            dialogue = chart_interview(clinic, case, matcher, params.consultation, section.interview_repeats, rng)
+            said = asides(clinic, case, matcher, dialogue, section.minds, rng)
+            yield _example(chat, _some_hurried(dialogue, params, rng), said, section.minds_weight, asking=False)
 
 
-def _reading_example(chat: ChatFormat, case: Case, dialogue: list[Message], *, asking: bool) -> Example:
-    """A dialogue with its diagnosis as a branch in place of every question, as one or as a thought in turn; the questions are learned only with `asking`."""
+def _some_hurried(dialogue: list[Message], params: Params, rng: np.random.Generator) -> list[Message]:
+    section = params.base_model
+    return hurried(dialogue, section.hasty_left_out, rng) if rng.random() < section.hasty_share else dialogue
+
+
+def _example(chat: ChatFormat, dialogue: list[Message], said: Sequence[Aside], weight: float, *, asking: bool, chase: bool = False) -> Example:
+    """A dialogue with branches in place of every question: what comes to mind, as diagnoses or as thoughts in turn, and with `chase` the chart's chase.
+
+    The diagnosis at its end is always learned, the questions only with `asking`.
+    """
     ids, mask = chat.dialogue_ids(dialogue)
     starts = _turn_starts(mask)
-    loss_mask = mask if asking else [*[0] * starts[-1], *mask[starts[-1] :]]
-    first = len(ids) % 2  # either comes at every turn
-    return Example(ids, loss_mask, tuple(_naming_branch(chat, case.diagnosis, cut, first + k) for k, cut in enumerate(starts[:-1])))
-
-
-def _naming_branch(chat: ChatFormat, name: str, cut: int, place: int) -> Branch:
-    """A condition's name as a thought or, at even places, as a diagnosis."""
-    return _spoken_branch(chat, f"<think>{name}?</think>", cut) if place % 2 else _diagnosis_branch(chat, name, cut)
-
-
-def _asking_example(chat: ChatFormat, case: Case, dialogue: list[Message], said: Sequence[Aside]) -> Example:
-    """A dialogue with branches in place of every question: its diagnosis, what else comes to mind, and the question of a doctor to whom its diagnosis did."""
-    ids, mask = chat.dialogue_ids(dialogue)
     branches: list[Branch] = []
-    for cut, aside in zip(_turn_starts(mask)[:-1], said, strict=True):
-        branches += [_diagnosis_branch(chat, case.diagnosis, cut), _spoken_branch(chat, aside.chase, cut)]
-        branches += [_naming_branch(chat, name, cut, k) for k, name in enumerate(aside.minds)]
-    return Example(ids, mask, tuple(branches))
+    for place, (cut, aside) in enumerate(zip(starts[:-1], said, strict=True), len(ids)):  # from any place: either comes at every turn
+        branches += _naming_branches(chat, aside.minds, weight, cut, len(branches), aloud=place % 2 == 1)
+        if chase:
+            text = chat.content_ids(aside.chase)
+            branches.append(Branch(cut, tuple(text), (1.0,) * len(text)))
+    return Example(ids, mask if asking else [*[0] * starts[-1], *mask[starts[-1] :]], tuple(branches))
 
 
 def _turn_starts(mask: Sequence[int]) -> list[int]:
     return [i for i in range(1, len(mask)) if mask[i] and not mask[i - 1]]
 
 
-def _excerpts(chat: ChatFormat, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
+def _excerpts(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
     system = [{"role": "system", "content": INSTRUCTIONS[params.consultation.instructions]}, {"role": "user", "content": "Chart:"}]
     opening = chat.opening_ids(system)
     after = chat.after_reply_ids
@@ -165,10 +162,14 @@ def _excerpts(chat: ChatFormat, cases: list[Case], params: Params, rng: np.rando
     for case in cases:
         for _ in range(section.excerpts_per_case):
             ids, branches = list(head), []
-            texts = excerpt_texts(case, section.excerpt_facts, rng)
-            if rng.random() < section.hasty_share:
-                texts = [hasty(text, section.hasty_left_out, rng) for text in texts]
-            for place, text in enumerate(texts):
+            told: dict[int, bool] = {}
+            complaints = [clinic.finding_index[topic] for topic in case.opening]
+            hurry = rng.random() < section.hasty_share
+            for place, fact in enumerate(chart_excerpt(case, section.excerpt_facts, rng)):
+                text = hasty(fact.text, section.hasty_left_out, rng) if hurry else fact.text
                 ids += chat.content_ids(f"; {text}" if place else f" {text}")
-                branches.append(_diagnosis_branch(chat, case.diagnosis, len(ids), close))
+                if fact.topic not in case.opening:
+                    told[clinic.finding_index[fact.topic]] = fact.present
+                if place + 1 >= len(complaints):
+                    branches += _naming_branches(chat, minds(clinic, complaints, told, section.minds, rng), section.minds_weight, len(ids), len(branches), before=close)
             yield Example(ids, [0] * len(ids), tuple(branches))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl.algorithms import make_algorithm
-from rl.batching import Branch, micro_batches, token_logprobs
+from rl.batching import Branch, computed_tokens, micro_batches, token_logprobs
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner, gradient_steps_per_rollout
@@ -42,7 +42,7 @@ def experience(base) -> tuple[list[Trajectory], list[Scores]]:
         with torch.no_grad():
             logprob_N, _ = token_logprobs(base, batch, TEMPERATURE)
         noise_N = 0.2 * torch.randn(logprob_N.shape, generator=generator)
-        for row, place, logprob in zip(batch.row_N.tolist(), batch.place_N.tolist(), (logprob_N + noise_N).tolist(), strict=True):
+        for row, place, logprob in zip(batch.row_N.tolist(), (batch.source_N + 1).tolist(), (logprob_N + noise_N).tolist(), strict=True):
             logprobs[batch.index[row]][place] = logprob
     trajectories = [
         Trajectory(f"g{i // 4}/{i % 4}", f"g{i // 4}", f"g{i // 4}", i % 4, 0, 1, tuple(t), tuple(p), tuple(m), ((1, len(t)),), (), ({},), "ended", {}, 0.0, 1.0)
@@ -116,28 +116,45 @@ def test_micro_batches_keep_every_sequence_and_the_budget():
 
 
 def test_branches_are_as_if_each_continued_the_sequence_alone(base):
-    """Three branches on one trunk, none on another: the same log-probabilities as four plain sequences."""
+    """Five branches on one trunk (two of them go on from a third), none on another: the same log-probabilities as plain sequences, however they are padded."""
     trunk, short = list(range(20, 32)), [40, 41, 42]
-    branches = [Branch(4, (50, 51, 52), (1, 1, 0)), Branch(9, (60,), (1,)), Branch(9, (61, 62), (0, 1))]
+    first, last = Branch(4, (50, 51, 52), (1.0, 0.5, 0.0)), Branch(9, (60,), (2.0,))
+    branches = [first, last, Branch(9, (61, 62), (0.0, 1.0)), Branch(4, (53, 54), (0.25, 1.0), after=0), Branch(4, (55,), (1.0,), after=0)]
     masks = [[0, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1], [0, 1, 1]]
     plain = [(trunk, masks[0]), (short, masks[1])]
-    plain += [(trunk[: b.cut] + list(b.token_ids), [0] * b.cut + list(b.loss_mask)) for b in branches]
+    for b in branches:
+        before = trunk[: b.cut] + (list(branches[b.after].token_ids) if b.after is not None else [])
+        plain.append((before + list(b.token_ids), [0] * len(before) + [int(w > 0) for w in b.loss_weight]))
     expected = {}
     for i, (ids, mask) in enumerate(plain):
         (batch,) = micro_batches([ids], [mask], 100)
         expected[i] = token_logprobs(base, batch, TEMPERATURE)[0].tolist()
+    assert computed_tokens(trunk, branches) == 12 + 3 + 0 + 1 + 1 + 0
     (batch,) = micro_batches([trunk, short], masks, 100, [branches, []])
-    found = dict.fromkeys(range(5), ())
-    for row, place, logprob in zip(batch.row_N.tolist(), batch.place_N.tolist(), token_logprobs(base, batch, TEMPERATURE)[0].tolist(), strict=True):
-        i = batch.index[row]
-        which = 1 if i else 0 if place < 12 else 2 if place < 15 else 3 if place < 16 else 4
-        found[which] = (*found[which], logprob)
-    for which in range(5):
-        assert found[which] == pytest.approx(expected[which], abs=1e-5)
+    assert batch.token_BT.shape == (2, computed_tokens(trunk, branches))
+    logprobs = token_logprobs(base, batch, TEMPERATURE)[0].tolist()
+    order = [1, 0, *range(2, 7)]  # shorter rows first, branches after their trunk
+    assert logprobs == pytest.approx([value for i in order for value in expected[i]], abs=1e-5)
+    weights = [1.0 if i < 2 else w for i in order for w in ([1] * sum(masks[i]) if i < 2 else branches[i - 2].loss_weight) if w]
+    assert batch.weight_N.tolist() == weights
 
 
-def test_ranking_is_the_sum_of_the_continuations_logprobs(base):
-    prefix, candidates = [10, 11, 12, 13], [[20], [21, 22, 23], [21, 24]]
+def test_branches_weigh_in_the_loss_as_said(base):
+    """One branch of weight 3 is three of weight 1; the mean is over weights."""
+    thrice, once = ((Branch(2, (30, 31), (w, w)),) * n for w, n in ((1.0, 3), (3.0, 1)))
+    trained = []
+    for branches in (thrice, once):
+        model = copy.deepcopy(base)
+        params = SFTParams(epochs=1, batch_size=1, optimizer="adamw", learning_rate=1e-3, warmup_share=0.0, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=100, seed=0)
+        trained.append((train_supervised(model, [Example([5, 6, 7, 8], [0, 1, 1, 0], branches)], params), model.state_dict()))
+    assert trained[0][0] == pytest.approx(trained[1][0], abs=1e-5)
+    for name in trained[0][1]:
+        torch.testing.assert_close(trained[0][1][name], trained[1][1][name], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("candidates", [[[20], [21, 22, 23], [21, 24]], [[30, 31, 20], [30, 31, 22, 23], [30, 31, 24]], [[20, 21], [20, 21, 22]], [[7]]])
+def test_ranking_is_the_sum_of_the_continuations_logprobs(base, candidates):
+    prefix = [10, 11, 12, 13]
     expected = []
     for candidate in candidates:
         (batch,) = micro_batches([prefix + candidate], [[0] * len(prefix) + [1] * len(candidate)], 100)
@@ -146,7 +163,7 @@ def test_ranking_is_the_sum_of_the_continuations_logprobs(base):
 
 
 def test_supervised_training_does_not_see_micro_batches(base, experience):
-    examples = [Example(t.token_ids, t.loss_mask, (Branch(2, (30, 31), (1, 1)),) * (i % 3 == 0)) for i, t in enumerate(experience[0])]
+    examples = [Example(t.token_ids, t.loss_mask, (Branch(2, (30, 31), (1.0, 1.0)),) * (i % 3 == 0)) for i, t in enumerate(experience[0])]
     weights, losses = [], []
     for micro_batch_tokens in (1, 100_000):
         model = copy.deepcopy(base)

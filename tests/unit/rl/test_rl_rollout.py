@@ -138,7 +138,7 @@ def test_the_recorded_logprobs_are_the_learners(played, model):
     for batch in micro_batches([t.token_ids for t in trajectories], [t.loss_mask for t in trajectories], 400):
         with torch.no_grad():
             logprob_N, _ = token_logprobs(model, batch, PARAMS.temperature)
-        recorded = [trajectories[batch.index[row]].logprobs[place] for row, place in zip(batch.row_N.tolist(), batch.place_N.tolist(), strict=True)]
+        recorded = [trajectories[batch.index[row]].logprobs[place] for row, place in zip(batch.row_N.tolist(), (batch.source_N + 1).tolist(), strict=True)]
         torch.testing.assert_close(logprob_N, torch.tensor(recorded), atol=1e-4, rtol=0)
 
 

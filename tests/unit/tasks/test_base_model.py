@@ -8,7 +8,7 @@ from clinic.doctors import resident
 from clinic.starter import draw_cases, load_starter
 from rl.chat import ChatFormat
 from rl.models import load_model
-from tasks.base_model import _asking_example, _reading_example, make_base_model, teach_asking
+from tasks.base_model import _example, _excerpts, make_base_model, teach_asking
 from tasks.parameters import ROOT, Params, load_params
 
 
@@ -35,7 +35,7 @@ def test_both_phases_train_and_save_a_model_that_loads(params, made):
     assert any((a != b).any() for a, b in zip(before.parameters(), after.parameters(), strict=True))
 
 
-def test_branches_are_the_diagnosis_the_thought_and_the_chase(params, made):
+def test_branches_are_what_comes_to_mind_and_the_chase(params, made):
     chat = ChatFormat(load_model(str(made[0]), "float32")[1])
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
@@ -45,21 +45,48 @@ def test_branches_are_the_diagnosis_the_thought_and_the_chase(params, made):
         rng = np.random.default_rng(1)
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
         turns = [m["content"] for m in dialogue if m["role"] == "assistant"]
-        aside = asides(clinic, case, matcher, dialogue, 2, rng)
-        diagnosis, thought = f"<answer>Diagnosis: {case.diagnosis}\n", f"<think>{case.diagnosis}?</think>"
-        for example, expected in (
-            (_asking_example(chat, case, dialogue, aside), [{diagnosis, a.chase, f"<answer>Diagnosis: {a.minds[0]}\n", f"<think>{a.minds[1]}?</think>"} for a in aside]),
-            (_reading_example(chat, case, dialogue, asking=False), [{diagnosis, thought}] * (len(turns) - 1)),
-        ):
+        said = asides(clinic, case, matcher, dialogue, 5, rng)
+        for asking, chase in ((True, True), (False, False)):
+            example = _example(chat, dialogue, said, 4.0, asking=asking, chase=chase)
             ids, mask = example.token_ids, example.loss_mask
             starts = [i for i in range(1, len(ids)) if ids[i - 1] == chat.after_reply_ids[-1]]
-            assert {b.cut for b in example.branches} == set(starts[:-1])
+            texts, weights = {}, {}
             for branch in example.branches:
-                text = chat.tokenizer.decode(branch.token_ids)
-                assert text in expected[starts.index(branch.cut)]
-                assert all(branch.loss_mask)
-                seen.add((text.startswith("<think>"), starts.index(branch.cut)))
+                before = () if branch.after is None else example.branches[branch.after].token_ids
+                assert branch.after is None or example.branches[branch.after].cut == branch.cut
+                text = chat.tokenizer.decode((*before, *branch.token_ids))
+                assert (*before, *branch.token_ids) == tuple(chat.content_ids(text))  # as it would be sampled
+                if max(branch.loss_weight):
+                    texts.setdefault(starts.index(branch.cut), []).append(text)
+                    weights.setdefault(starts.index(branch.cut), []).append(branch.loss_weight)
+            assert sorted(texts) == list(range(len(turns) - 1))
+            for turn, aside in enumerate(said):
+                aloud = texts[turn][0].startswith("<think>")
+                seen.add((aloud, turn))
+                named = [f"{'<think>' if aloud else '<answer>'}Diagnosis: {name}" for name in aside.minds]
+                assert texts[turn] == [*named, *[aside.chase] * chase]
+                shares = [4.0 * share for share in aside.minds.values()]
+                assert [w[0] for w in weights[turn]] == pytest.approx([*shares, *[1.0] * chase])
+                assert all(len(set(w)) == 1 for w in weights[turn])
             learned = chat.tokenizer.decode([t for t, m in zip(ids, mask, strict=True) if m])
-            assert (turns[0] in learned) == (example.branches[0].cut == example.branches[1].cut)
+            assert (turns[0] in learned) == asking
             assert turns[-1] in learned
     assert seen == {(kind, turn) for kind in (True, False) for turn in range(params.consultation.turn_budget - 1)}
+
+
+def test_an_excerpt_is_read_after_each_of_its_facts(params, made):
+    chat = ChatFormat(load_model(str(made[0]), "float32")[1])
+    starter = params.patient_cases.starter
+    clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
+    cases = list(draw_cases(clinic, 6, 5, params.patient_cases.split, keep=["train"]))
+    examples = list(_excerpts(chat, clinic, cases, params, np.random.default_rng(0)))
+    assert len(examples) == len(cases) * params.base_model.excerpts_per_case
+    for example in examples:
+        heads = [b for b in example.branches if b.after is None]
+        assert [b.cut for b in heads] == sorted({b.cut for b in heads})
+        assert heads[-1].cut == len(example.token_ids)
+        for place, head in enumerate(example.branches):
+            if head.after is None:
+                assert chat.tokenizer.decode(head.token_ids).endswith("<answer>Diagnosis:")
+                total = sum(b.loss_weight[0] for b in example.branches if b.after == place)
+                assert total == pytest.approx(params.base_model.minds_weight)
