@@ -47,11 +47,11 @@ def chased(clinic: GenerativeClinic, condition: Condition, open_F: NDArray[np.bo
     return columns[int(weight_N.argmax() if np.isinf(focus) else rng.choice(len(columns), p=weight_N / weight_N.sum()))]
 
 
-def chasing(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator) -> Chase:
-    """A finding of one condition that came to mind (drawn from the posterior), typical ones first (`chased`); any open one if it has none left."""
-    condition = clinic.conditions[int(rng.choice(len(posterior_C), p=posterior_C))]
+def chasing(clinic: GenerativeClinic, mind_C: Array, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator) -> Chase:
+    """A finding of one condition that came to mind (drawn from `mind_C`), typical ones first (`chased`); any open one if it has none left."""
+    condition = clinic.conditions[int(rng.choice(len(mind_C), p=mind_C))]
     column = chased(clinic, condition, open_F, focus, rng)
-    return Chase(at_random(clinic, posterior_C, open_F, rng) if column is None else column, condition.name)
+    return Chase(at_random(clinic, mind_C, open_F, rng) if column is None else column, condition.name)
 
 
 def chase_turn(clinic: GenerativeClinic, chase: Chase, wordings: str) -> str:
@@ -77,6 +77,14 @@ def resident(random_share: float, *, aloud: bool, focus: float = 1.0, wandering:
         return chase if aloud else Chase(chase.column, None)
 
     return ask
+
+
+def anchored(clinic: GenerativeClinic, opening: Sequence[int], wandering: float, rng: np.random.Generator) -> Ask:
+    """A resident with a fixed idea: it chases one illness, aloud, whatever it hears; drawn from the posterior of the opening or, in a share `wandering`, from all."""
+    count = len(clinic.conditions)
+    idea = int(rng.integers(count) if rng.random() < wandering else rng.choice(count, p=clinic.posterior(opening, {})))
+    mind_C = np.eye(count)[idea]
+    return lambda clinic, posterior_C, open_F, rng: chasing(clinic, mind_C, open_F, 1.0, rng)  # noqa: ARG005  one signature
 
 
 @dataclass

@@ -86,26 +86,24 @@ def _micro_batch(index: list[int], tokens: Sequence[Sequence[int]], masks: Seque
     causal_TT = place_T[:, None] >= place_T
     trunk_BTT = (segment_BT[:, None] == 0) & (place_T < limit_BT[:, :, None])
     own_BTT = (segment_BT[:, None] == segment_BT[:, :, None]) | (segment_BT[:, None] == before_BT[:, :, None])
-    row_N = torch.tensor([number for number, row in enumerate(rows) for _ in row.target], dtype=torch.long)
-    source_N, target_N = (torch.tensor([n for row in rows for n in part(row)], dtype=torch.long) for part in (lambda r: r.source, lambda r: r.target))
-    weight_N = torch.tensor([weight for row in rows for weight in row.weight], dtype=torch.float32)
+    row_N = torch.tensor([number for number, row in enumerate(rows) for _ in row.loss], dtype=torch.long)
+    source_N, target_N = (torch.tensor([position[k] for row in rows for position in row.loss], dtype=torch.long) for k in (0, 1))
+    weight_N = torch.tensor([weight for row in rows for _, _, weight in row.loss], dtype=torch.float32)
     return MicroBatch(tuple(index), token_BT, row_N, source_N, target_N, weight_N, position_BT, ((trunk_BTT | own_BTT) & causal_TT)[:, None])
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A sequence with its branches: per token (token, position, segment with 0 = trunk, segment continued or its own, how much of the trunk is seen), and the loss."""
+    """A sequence with its branches."""
 
-    inputs: tuple[list[int], list[int], list[int], list[int], list[int]]
-    source: list[int]
-    target: list[int]
-    weight: list[float]
+    inputs: tuple[list[int], list[int], list[int], list[int], list[int]]  # token, position, segment (0 = trunk), segment continued or its own, how much of the trunk is seen
+    loss: list[tuple[int, int, float]]  # predicting place, target, weight
 
 
 def _branched(tokens: Sequence[int], mask: Sequence[int], branches: Sequence[Branch]) -> _Row:
     size = len(tokens)
-    row = _Row((list(tokens), list(range(size)), [0] * size, [0] * size, [size] * size), [], [], [])
-    token, position, segment, before, limit = row.inputs
+    inputs = list(tokens), list(range(size)), [0] * size, [0] * size, [size] * size
+    token, position, segment, before, limit = inputs
     loss = [(place - 1, tokens[place], 1.0) for place in range(size) if mask[place]]
     continued = {branch.after for branch in branches}
     last: list[int] = []  # place of each branch's last input
@@ -121,9 +119,7 @@ def _branched(tokens: Sequence[int], mask: Sequence[int], branches: Sequence[Bra
         last.append(start + read - 1)
         sources = [source, *range(start, start + len(branch.token_ids) - 1)]
         loss += [(s, t, w) for s, t, w in zip(sources, branch.token_ids, branch.loss_weight, strict=True) if w]
-    for column, values in zip((row.source, row.target, row.weight), zip(*loss, strict=True), strict=False):
-        column += values
-    return row
+    return _Row(inputs, loss)
 
 
 def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:

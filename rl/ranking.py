@@ -1,7 +1,7 @@
 """Ranks given continuations by the policy's log-probability, without sampling: what it would say if it had to choose now."""
 
 from collections.abc import Sequence
-from os.path import commonprefix  # of any sequences, in spite of its home
+from itertools import takewhile
 
 import torch
 from transformers import PreTrainedModel
@@ -23,7 +23,8 @@ def continuation_logprobs(model: PreTrainedModel, prefix: Sequence[int], candida
     Returns:
         Sum of token log-probabilities (nats, temperature 1) per candidate.
     """
-    shared = commonprefix([candidate[:-1] for candidate in candidates])
+    columns = zip(*(candidate[:-1] for candidate in candidates), strict=False)
+    shared = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
     trunk, mask = [*prefix, *shared], [*[0] * len(prefix), *[1] * len(shared)]
     rests = [tuple(candidate[len(shared) :]) for candidate in candidates]
     (batch,) = micro_batches([trunk], [mask], 1, [[Branch(len(trunk), rest, (1.0,) * len(rest)) for rest in rests]])

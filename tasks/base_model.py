@@ -1,19 +1,20 @@
 """Makes the bundled base model: a small language model that has read the articles, charts and the resident's dialogues.
 
 It stands in for a pretrained model where no hub is reachable. Its cases are drawn afresh with a seed of its own, training split only.
-Every dialogue and every chart excerpt also carries, as branches after each answer or fact, the diagnoses that come to mind there (draws from Bayes' posterior, merged and
-weighted by their number), so that one text teaches what can be known at each of its lengths. Only some of the resident's dialogues teach asking too: questions drawn half at random are mostly noise
-to a loss, and a model that is spared it learns to weigh evidence sooner. Some excerpts are hurried notes (words left out or shuffled), so that words count
-more than the wording: patients will say the same in sentences that no training text contains.
+Every dialogue and every chart excerpt also carries, as branches after each answer or fact, the diagnoses that come to mind there (draws from Bayes' posterior,
+merged and weighted by their number), so that one text teaches what can be known at each of its lengths. Only some of the resident's dialogues teach asking
+too: questions drawn half at random are mostly noise to a loss, and a model that is spared it learns to weigh evidence sooner. Half of the texts are hurried notes
+(words left out or shuffled), so that words count more than the wording: patients will say the same in sentences that no training text contains.
 
 A second phase goes on with the questions of all its dialogues, the resident now naming in its thoughts the illness it chases: without them nothing in the
-text predicts what is asked next, and 168,000 questions taught only which questions are common (docs/log.md). In place of every question it has more branches: what
-else comes to the resident's mind (draws from Bayes' posterior, as those it chases), and the question that the chart's diagnosis would suggest.
-Half of its patients speak in hurried notes.
+text predicts what is asked next, and 168,000 questions taught only which questions are common (docs/log.md). In place of every question there is one more
+branch: the question that the chart's diagnosis would suggest. In half of these dialogues the resident has a fixed idea and chases it to its end, so that what was asked
+already is seldom what to ask next; its idea is no evidence, so its thoughts carry no loss there.
 """
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from prefect.cache_policies import NO_CACHE
 from clinic.cases import Case
 from clinic.consultation import INSTRUCTIONS, Message
 from clinic.dialogues import Aside, asides, chart_dialogue, chart_excerpt, chart_interview, hasty, hurried, minds, resident_dialogue, topic_matcher
-from clinic.doctors import Ask, resident
+from clinic.doctors import Ask, anchored, resident
 from clinic.generative import GenerativeClinic
 from clinic.matching import TopicMatcher
 from clinic.starter import draw_cases, load_starter
@@ -75,13 +76,16 @@ def teach_asking(params: Params, model_dir: Path) -> dict[str, float]:
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
     model, tokenizer = load_model(str(model_dir), "float32")
     chat, matcher, rng = ChatFormat(tokenizer), topic_matcher(clinic), np.random.default_rng([section.seed, 2])
-    ask = resident(section.asking_random_share, aloud=warm.think_aloud, wandering=warm.wandering)
+    free = resident(section.asking_random_share, aloud=warm.think_aloud, wandering=warm.wandering)
     cases = draw_cases(clinic, section.asking_cases, section.seed + 1, params.patient_cases.split, keep=["train"])
     examples = []
     for case in cases:
+        fixed = rng.random() < section.anchored_share
+        ask = anchored(clinic, [clinic.finding_index[topic] for topic in case.opening], warm.wandering, rng) if fixed else free
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
         said = asides(clinic, case, matcher, dialogue, section.minds, rng)
-        examples.append(_example(chat, _some_hurried(dialogue, params, rng), said, section.minds_weight, asking=True, chase=True))
+        example = _example(chat, _some_hurried(dialogue, params, rng), said, section.minds_weight, asking=True, chase=True)
+        examples.append(_without_thoughts(chat, example) if fixed else example)
     asking = train_supervised(model, examples, section.asking_sft, supervised_progress("base model, asking"), every=100)
     save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, model_dir)
     return {"asking_loss": asking}
@@ -148,6 +152,17 @@ def _example(chat: ChatFormat, dialogue: list[Message], said: Sequence[Aside], w
     return Example(ids, mask if asking else [*[0] * starts[-1], *mask[starts[-1] :]], tuple(branches))
 
 
+def _without_thoughts(chat: ChatFormat, example: Example) -> Example:
+    """The same with no loss on the thoughts of the dialogue itself; those among the branches stay."""
+    (start,), (end,) = chat.content_ids("<think>"), chat.content_ids("</think>")
+    thinking, mask = False, []
+    for token, learned in zip(example.token_ids, example.loss_mask, strict=True):
+        thinking = thinking or (token == start and learned == 1)
+        mask.append(0 if thinking else learned)
+        thinking = thinking and token != end
+    return replace(example, loss_mask=mask)
+
+
 def _turn_starts(mask: Sequence[int]) -> list[int]:
     return [i for i in range(1, len(mask)) if mask[i] and not mask[i - 1]]
 
@@ -161,7 +176,7 @@ def _excerpts(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], par
     section = params.base_model
     for case in cases:
         for _ in range(section.excerpts_per_case):
-            ids, branches = list(head), []
+            ids, branches = list(head), list[Branch]()
             told: dict[int, bool] = {}
             complaints = [clinic.finding_index[topic] for topic in case.opening]
             hurry = rng.random() < section.hasty_share

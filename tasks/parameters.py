@@ -43,6 +43,7 @@ class BaseModelParams(_Section):
     asking_every: int = Field(ge=1)
     asking_cases: int = Field(ge=1)
     asking_random_share: float = Field(ge=0, le=1)
+    anchored_share: float = Field(ge=0, le=1)
     minds: int = Field(ge=1)
     minds_weight: float = Field(gt=0)
     reading_focus: float = Field(ge=0)

@@ -7,7 +7,7 @@ import pytest
 from clinic.actions import Kind, parse
 from clinic.consultation import Consultation
 from clinic.dialogues import asides, at_once, chart_dialogue, chart_excerpt, chart_interview, final_turn, hasty, hurried, resident_dialogue
-from clinic.doctors import ReferenceDoctor, at_random, chasing, greedy, resident
+from clinic.doctors import ReferenceDoctor, anchored, at_random, chasing, greedy, resident
 from clinic.matching import relation
 from clinic.metrics import measure, summarise
 from clinic.patient import ScriptedPatient
@@ -101,6 +101,25 @@ def test_a_resident_who_thinks_aloud_names_the_illness_it_chases_and_the_patient
             silent += thought is None
             assert thought is None or parse(turn).text in typical[thought[1]]
     assert 0.4 < thoughts / (thoughts + silent) < 0.6
+
+
+def test_a_fixed_idea_stays_and_is_chased_to_its_end(starter, starter_matcher, rules, patients):
+    ideas = []
+    for i, case in enumerate(patients[:200]):
+        rng = np.random.default_rng(i)
+        opening = [starter.finding_index[topic] for topic in case.opening]
+        ask = anchored(starter, opening, 0.3, rng)
+        turns = [m["content"] for m in resident_dialogue(starter, case, starter_matcher, rules, ask, rng, to_the_end=True) if m["role"] == "assistant"][:-1]
+        (thought,) = {turn.partition("<answer>")[0] for turn in turns}
+        (idea,) = [c for c in starter.conditions if f"<think>Diagnosis: {c.name}?</think>" == thought]
+        asked = [parse(turn).text for turn in turns]
+        typical = {starter.findings[starter.finding_index[f]].doctor.train[0] for f in idea.findings if starter.finding_index[f] not in opening}
+        assert len(set(asked)) == len(asked)
+        assert len(typical & set(asked)) == min(len(typical), len(asked))
+        ideas.append((starter.posterior(opening, {})[starter.condition_index[idea.condition_id]], 1 / len(starter.conditions)))
+    believed, by_chance = np.array(ideas).mean(axis=0)
+    assert 0.1 < believed < 0.3
+    assert believed > 4 * by_chance
 
 
 def test_the_residents_dialogues_end_in_the_chart_diagnosis(starter, starter_matcher, rules, patients):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from clinic.dialogues import asides, resident_dialogue, topic_matcher
-from clinic.doctors import resident
+from clinic.doctors import anchored, resident
 from clinic.starter import draw_cases, load_starter
 from rl.chat import ChatFormat
 from rl.models import load_model
-from tasks.base_model import _example, _excerpts, make_base_model, teach_asking
+from tasks.base_model import _example, _excerpts, _without_thoughts, make_base_model, teach_asking
 from tasks.parameters import ROOT, Params, load_params
 
 
@@ -90,3 +90,18 @@ def test_an_excerpt_is_read_after_each_of_its_facts(params, made):
                 assert chat.tokenizer.decode(head.token_ids).endswith("<answer>Diagnosis:")
                 total = sum(b.loss_weight[0] for b in example.branches if b.after == place)
                 assert total == pytest.approx(params.base_model.minds_weight)
+
+
+def test_fixed_ideas_are_not_learned_but_the_questions_after_them_are(params, made):
+    chat = ChatFormat(load_model(str(made[0]), "float32")[1])
+    starter = params.patient_cases.starter
+    clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
+    matcher = topic_matcher(clinic)
+    (case,) = draw_cases(clinic, 1, 5, params.patient_cases.split, keep=["train"])
+    rng = np.random.default_rng(1)
+    dialogue = resident_dialogue(clinic, case, matcher, params.consultation, anchored(clinic, [0], 1.0, rng), rng, to_the_end=True)
+    example = _without_thoughts(chat, _example(chat, dialogue, asides(clinic, case, matcher, dialogue, 3, rng), 4.0, asking=True))
+    turns = [m["content"] for m in dialogue if m["role"] == "assistant"]
+    learned = chat.tokenizer.decode([t for t, m in zip(example.token_ids, example.loss_mask, strict=True) if m])
+    assert learned == "<|end|>".join([*(turn.partition("</think>")[2] for turn in turns[:-1]), turns[-1], ""])
+    assert sum(sum(b.loss_weight) > 0 for b in example.branches) >= len(turns) - 1
