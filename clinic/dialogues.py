@@ -15,11 +15,12 @@ from clinic.cases import Case, Fact
 from clinic.config import ConsultationParams
 from clinic.consultation import INSTRUCTIONS, RANDOM_BUDGET, Consultation, Message
 from clinic.doctors import Ask, Chase, ReferenceDoctor, at_random, chase_turn, chased
-from clinic.generative import Array, GenerativeClinic
+from clinic.generative import Array, Condition, GenerativeClinic
 from clinic.matching import TopicMatcher
 from clinic.patient import MATCH_THRESHOLD, ScriptedPatient
 
 T = TypeVar("T")
+CHECKLIST_QUESTIONS = 12
 
 
 def topic_matcher(clinic: GenerativeClinic) -> TopicMatcher:
@@ -126,6 +127,18 @@ def chart_interview(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher,
     budget = _budget(rules, rng)
     doctor = ReferenceDoctor(clinic, case, from_chart, budget - 1, rng)
     return [*interview(doctor, Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)), final_turn(case)]
+
+
+def checklist(clinic: GenerativeClinic, condition: Condition, rules: ConsultationParams, rng: np.random.Generator) -> list[Message]:
+    """The questions for findings of one illness, each once, in any order and without answers, `CHECKLIST_QUESTIONS` at most.
+
+    What is left to ask follows from what was asked alone, so it teaches to go on where a dialogue with its evidence hardly does.
+    """
+    columns = rng.permutation([clinic.finding_index[finding_id] for finding_id in condition.findings])[:CHECKLIST_QUESTIONS]
+    messages: list[Message] = [{"role": "system", "content": INSTRUCTIONS[rules.instructions]}, {"role": "user", "content": "Checklist."}]
+    for column in columns:
+        messages += [{"role": "assistant", "content": chase_turn(clinic, Chase(int(column), condition.name), "train")}, {"role": "user", "content": ""}]
+    return messages[:-1]
 
 
 def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:

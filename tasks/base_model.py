@@ -8,11 +8,13 @@ too: questions drawn half at random are mostly noise to a loss, and a model that
 
 A second phase goes on with the questions of all its dialogues, the resident now naming in its thoughts the illness it chases: without them nothing in the
 text predicts what is asked next, and 168,000 questions taught only which questions are common (docs/log.md). In place of every question there is one more
-branch: the question that the chart's diagnosis would suggest. In half of these dialogues the resident has a fixed idea and chases it to its end, so that what was asked
-already is seldom what to ask next; its idea is no evidence, so its thoughts carry no loss there.
+branch: the question that the chart's diagnosis would suggest. In half of these dialogues the resident has a fixed idea and chases it to its end; its idea is no evidence,
+so its thoughts carry no loss there. Its last round adds checklists, the questions for one illness in any order, each once: from these the model learns to go on to
+what has not been asked, which it did not from 140,000 questions of dialogues (docs/log.md).
 """
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case
 from clinic.consultation import INSTRUCTIONS, Message
-from clinic.dialogues import Aside, asides, chart_dialogue, chart_excerpt, chart_interview, hasty, hurried, minds, resident_dialogue, topic_matcher
+from clinic.dialogues import Aside, asides, chart_dialogue, chart_excerpt, chart_interview, checklist, hasty, hurried, minds, resident_dialogue, topic_matcher
 from clinic.doctors import Ask, anchored, resident
 from clinic.generative import GenerativeClinic
 from clinic.matching import TopicMatcher
@@ -71,24 +73,36 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
 
 @task(cache_policy=NO_CACHE)
 def teach_asking(params: Params, model_dir: Path) -> dict[str, float]:
-    """Go on from the saved model with the resident's dialogues with fresh training cases, thoughts included, and save over it."""
-    section, warm, starter = params.base_model, params.warm_start, params.patient_cases.starter
+    """Go on from the saved model with the resident's dialogues with fresh training cases, thoughts included, in rounds, and save over it."""
+    section, starter = params.base_model, params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
-    model, tokenizer = load_model(str(model_dir), "float32")
-    chat, matcher, rng = ChatFormat(tokenizer), topic_matcher(clinic), np.random.default_rng([section.seed, 2])
+    asking = math.nan
+    for number, lesson in enumerate(section.asking_rounds, 1):
+        model, tokenizer = load_model(str(model_dir), "float32")
+        chat, rng = ChatFormat(tokenizer), np.random.default_rng([section.seed, 1 + number])
+        cases = list(draw_cases(clinic, lesson.dialogues, section.seed + number, params.patient_cases.split, keep=["train"]))
+        examples = [*_asking_dialogues(chat, clinic, cases, params, rng), *_checklists(chat, clinic, lesson.checklists, params, rng)]
+        asking = train_supervised(model, examples, lesson.sft, supervised_progress(f"base model, asking, round {number} of {len(section.asking_rounds)}"), every=100)
+        save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, model_dir)
+    return {"asking_loss": asking}
+
+
+def _asking_dialogues(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
+    section, warm, matcher = params.base_model, params.warm_start, topic_matcher(clinic)
     free = resident(section.asking_random_share, aloud=warm.think_aloud, wandering=warm.wandering)
-    cases = draw_cases(clinic, section.asking_cases, section.seed + 1, params.patient_cases.split, keep=["train"])
-    examples = []
     for case in cases:
         fixed = rng.random() < section.anchored_share
         ask = anchored(clinic, [clinic.finding_index[topic] for topic in case.opening], warm.wandering, rng) if fixed else free
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
         said = asides(clinic, case, matcher, dialogue, section.minds, rng)
         example = _example(chat, _some_hurried(dialogue, params, rng), said, section.minds_weight, asking=True, chase=True)
-        examples.append(_without_thoughts(chat, example) if fixed else example)
-    asking = train_supervised(model, examples, section.asking_sft, supervised_progress("base model, asking"), every=100)
-    save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, model_dir)
-    return {"asking_loss": asking}
+        yield _without_thoughts(chat, example) if fixed else example
+
+
+def _checklists(chat: ChatFormat, clinic: GenerativeClinic, count: int, params: Params, rng: np.random.Generator) -> Iterator[Example]:
+    for _ in range(count):
+        condition = clinic.conditions[int(rng.integers(len(clinic.conditions)))]
+        yield _without_thoughts(chat, Example(*chat.dialogue_ids(checklist(clinic, condition, params.consultation, rng))))
 
 
 def _article_pieces(chat: ChatFormat, articles: list[str]) -> Iterator[Example]:

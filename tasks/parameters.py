@@ -31,6 +31,14 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class AskingRoundParams(_Section):
+    """One round of the base model's second phase."""
+
+    dialogues: int = Field(ge=1)
+    checklists: int = Field(ge=0)
+    sft: SFTParams
+
+
 class BaseModelParams(_Section):
     """Section `base_model`: the bundled stand-in for a pretrained language model."""
 
@@ -41,7 +49,6 @@ class BaseModelParams(_Section):
     interviews_per_case: int = Field(ge=0)
     interview_repeats: float = Field(ge=0, lt=1)
     asking_every: int = Field(ge=1)
-    asking_cases: int = Field(ge=1)
     asking_random_share: float = Field(ge=0, le=1)
     anchored_share: float = Field(ge=0, le=1)
     minds: int = Field(ge=1)
@@ -57,7 +64,7 @@ class BaseModelParams(_Section):
     context: int = Field(ge=64)
     store_dtype: Literal["float32", "bfloat16"]
     sft: SFTParams
-    asking_sft: SFTParams
+    asking_rounds: list[AskingRoundParams] = Field(min_length=1)
 
 
 class WarmStartParams(_Section):

@@ -6,7 +6,7 @@ import pytest
 
 from clinic.actions import Kind, parse
 from clinic.consultation import Consultation
-from clinic.dialogues import asides, at_once, chart_dialogue, chart_excerpt, chart_interview, final_turn, hasty, hurried, resident_dialogue
+from clinic.dialogues import CHECKLIST_QUESTIONS, asides, at_once, chart_dialogue, chart_excerpt, chart_interview, checklist, final_turn, hasty, hurried, resident_dialogue
 from clinic.doctors import ReferenceDoctor, anchored, at_random, chasing, greedy, resident
 from clinic.matching import relation
 from clinic.metrics import measure, summarise
@@ -177,6 +177,22 @@ def test_charts_and_excerpts_tell_true_facts_only(patients, rules):
         assert len(case.opening) <= len(told) <= len(case.opening) + 6
         assert set(told) <= set(case.facts)
         assert {fact.topic for fact in told[: len(case.opening)]} == set(case.opening)
+
+
+def test_a_checklist_has_each_question_of_an_illness_once(starter, rules):
+    orders = set()
+    for seed in range(5):
+        for condition in starter.conditions:
+            messages = checklist(starter, condition, rules, np.random.default_rng(seed))
+            turns = [m["content"] for m in messages if m["role"] == "assistant"]
+            known = {starter.findings[starter.finding_index[f]].doctor.train[0] for f in condition.findings}
+            asked = [parse(turn).text for turn in turns]
+            assert len(asked) == len(set(asked)) == min(len(known), CHECKLIST_QUESTIONS)
+            assert set(asked) <= known
+            assert {turn.partition("<answer>")[0] for turn in turns} == {f"<think>Diagnosis: {condition.name}?</think>"}
+            assert [m["content"] for m in messages if m["role"] == "user"] == ["Checklist.", *[""] * (len(turns) - 1)]
+            orders.add((condition.name, tuple(asked)))
+    assert len(orders) == 5 * len(starter.conditions)
 
 
 def test_a_chart_interview_fills_the_budget_and_asks_for_what_is_there(starter, starter_matcher, rules, patients):

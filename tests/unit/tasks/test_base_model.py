@@ -15,8 +15,10 @@ from tasks.parameters import ROOT, Params, load_params
 @pytest.fixture(scope="module")
 def params() -> Params:
     raw = load_params().model_dump()
-    tiny = {"cases": 30, "asking_cases": 12, "article_repeats": 1, "vocabulary": 600, "width": 32, "layers": 1, "heads": 2}
+    tiny = {"cases": 30, "article_repeats": 1, "vocabulary": 600, "width": 32, "layers": 1, "heads": 2}
     raw["base_model"] |= tiny
+    for lesson in raw["base_model"]["asking_rounds"]:
+        lesson |= {"dialogues": 6, "checklists": min(lesson["checklists"], 6)}
     return Params.model_validate(raw)
 
 
