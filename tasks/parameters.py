@@ -34,7 +34,7 @@ class _Section(BaseModel):
 class AskingRoundParams(_Section):
     """One round of the base model's second phase."""
 
-    dialogues: int = Field(ge=1)
+    dialogues: int = Field(ge=0)
     checklists: int = Field(ge=0)
     sft: SFTParams
 

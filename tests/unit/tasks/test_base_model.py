@@ -18,7 +18,7 @@ def params() -> Params:
     tiny = {"cases": 30, "article_repeats": 1, "vocabulary": 600, "width": 32, "layers": 1, "heads": 2}
     raw["base_model"] |= tiny
     for lesson in raw["base_model"]["asking_rounds"]:
-        lesson |= {"dialogues": 6, "checklists": min(lesson["checklists"], 6)}
+        lesson |= {"dialogues": min(lesson["dialogues"], 6), "checklists": min(lesson["checklists"], 6)}
     return Params.model_validate(raw)
 
 
