@@ -73,6 +73,8 @@ class WarmStartParams(_Section):
     base: str
     dtype: Literal["float32", "bfloat16"]
     dialogues_per_case: int = Field(ge=1)
+    short_every: int = Field(ge=1)
+    charts_every: int = Field(ge=1)
     random_share: float = Field(ge=0, le=1)
     think_aloud: bool
     wandering: float = Field(ge=0, le=1)

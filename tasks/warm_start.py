@@ -48,15 +48,19 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
 
 
 def _examples(chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params: Params) -> list[Example]:
-    """Resident dialogues of every training case, and a tenth as many whole charts."""
+    """Resident dialogues of every training case, some under a smaller budget, and whole charts: with one turn left it diagnoses, whatever was said before."""
     rng = np.random.default_rng([params.seed, 1])
     matcher = waiting.topics
     section = params.warm_start
     ask = resident(section.random_share, aloud=section.think_aloud, wandering=section.wandering)
+    rules = params.consultation
+    short = [rules.model_copy(update={"turn_budget": budget}) for budget in range(1, rules.turn_budget)] or [rules]
     dialogues = [
-        resident_dialogue(waiting.clinic, case, matcher, params.consultation, ask, rng) for _ in range(section.dialogues_per_case) for case in cases
+        resident_dialogue(waiting.clinic, case, matcher, rules if place % section.short_every else short[int(rng.integers(len(short)))], ask, rng)
+        for _ in range(section.dialogues_per_case)
+        for place, case in enumerate(cases)
     ]
-    dialogues += [chart_dialogue(case, params.consultation) for case in cases[::10]]
+    dialogues += [chart_dialogue(case, rules) for case in cases[:: section.charts_every]]
     return [Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues]
 
 
