@@ -1,0 +1,29 @@
+"""What the warm start reads."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from clinic.starter import draw_cases
+from rl.chat import ChatFormat
+from rl.models import load_model
+from tasks.parameters import ROOT, load_params
+from tasks.warm_start import _examples
+from tasks.wiring import open_waiting_room
+
+
+def test_the_warm_start_sees_every_budget_and_whole_charts(tmp_path: Path):
+    params = load_params()
+    starter, rules, section = params.patient_cases.starter, params.consultation, params.warm_start
+    waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, rules, tmp_path)
+    cases = list(draw_cases(waiting.clinic, 200, 5, params.patient_cases.split, keep=["train"]))
+    chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
+    texts = [chat.tokenizer.decode(example.token_ids) for example in _examples(chat, waiting, cases, params)]
+    dialogues, charts = texts[: len(cases)], texts[len(cases) :]
+    assert len(charts) == len(cases) // section.charts_every
+    assert all(chart.count(" left)") == 1 and "(1 left)" in chart for chart in charts)
+    budgets = [int(re.search(r"\((\d+) left\)", text)[1]) for text in dialogues]
+    short = Counter(budgets[:: section.short_every])
+    assert set(short) == set(range(1, rules.turn_budget))
+    assert Counter(budgets)[rules.turn_budget] == len(cases) - sum(short.values())
+    assert all(text.count("Question:") < budget for text, budget in zip(dialogues, budgets, strict=True))
