@@ -9,7 +9,7 @@ too: questions drawn half at random are mostly noise to a loss, and a model that
 A second phase goes on with the questions of all its dialogues, the resident now naming in its thoughts the illness it chases: without them nothing in the
 text predicts what is asked next, and 168,000 questions taught only which questions are common (docs/log.md). In place of every question there is one more
 branch: the question that the chart's diagnosis would suggest. In half of these dialogues the resident has a fixed idea and chases it to its end; its idea is no evidence,
-so its thoughts carry no loss there. Its last round adds checklists, the questions for one illness in any order, each once: from these the model learns to go on to
+so its thoughts carry no loss there. Its later rounds add checklists, the questions for one illness in any order, each once: from these the model learns to go on to
 what has not been asked, which it did not from 140,000 questions of dialogues (docs/log.md).
 """
 
