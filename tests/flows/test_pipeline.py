@@ -172,6 +172,7 @@ def test_deployments_schedule_and_run(finished: Path, environment: dict[str, str
     worker = subprocess.Popen(
         ["prefect", "worker", "start", "--pool", "local", "--limit", "1"], cwd=finished, env={**environment, "PREFECT_WORKER_QUERY_SECONDS": "2"},
         stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it, and so would the worker
     )
     try:
         shown = run(finished, "prefect", "deployment", "run", "patient_cases/local", "--watch", "--watch-timeout", "300").stdout
