@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import diagnosis, parse, thought
+from clinic.actions import Kind, diagnosis, parse, thought
 from clinic.cases import Case, Fact
 from clinic.config import ConsultationParams
 from clinic.consultation import INSTRUCTIONS, RANDOM_BUDGET, Consultation, Message
@@ -59,6 +59,11 @@ def _budget(rules: ConsultationParams, rng: np.random.Generator) -> int:
     return rules.turn_budget if rules.turn_budget != -1 else int(rng.integers(low, high + 1))
 
 
+def shorter(rules: ConsultationParams, rng: np.random.Generator) -> ConsultationParams:
+    """The same rules under a smaller turn budget, uniform on 1 to turn_budget - 1; unchanged where none is smaller."""
+    return rules if rules.turn_budget in (1, -1) else rules.model_copy(update={"turn_budget": int(rng.integers(1, rules.turn_budget))})
+
+
 def resident_dialogue(
     clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, ask: Ask, rng: np.random.Generator, *, to_the_end: bool = False
 ) -> list[Message]:
@@ -102,7 +107,8 @@ def asides(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, dialogue
         column = chased(clinic, chart, open_F, 1.0, rng)
         chase = chase_turn(clinic, Chase(column, chart.name), "train") if column is not None else thought(chart.name)
         said.append(Aside(chase, minds(clinic, opening, answers, draws, rng)))
-        asked = matcher.match(parse(message["content"]).text)
+        action = parse(message["content"])
+        asked = matcher.match(action.text) if action.kind is Kind.QUESTION else None
         if asked is not None:
             answers[clinic.finding_index[asked]] = present[asked]
     return said

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.base_model import make_base_model, teach_asking
+from tasks.base_model import make_base_model, teach_asking, teach_own_reading
 from tasks.command import run
 from tasks.parameters import load_params
 
@@ -15,6 +15,7 @@ def base_model(out: Path, params_file: Path | None = None) -> None:
     params = load_params(params_file)
     make_base_model(params, out)
     teach_asking(params, out)
+    teach_own_reading(params, out)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ text predicts what is asked next, and 168,000 questions taught only which questi
 branch: the question that the chart's diagnosis would suggest. In half of these dialogues the resident has a fixed idea and chases it to its end; its idea is no evidence,
 so its thoughts carry no loss there. Its later rounds add checklists, the questions for one illness in any order, each once: from these the model learns to go on to
 what has not been asked, which it did not from 140,000 questions of dialogues (docs/log.md).
+
+In a third phase it holds the dialogues itself. They are harder to read than the resident's, since what it misread decides what it asks next; what should come to
+mind at each of its turns is learned, and none of its own words.
 """
 
 import logging
@@ -26,7 +29,7 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case
 from clinic.consultation import INSTRUCTIONS, Message
-from clinic.dialogues import Aside, asides, chart_dialogue, chart_excerpt, chart_interview, checklist, hasty, hurried, minds, resident_dialogue, topic_matcher
+from clinic.dialogues import Aside, asides, chart_dialogue, chart_excerpt, chart_interview, checklist, final_turn, hasty, hurried, minds, resident_dialogue, shorter, topic_matcher
 from clinic.doctors import Ask, anchored, resident
 from clinic.generative import GenerativeClinic
 from clinic.matching import TopicMatcher
@@ -35,8 +38,10 @@ from rl.batching import Branch
 from rl.chat import ChatFormat
 from rl.models import load_model, new_model, new_tokenizer, save_model
 from rl.sft import Example, train_supervised
-from tasks.parameters import ROOT, Params
+from rl.workers.local import Session
+from tasks.parameters import ROOT, AskingRoundParams, Params
 from tasks.progress import supervised_progress
+from tasks.wiring import open_waiting_room
 
 log = logging.getLogger(__name__)
 ARTICLE_TOKENS = 200
@@ -61,8 +66,8 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
         *_article_pieces(chat, articles * section.article_repeats),
         *_charts(chat, cases, params),
         *_dialogues(chat, clinic, cases, params, matcher, ask, rng),
-        *_interviews(chat, clinic, cases, params, matcher, rng),
-        *_excerpts(chat, clinic, cases, params, rng),
+        *_interviews(chat, clinic, cases, params, section.minds_weight, rng),
+        *_excerpts(chat, clinic, cases, params, section.minds_weight, rng),
     ]
     model = new_model(tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
     log.info("base model: %d parameters, %d examples, %.1f million tokens", model.num_parameters(), len(examples), sum(e.tokens for e in examples) / 1e6)
@@ -80,22 +85,60 @@ def teach_asking(params: Params, model_dir: Path) -> dict[str, float]:
     for number, lesson in enumerate(section.asking_rounds, 1):
         model, tokenizer = load_model(str(model_dir), "float32")
         chat, rng = ChatFormat(tokenizer), np.random.default_rng([section.seed, 1 + number])
-        cases = list(draw_cases(clinic, lesson.dialogues, section.seed + number, params.patient_cases.split, keep=["train"]))
-        examples = [*_asking_dialogues(chat, clinic, cases, params, rng), *_checklists(chat, clinic, lesson.checklists, params, rng)]
+        cases = list(draw_cases(clinic, lesson.dialogues + lesson.charts, section.seed + number, params.patient_cases.split, keep=["train"]))
+        examples = [
+            *_asking_dialogues(chat, clinic, cases[: lesson.dialogues], params, lesson, rng),
+            *_checklists(chat, clinic, lesson.checklists, params, rng),
+            *_interviews(chat, clinic, cases[lesson.dialogues :], params, lesson.minds_weight, rng),
+            *_excerpts(chat, clinic, cases[lesson.dialogues :], params, lesson.minds_weight, rng),
+        ]
         asking = train_supervised(model, examples, lesson.sft, supervised_progress(f"base model, asking, round {number} of {len(section.asking_rounds)}"), every=100)
         save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, model_dir)
     return {"asking_loss": asking}
 
 
-def _asking_dialogues(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
+@task(cache_policy=NO_CACHE)
+def teach_own_reading(params: Params, model_dir: Path) -> dict[str, float]:
+    """Go on from the saved model with dialogues that it holds itself with fresh training cases, in rounds, and save over it.
+
+    Only what should come to mind at each of its turns is learned, none of its own words. Source: dataset aggregation (DAgger), arXiv:1011.0686.
+    """
+    section, starter = params.base_model, params.patient_cases.starter
+    waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, params.consultation, ROOT / "data/kb_index")
+    reading = math.nan
+    for number, lesson in enumerate(section.own_rounds, 1 + len(section.asking_rounds)):
+        rng = np.random.default_rng([section.seed, 1 + number])
+        cases = list(draw_cases(waiting.clinic, lesson.dialogues, section.seed + number, params.patient_cases.split, keep=["train"]))
+        session = Session(str(model_dir), "float32", params.rollout, None, section.seed)
+        played = session.rollout(waiting.episodes(cases, 1, section.seed, number), lesson.temperature)
+        examples = []
+        for case, trajectory in zip(cases, played, strict=True):
+            if trajectory.turns:  # a failed episode has none
+                dialogue = [*_before_the_last_turn(trajectory.texts), final_turn(case)]
+                said = asides(waiting.clinic, case, waiting.topics, dialogue, section.minds, rng)
+                examples.append(_example(session.chat, dialogue, said, lesson.minds_weight, asking=False))
+        reading = train_supervised(session.model, examples, lesson.sft, supervised_progress("base model, reading its own dialogues"), every=100)
+        save_model(session.model.to(getattr(torch, section.store_dtype)), session.tokenizer, model_dir)
+    return {"own_reading_loss": reading}
+
+
+def _before_the_last_turn(messages: Sequence[Message]) -> Sequence[Message]:
+    return messages[: max(place for place, message in enumerate(messages) if message["role"] == "assistant")]
+
+
+def _asking_dialogues(
+    chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, lesson: AskingRoundParams, rng: np.random.Generator
+) -> Iterator[Example]:
     section, warm, matcher = params.base_model, params.warm_start, topic_matcher(clinic)
     free = resident(section.asking_random_share, aloud=warm.think_aloud, wandering=warm.wandering)
     for case in cases:
+        short = lesson.short_share > 0 and rng.random() < lesson.short_share
+        rules = shorter(params.consultation, rng) if short else params.consultation
         fixed = rng.random() < section.anchored_share
         ask = anchored(clinic, [clinic.finding_index[topic] for topic in case.opening], warm.wandering, rng) if fixed else free
-        dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
+        dialogue = resident_dialogue(clinic, case, matcher, rules, ask, rng, to_the_end=True)
         said = asides(clinic, case, matcher, dialogue, section.minds, rng)
-        example = _example(chat, _some_hurried(dialogue, params, rng), said, section.minds_weight, asking=True, chase=True)
+        example = _example(chat, _some_hurried(dialogue, params, rng), said, lesson.minds_weight, asking=True, chase=True)
         yield _without_thoughts(chat, example) if fixed else example
 
 
@@ -136,13 +179,13 @@ def _dialogues(
         yield _example(chat, _some_hurried(dialogue, params, rng), said, params.base_model.minds_weight, asking=place % params.base_model.asking_every == 0)
 
 
-def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, matcher: TopicMatcher, rng: np.random.Generator) -> Iterator[Example]:
-    section = params.base_model
+def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, weight: float, rng: np.random.Generator) -> Iterator[Example]:
+    section, matcher = params.base_model, topic_matcher(clinic)
     for case in cases:
         for _ in range(section.interviews_per_case):
             dialogue = chart_interview(clinic, case, matcher, params.consultation, section.interview_repeats, rng)
             said = asides(clinic, case, matcher, dialogue, section.minds, rng)
-            yield _example(chat, _some_hurried(dialogue, params, rng), said, section.minds_weight, asking=False)
+            yield _example(chat, _some_hurried(dialogue, params, rng), said, weight, asking=False)
 
 
 def _some_hurried(dialogue: list[Message], params: Params, rng: np.random.Generator) -> list[Message]:
@@ -181,7 +224,7 @@ def _turn_starts(mask: Sequence[int]) -> list[int]:
     return [i for i in range(1, len(mask)) if mask[i] and not mask[i - 1]]
 
 
-def _excerpts(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, rng: np.random.Generator) -> Iterator[Example]:
+def _excerpts(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, weight: float, rng: np.random.Generator) -> Iterator[Example]:
     system = [{"role": "system", "content": INSTRUCTIONS[params.consultation.instructions]}, {"role": "user", "content": "Chart:"}]
     opening = chat.opening_ids(system)
     after = chat.after_reply_ids
@@ -200,5 +243,5 @@ def _excerpts(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], par
                 if fact.topic not in case.opening:
                     told[clinic.finding_index[fact.topic]] = fact.present
                 if place + 1 >= len(complaints):
-                    branches += _naming_branches(chat, minds(clinic, complaints, told, section.minds, rng), section.minds_weight, len(ids), len(branches), before=close)
+                    branches += _naming_branches(chat, minds(clinic, complaints, told, section.minds, rng), weight, len(ids), len(branches), before=close)
             yield Example(ids, [0] * len(ids), tuple(branches))

@@ -36,6 +36,18 @@ class AskingRoundParams(_Section):
 
     dialogues: int = Field(ge=0)
     checklists: int = Field(ge=0)
+    charts: int = Field(ge=0)
+    short_share: float = Field(ge=0, le=1)
+    minds_weight: float = Field(gt=0)
+    sft: SFTParams
+
+
+class OwnRoundParams(_Section):
+    """One round of the base model's third phase."""
+
+    dialogues: int = Field(ge=1)
+    temperature: float = Field(gt=0)
+    minds_weight: float = Field(gt=0)
     sft: SFTParams
 
 
@@ -65,6 +77,7 @@ class BaseModelParams(_Section):
     store_dtype: Literal["float32", "bfloat16"]
     sft: SFTParams
     asking_rounds: list[AskingRoundParams] = Field(min_length=1)
+    own_rounds: list[OwnRoundParams]
 
 
 class WarmStartParams(_Section):

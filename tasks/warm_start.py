@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from clinic.cases import Case, read_cases
 from clinic.consultation import Consultation, Message
-from clinic.dialogues import chart_dialogue, interview, resident_dialogue
+from clinic.dialogues import chart_dialogue, interview, resident_dialogue, shorter
 from clinic.doctors import ReferenceDoctor, resident
 from clinic.generative import GenerativeClinic
 from clinic.patient import ScriptedPatient
@@ -54,9 +54,8 @@ def _examples(chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params:
     section = params.warm_start
     ask = resident(section.random_share, aloud=section.think_aloud, wandering=section.wandering)
     rules = params.consultation
-    short = [rules.model_copy(update={"turn_budget": budget}) for budget in range(1, rules.turn_budget)] or [rules]
     dialogues = [
-        resident_dialogue(waiting.clinic, case, matcher, rules if place % section.short_every else short[int(rng.integers(len(short)))], ask, rng)
+        resident_dialogue(waiting.clinic, case, matcher, rules if place % section.short_every else shorter(rules, rng), ask, rng)
         for _ in range(section.dialogues_per_case)
         for place, case in enumerate(cases)
     ]

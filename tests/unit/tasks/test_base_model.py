@@ -1,5 +1,7 @@
 """The bundled base model's training, tiny."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from clinic.doctors import anchored, resident
 from clinic.starter import draw_cases, load_starter
 from rl.chat import ChatFormat
 from rl.models import load_model
-from tasks.base_model import _example, _excerpts, _without_thoughts, make_base_model, teach_asking
+from tasks.base_model import _before_the_last_turn, _example, _excerpts, _without_thoughts, make_base_model, teach_asking, teach_own_reading
 from tasks.parameters import ROOT, Params, load_params
 
 
@@ -18,7 +20,9 @@ def params() -> Params:
     tiny = {"cases": 30, "article_repeats": 1, "vocabulary": 600, "width": 32, "layers": 1, "heads": 2}
     raw["base_model"] |= tiny
     for lesson in raw["base_model"]["asking_rounds"]:
-        lesson |= {"dialogues": min(lesson["dialogues"], 6), "checklists": min(lesson["checklists"], 6)}
+        lesson |= {name: min(lesson[name], 6) for name in ("dialogues", "checklists", "charts")}
+    for lesson in raw["base_model"]["own_rounds"]:
+        lesson["dialogues"] = 6
     return Params.model_validate(raw)
 
 
@@ -28,13 +32,21 @@ def made(params, tmp_path_factory):
     return out, make_base_model.fn(params, out)
 
 
-def test_both_phases_train_and_save_a_model_that_loads(params, made):
+def test_each_phase_trains_and_saves_a_model_that_loads(params, made):
     out, reading = made
-    before, _ = load_model(str(out), "float32")
-    asking = teach_asking.fn(params, out)
-    after, tokenizer = load_model(str(out), "float32")
-    assert all(0 < loss < np.log(len(tokenizer)) for loss in (*reading.values(), *asking.values()))
-    assert any((a != b).any() for a, b in zip(before.parameters(), after.parameters(), strict=True))
+    losses, models = [*reading.values()], [load_model(str(out), "float32")[0]]
+    for phase in (teach_asking, teach_own_reading):
+        losses += phase.fn(params, out).values()
+        model, tokenizer = load_model(str(out), "float32")
+        models.append(model)
+    assert all(0 < loss < np.log(len(tokenizer)) for loss in losses)
+    for before, after in pairwise(models):
+        assert any((a != b).any() for a, b in zip(before.parameters(), after.parameters(), strict=True))
+
+
+def test_the_last_turn_of_its_own_dialogue_makes_room_for_the_chart():
+    texts = [{"role": role, "content": role[0] + str(place)} for place, role in enumerate(["system", "user", "assistant", "user", "assistant", "user"])]
+    assert [m["content"] for m in _before_the_last_turn(texts)] == ["s0", "u1", "a2", "u3"]
 
 
 def test_branches_are_what_comes_to_mind_and_the_chase(params, made):
@@ -81,7 +93,7 @@ def test_an_excerpt_is_read_after_each_of_its_facts(params, made):
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
     cases = list(draw_cases(clinic, 6, 5, params.patient_cases.split, keep=["train"]))
-    examples = list(_excerpts(chat, clinic, cases, params, np.random.default_rng(0)))
+    examples = list(_excerpts(chat, clinic, cases, params, params.base_model.minds_weight, np.random.default_rng(0)))
     assert len(examples) == len(cases) * params.base_model.excerpts_per_case
     for example in examples:
         heads = [b for b in example.branches if b.after is None]
