@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -63,6 +63,13 @@ def new_model(tokenizer: PreTrainedTokenizerBase, width: int, layers: int, heads
     )
     config._attn_implementation = "sdpa"
     return Qwen3ForCausalLM(config)
+
+
+def average_weights(model: PreTrainedModel, folders: Sequence[Path]) -> None:
+    """Give the model the mean of the weights saved in the folders, in place. Source: model soups, arXiv:2203.05482, here of one run."""
+    others = [load_model(str(folder), str(model.dtype).removeprefix("torch."))[0].state_dict() for folder in folders]
+    mean = {name: torch.stack([other[name].double() for other in others]).mean(0) for name in model.state_dict()}
+    model.load_state_dict({name: value.to(others[0][name].dtype) for name, value in mean.items()})
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:

@@ -111,7 +111,7 @@ class TrainDoctorParams(_Section):
     keep_every: int = Field(ge=1)
     test_freq: int = Field(ge=1)
     validation_cases: int = Field(ge=1)
-    choose: Literal["best", "last"]
+    choose: Literal["average", "best", "last"]
     traces_per_step: int = Field(ge=0)
 
 

@@ -75,10 +75,10 @@ def record_checkpoint(session_id: str, step: int, directory: Path, metrics: Mapp
 
 
 def finish_recording(session_id: str, chosen: Mapping[str, Any]) -> None:
-    """Which checkpoint became the doctor; its run is found again by `last_run`."""
+    """Which checkpoints became the doctor; its run is found again by `last_run`."""
     run_id = _RUNS[session_id][0]
-    best = chosen["validation_accuracy"].get(str(chosen["chosen_step"]), 0.0)
-    tracking.log_metrics_final(run_id, {"chosen/step": float(chosen["chosen_step"]), "chosen/validation_accuracy": float(best)})
+    steps = chosen["chosen_steps"]
+    tracking.log_metrics_final(run_id, {"chosen/last_step": float(steps[-1]), "chosen/averaged": float(len(steps)), "chosen/validation_accuracy": float(chosen["chosen_accuracy"])})
     write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": run_id})
 
 

@@ -20,7 +20,7 @@ from clinic.rewards import Scorer
 from rl.checkpoint import folder_hash, prune, steps_saved
 from rl.experience import read_scores, read_trajectories
 from rl.learner import gradient_steps_per_rollout
-from rl.models import replace_folder
+from rl.models import average_weights, replace_folder, save_model
 from rl.workers.local import Session, open_session, session
 from tasks.consultations import accuracy
 from tasks.outputs import write_json
@@ -162,31 +162,41 @@ def save(session_id: str, step: int, metrics: dict[str, float]) -> Path | None:
 @task(cache_policy=NO_CACHE, task_run_name="validate {step}")
 def validate(session_id: str, step: int) -> dict[str, float]:
     """Accuracy on validation cases; what the checkpoint choice goes by."""
-    run, live = training(session_id), session(session_id)
-    specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
-    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature)
-    metrics = {
-        "validation/accuracy": accuracy(run.validation, trajectories),
-        "validation/turns": sum(len(t.turns) for t in trajectories) / len(trajectories),
-    }
+    run = training(session_id)
+    metrics = _accuracy(run, session(session_id))
     write_json(run.folder / "validation" / f"{step:05d}.json", metrics)
     return metrics
 
 
+def _accuracy(run: Training, live: Session) -> dict[str, float]:
+    specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
+    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature)
+    return {
+        "validation/accuracy": accuracy(run.validation, trajectories),
+        "validation/turns": sum(len(t.turns) for t in trajectories) / len(trajectories),
+    }
+
+
 @task(cache_policy=NO_CACHE)
 def export(session_id: str, out: Path) -> dict[str, Any]:
-    """Copy the chosen checkpoint's model to `out` and write the learning curve beside it."""
-    run = training(session_id)
-    steps = run.params.train_doctor.steps
+    """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay (`train_doctor.choose`)."""
+    run, live, plan = training(session_id), session(session_id), training(session_id).params.train_doctor
+    saved = [step for step in steps_saved(run.folder) if step % plan.keep_every == 0 or step == plan.steps]
     scores = {int(p.stem): json.loads(p.read_text())["validation/accuracy"] for p in sorted((run.folder / "validation").glob("*.json"))}
-    available = {step: value for step, value in scores.items() if step > 0 and step in steps_saved(run.folder)}
-    chosen = max(available, key=lambda step: (available[step], step)) if run.params.train_doctor.choose == "best" else steps
-    temporary = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(run.folder / f"global_step_{chosen}", temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json"))
-    replace_folder(temporary, out)
-    return {"chosen_step": chosen, "validation_accuracy": {str(k): v for k, v in scores.items()}, "sha256": folder_hash(out)}
+    if plan.choose == "average":
+        average_weights(live.model, [run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)])
+        save_model(live.model, live.tokenizer, out)
+        chosen, reached = [0, *saved], _accuracy(run, live)["validation/accuracy"]
+    else:
+        available = {step: scores[step] for step in saved if step in scores}
+        step = max(available, key=lambda step: (available[step], step)) if plan.choose == "best" else plan.steps
+        temporary = out.with_name(f".{out.name}.partial")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(run.folder / f"global_step_{step}", temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json"))
+        replace_folder(temporary, out)
+        chosen, reached = [step], scores[step]
+    return {"chosen_steps": chosen, "chosen_accuracy": reached, "validation_accuracy": {str(k): v for k, v in scores.items()}, "sha256": folder_hash(out)}
 
 
 def history(run: Training) -> list[dict[str, float]]:

@@ -10,7 +10,7 @@ from rl.algorithms import make_algorithm
 from rl.checkpoint import SEAL, folder_hash, load_learner_state, prune, save_checkpoint, steps_saved
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.models import save_model
+from rl.models import average_weights, save_model
 from rl.rollout import RolloutParams
 from rl.workers.local import Session
 
@@ -165,3 +165,15 @@ def test_the_hash_of_a_folder_is_of_names_and_contents(tmp_path):
     first = folder("one", a="x", b="y")
     assert first == folder("two", b="y", a="x")
     assert len({first, folder("three", a="y", b="x"), folder("four", a="x"), folder("five", a="x", c="y")}) == 4
+
+
+def test_the_average_is_the_mean_of_all_weights_whatever_the_model_held(model, tokenizer, tmp_path):
+    names, shift = [name for name, _ in model.named_parameters()], (0.0, 0.5, 1.0)
+    first = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for place, by in enumerate(shift):
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                p.copy_(first[name] + by)
+        save_model(model, tokenizer, tmp_path / str(place))
+    average_weights(model, [tmp_path / str(place) for place in range(3)])
+    assert all(torch.allclose(dict(model.named_parameters())[name], first[name] + 0.5, atol=1e-6) for name in names)
