@@ -33,7 +33,7 @@ def test_committed_parameters_and_every_recipe_load() -> None:
         ("information: 0.", "information: 2.", ["params.yaml", "information", "correct"]),
         ("test: 0.15", "test: 0.95", ["params.yaml", "no training cases"]),
         ("  name: grpo", "  name: gropo", ["params.yaml", "gropo", "grpo"]),
-        ("  keep_every: 5", "  keep_every: 4", ["params.yaml", "test_freq (5)", "keep_every (4)"]),
+        ("  choose: average", "  choose: median", ["params.yaml", "choose", "median"]),
         ("  max_tokens: 256", "  max_tokens: 512", ["params.yaml", "max_tokens"]),
         ("  dtype: float32", "  dtype: [", ["params.yaml", "YAML"]),
     ],
@@ -45,6 +45,14 @@ def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path: Path, old: str,
     assert "\n" not in message
     for word in told:
         assert word in message
+
+
+def test_the_best_checkpoint_must_be_one_that_stays(tmp_path: Path) -> None:
+    path = written(tmp_path, "  choose: average", "  choose: best")
+    assert load_params(path).train_doctor.choose == "best"
+    path.write_text(path.read_text().replace("  keep_every: 5", "  keep_every: 4"))
+    with pytest.raises(ParameterError, match=r"params.yaml.*test_freq \(5\).*keep_every \(4\)"):
+        load_params(path)
 
 
 def test_a_reward_component_that_no_preset_has_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
