@@ -45,6 +45,11 @@ def steps(project: Path) -> list[dict[str, float]]:
     return [json.loads(path.read_text()) for path in sorted(project.glob("checkpoints/*/*/steps/*/metrics.json"))]
 
 
+def chosen_steps(project: Path) -> list[int]:
+    chosen: list[int] = json.loads((project / "metrics/train_doctor.json").read_text())["chosen_steps"]
+    return chosen
+
+
 def test_a_second_repro_does_nothing(finished: Path, run: Run) -> None:
     assert "up to date" in run(finished, "dvc", "repro").stdout
 
@@ -128,8 +133,11 @@ def test_a_registered_model_keeps_its_weights(finished: Path, run: Run) -> None:
     before = weights(finished)
     (copy,) = (finished / "models/registry").iterdir()
     params = finished / "params.yaml"
-    params.write_text(params.read_text().replace("seed: 0\n", "seed: 5\n", 1))
+    assert chosen_steps(finished) == [0, 2, 4]
+    params.write_text(params.read_text().replace("seed: 0\n", "seed: 5\n", 1).replace("choose: average", "choose: best", 1))
     run(finished, sys.executable, "-m", "flows.retrain")
+    (step,) = chosen_steps(finished)
+    assert weights(finished) in [weights(path.parent, path.name) for path in finished.glob(f"checkpoints/*/*/global_step_{step}")]
     assert weights(finished) != before
     assert weights(copy.parent, copy.name) == before
     assert len(list((finished / "models/registry").iterdir())) == 2
