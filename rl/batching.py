@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-LOGIT_CHUNK = 4096  # loss positions whose logits exist at once
+LOGIT_ELEMENTS = 2**24  # logits that exist at once
 
 
 @dataclass(frozen=True)
@@ -49,24 +50,30 @@ def computed_tokens(tokens: Sequence[int], branches: Sequence[Branch]) -> int:
 
 
 def micro_batches(
-    tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], token_budget: int, branches: Sequence[Sequence[Branch]] | None = None
+    tokens: Sequence[Sequence[int]],
+    masks: Sequence[Sequence[int]],
+    token_budget: int,
+    branches: Sequence[Sequence[Branch]] | None = None,
+    units: Sequence[Sequence[int]] | None = None,
 ) -> Iterator[MicroBatch]:
-    """Cut sequences into padded batches of at most `token_budget` tokens (a longer single sequence goes alone).
+    """Cut sequences into padded batches of at most `token_budget` tokens (a longer single unit goes alone).
 
     Args:
         tokens: token ids of each sequence.
         masks: 1 where a token carries loss; the first token never can.
         token_budget: padded tokens per micro-batch.
         branches: of each sequence, or None.
+        units: sequences that must stay together (a preference pair); None: each is its own unit.
     """
     length = [computed_tokens(t, branches[i] if branches else ()) for i, t in enumerate(tokens)]
-    order = sorted(range(len(tokens)), key=lambda i: (length[i], i))
+    whole = [tuple(unit) for unit in units] if units is not None else [(i,) for i in range(len(tokens))]
+    order = sorted(whole, key=lambda unit: (max(length[i] for i in unit), unit))
     batch: list[int] = []
-    for i in order:
-        if batch and length[i] * (len(batch) + 1) > token_budget:
+    for unit in order:
+        if batch and max(length[i] for i in unit) * (len(batch) + len(unit)) > token_budget:
             yield _micro_batch(batch, tokens, masks, branches)
             batch = []
-        batch.append(i)
+        batch += unit
     if batch:
         yield _micro_batch(batch, tokens, masks, branches)
 
@@ -122,11 +129,17 @@ def _branched(tokens: Sequence[int], mask: Sequence[int], branches: Sequence[Bra
     return _Row(inputs, loss)
 
 
+def hidden_states(decoder: torch.nn.Module, batch: MicroBatch) -> torch.Tensor:
+    """Last hidden states of a decoder, (B, T, D). Padding is on the right and attention is causal, so no mask is needed and padding changes nothing."""
+    places = {} if batch.mask_B1TT is None else {"position_ids": batch.position_BT, "attention_mask": batch.mask_B1TT}
+    device = next(decoder.parameters()).device
+    inputs = {name: value.to(device) for name, value in {"input_ids": batch.token_BT, **places}.items() if value is not None}
+    hidden_BTD: torch.Tensor = decoder(**inputs, use_cache=False).last_hidden_state
+    return hidden_BTD
+
+
 def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probabilities of the recorded tokens at the loss positions, and the entropy there (without gradient).
-
-    Logits are computed at loss positions only, in chunks. Padding is on the right and attention is causal, so no mask is
-    needed and padding changes nothing.
 
     Args:
         model: in train or eval mode, as the caller wants it.
@@ -136,16 +149,27 @@ def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float
     Returns:
         logprob_N, entropy_N: float32 (N,), nats.
     """
-    places = {} if batch.mask_B1TT is None else {"position_ids": batch.position_BT, "attention_mask": batch.mask_B1TT}
-    inputs = {name: value.to(model.device) for name, value in {"input_ids": batch.token_BT, **places}.items() if value is not None}
-    hidden_BTD = model.get_decoder()(**inputs, use_cache=False).last_hidden_state
+    return head_logprobs(model, hidden_states(model.get_decoder(), batch), batch, temperature, entropy_gradient=False)
+
+
+def head_logprobs(model: PreTrainedModel, hidden_BTD: torch.Tensor, batch: MicroBatch, temperature: float, *, entropy_gradient: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `token_logprobs`, from hidden states. Logits are computed at loss positions only, in chunks; a chunk's are computed again for its gradient."""
     hidden_ND = hidden_BTD[batch.row_N, batch.source_N]
-    target_N = batch.target_N.to(model.device)
+    target_N = batch.target_N.to(hidden_ND.device)
     head = model.get_output_embeddings()
-    logprobs, entropies = [], []
-    for hidden, target in zip(torch.split(hidden_ND, LOGIT_CHUNK), torch.split(target_N, LOGIT_CHUNK), strict=True):
+
+    def chunk(hidden: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logprob_NV = torch.log_softmax(head(hidden).float() / temperature, dim=-1)
-        logprobs.append(logprob_NV.gather(1, target[:, None])[:, 0])
-        with torch.no_grad():
-            entropies.append(-torch.einsum("nv,nv->n", logprob_NV.exp(), logprob_NV))
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropy_N = -torch.einsum("nv,nv->n", logprob_NV.exp(), logprob_NV)
+        return logprob_NV.gather(1, target[:, None])[:, 0], entropy_N
+
+    logprobs, entropies = [], []
+    size = max(1, LOGIT_ELEMENTS // head.weight.shape[0])
+    chunks = list(zip(torch.split(hidden_ND, size), torch.split(target_N, size), strict=True))
+    for hidden, target in chunks:
+        again = len(chunks) > 1 and torch.is_grad_enabled()
+        logprob_N, entropy_N = checkpoint(chunk, hidden, target, use_reentrant=False) if again else chunk(hidden, target)
+        logprobs.append(logprob_N)
+        entropies.append(entropy_N)
     return torch.cat(logprobs), torch.cat(entropies)

@@ -7,36 +7,66 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from rl.algorithms.base import Algorithm, TokenBatch
-from rl.batching import MicroBatch, micro_batches, token_logprobs
+from rl.algorithms.advantages import Array
+from rl.algorithms.base import Algorithm, Lesson, Record, TokenBatch
+from rl.algorithms.correction import mismatch
+from rl.algorithms.losses import Totals
+from rl.batching import MicroBatch, head_logprobs, hidden_states, micro_batches
+from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.records import logprobs_of, make_records, values_of
 
 log = logging.getLogger(__name__)
 SKIPS_ALLOWED = 2  # gradient steps in a row with a loss or gradient that is not finite
+Units = Sequence[tuple[int, ...]]
 
 
-def gradient_steps_per_rollout(trajectories: int, mini_batch_size: int, num_epochs: int) -> int:
+def gradient_steps_per_rollout(units: int, units_per_gradient_step: int, num_epochs: int) -> int:
     """How many optimizer updates one training phase makes (8192 trajectories / 512 x 1 epoch = 16)."""
-    return math.ceil(trajectories / mini_batch_size) * num_epochs
+    return math.ceil(units / units_per_gradient_step) * num_epochs
 
 
 class Learner:
-    """Owns the optimizer; changes the model in place."""
+    """Owns the optimizers; changes the models in place. The policy and the critic are live, the reference is frozen."""
 
-    def __init__(self, model: PreTrainedModel, algorithm: Algorithm, prompts: int, temperature: float, seed: int) -> None:
-        """Args: the live model, the learning rule, cases per rollout step (fixes the planned warm-up), sampling temperature, shuffling seed."""
+    def __init__(
+        self, model: PreTrainedModel, algorithm: Algorithm, prompts: int, temperature: float, seed: int, reference: PreTrainedModel | None = None, exact_sampler: bool = True
+    ) -> None:
+        """Make what the algorithm's roles ask for.
+
+        Args:
+            model: the live policy.
+            algorithm: the learning rule.
+            prompts: cases per rollout step; fixes the planned warm-up.
+            temperature: of the sampling.
+            seed: of the shuffling.
+            reference: the frozen model, if the algorithm declares one.
+            exact_sampler: the engine computes log-probabilities with these very weights, in this precision; then the pass for old log-probabilities is skipped.
+
+        Raises:
+            TrainingError: the algorithm declares a reference and none is given.
+        """
+        if "reference" in algorithm.roles and reference is None:
+            raise TrainingError(f"{type(algorithm).__name__} compares with a frozen reference model, and none was given")
         self.model, self.algorithm, self.temperature, self.seed = model, algorithm, temperature, seed
+        self.reference, self.exact_sampler = reference, exact_sampler
         params = algorithm.optimizer
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=params.weight_decay, betas=(0.9, 0.98))
-        planned = gradient_steps_per_rollout(prompts * algorithm.group_size, params.mini_batch_size, params.num_epochs)
+        self.optimizer = self._adamw(model, params.learning_rate)
+        self.critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
+        self.critic_optimizer = self._adamw(self.critic, algorithm.critic.learning_rate) if self.critic is not None and algorithm.critic is not None else None
+        planned = gradient_steps_per_rollout(algorithm.planned_units(prompts), algorithm.gradient_units, params.num_epochs)
         self.warmup_gradient_steps = params.warmup_rollout_steps * planned
         self.gradient_step = 0
         self.skipped_in_a_row = 0
         self.policy_version = 0
+
+    def _adamw(self, model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
+        return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=self.algorithm.optimizer.weight_decay, betas=(0.9, 0.98))
 
     def update(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int) -> dict[str, float]:
         """One training phase.
@@ -47,69 +77,126 @@ class Learner:
             step: the rollout step, part of the shuffling seed.
 
         Returns:
-            Metrics, means over the sampled tokens of the updates applied, unless the name says otherwise.
+            Metrics: means over the updates applied, unless the name says otherwise.
 
         Raises:
             TrainingError: a trajectory was sampled by another policy version, or too many updates in a row were not finite.
         """
+        self._refuse_stale(trajectories)
+        records, metrics = self._records(trajectories, scores)
+        lesson = self.algorithm.lesson(records)
+        metrics |= lesson.metrics
+        params = self.algorithm.optimizer
+        applied: dict[str, list[float]] = defaultdict(list)
+        steps = skipped = 0
+        self.model.train()
+        for epoch in range(params.num_epochs):
+            order = lesson.units[:]
+            random.Random(f"{self.seed}/{step}/{epoch}").shuffle(order)
+            for start in range(0, len(order), self.algorithm.gradient_units):
+                means, fresh = self._gradient_step(order[start : start + self.algorithm.gradient_units], trajectories, records, lesson)
+                steps += 1
+                if not math.isfinite(means["grad_norm"]):
+                    skipped += 1
+                    continue
+                if steps == 1 and self.algorithm.on_policy:
+                    metrics = fresh | metrics  # the policy was still the sampler's; a pass over all, if there was one, says it better
+                for name, value in means.items():
+                    applied[name].append(value)
+        self.model.eval()
+        self.policy_version += 1
+        metrics |= {name: sum(values) / len(values) for name, values in applied.items()}
+        metrics |= self.algorithm.finish(metrics, len(lesson.units))
+        rate = float(self.optimizer.param_groups[0]["lr"])  # the last one used
+        return {"grad_norm": 0.0} | metrics | {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
+
+    def _refuse_stale(self, trajectories: Sequence[Trajectory]) -> None:
         for trajectory in trajectories:
-            if trajectory.policy_version != self.policy_version:
+            if self.algorithm.on_policy and trajectory.policy_version != self.policy_version:
                 raise TrainingError(
                     f"trajectory {trajectory.episode_id} was sampled by policy version {trajectory.policy_version}, the learner is at "
                     f"{self.policy_version}: training off-policy is refused; roll out again"
                 )
-        advantages, metrics = self.algorithm.advantages(trajectories, scores)
-        params = self.algorithm.optimizer
-        learnable = [i for i, t in enumerate(trajectories) if t.sampled_tokens]
-        totals: dict[str, float] = defaultdict(float)
-        steps = tokens = skipped = 0
-        self.model.train()
-        for epoch in range(params.num_epochs):
-            rng = random.Random(f"{self.seed}/{step}/{epoch}")
-            order = learnable[:]
-            rng.shuffle(order)
-            for start in range(0, len(order), params.mini_batch_size):
-                chosen = order[start : start + params.mini_batch_size]
-                sums, count, norm = self._gradient_step([trajectories[i] for i in chosen], [advantages[i] for i in chosen])
-                steps += 1
-                if not math.isfinite(norm):
-                    skipped += 1
-                    continue
-                tokens += count
-                for name, value in {**sums, "grad_norm": norm}.items():
-                    totals[name] += value
-        self.model.eval()
-        self.policy_version += 1
-        grad_norm = totals.pop("grad_norm", 0.0) / max(steps - skipped, 1)
-        metrics |= {name: value / max(tokens, 1) for name, value in totals.items()}
-        rate = float(self.optimizer.param_groups[0]["lr"])  # the last one used
-        return metrics | {"grad_norm": grad_norm, "gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
 
-    def _gradient_step(self, trajectories: Sequence[Trajectory], advantages: Sequence[Sequence[float]]) -> tuple[dict[str, float], int, float]:
-        params = self.algorithm.optimizer
-        masks = [t.loss_mask for t in trajectories]
-        count = sum(map(sum, masks))
-        sums: dict[str, float] = defaultdict(float)
-        self.optimizer.zero_grad(set_to_none=True)
-        for batch in micro_batches([t.token_ids for t in trajectories], masks, params.micro_batch_tokens):
-            tokens = self._token_batch(batch, trajectories, advantages, count)
-            loss, parts = self.algorithm.loss(tokens)
+    def _records(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> tuple[list[Record], dict[str, float]]:
+        """What has to be known before the first update, and how far sampler and trainer disagree if it was looked at here."""
+        budget = self.algorithm.optimizer.micro_batch_tokens
+        look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.exact_sampler)
+        old = logprobs_of(self.model, trajectories, budget, self.temperature) if look_again else None
+        reference = logprobs_of(self.reference, trajectories, budget, self.temperature) if self.reference is not None else None
+        values = values_of(self.critic, self.model, trajectories, budget) if self.critic is not None else None
+        records = make_records(trajectories, scores, old, reference, values)
+        if old is None or not records:
+            return records, {}
+        return records, mismatch(np.concatenate(old), np.concatenate([record.sampler_logprob_A for record in records]))
+
+    def _gradient_step(self, units: Units, trajectories: Sequence[Trajectory], records: Sequence[Record], lesson: Lesson) -> tuple[dict[str, float], dict[str, float]]:
+        """One optimizer update; returns means over the mini-batch, and how far the recorded log-probabilities were from those found."""
+        chosen = [i for unit in units for i in unit]
+        place = {i: k for k, i in enumerate(chosen)}
+        together = [tuple(place[i] for i in unit) for unit in units]
+        masks = [trajectories[i].loss_mask for i in chosen]
+        total = Totals(sum(map(sum, masks)), len(chosen), len(units))
+        means: dict[str, float] = defaultdict(float)
+        seen: list[tuple[Array, Array]] = []
+        self._zero_grad()
+        for batch in micro_batches([trajectories[i].token_ids for i in chosen], masks, self.algorithm.optimizer.micro_batch_tokens, None, together):
+            tokens = self._token_batch(batch, chosen, together, records, lesson, total)
+            loss, parts = self._loss(tokens)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
             for name, value in parts.items():
-                sums[name] += value
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), params.max_grad_norm))
-        self._apply(norm)
-        return sums, count, norm
+                means[name] += value
+            seen.append((tokens.logprob_N.detach().double().cpu().numpy(), tokens.old_logprob_N.double().cpu().numpy()))
+        norms = self._norms()
+        self._apply(norms["grad_norm"])
+        return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True)))
 
-    def _token_batch(self, batch: MicroBatch, trajectories: Sequence[Trajectory], advantages: Sequence[Sequence[float]], count: int) -> TokenBatch:
-        logprob_N, entropy_N = token_logprobs(self.model, batch, self.temperature)
-        old, advantage = [], []
-        for row, place in zip(batch.row_N.tolist(), (batch.source_N + 1).tolist(), strict=True):
-            i = batch.index[row]
-            old.append(trajectories[i].logprobs[place])
-            advantage.append(advantages[i][place])
-        device = logprob_N.device
-        return TokenBatch(logprob_N, torch.tensor(old, device=device), torch.tensor(advantage, device=device), entropy_N, count)
+    def _token_batch(self, batch: MicroBatch, chosen: Sequence[int], together: Units, records: Sequence[Record], lesson: Lesson, total: Totals) -> TokenBatch:
+        hidden_BTD = hidden_states(self.model.get_decoder(), batch)
+        logprob_N, entropy_N = head_logprobs(self.model, hidden_BTD, batch, self.temperature, entropy_gradient=self.algorithm.entropy_gradient)
+        value_N = self.critic(batch, hidden_BTD)[batch.row_N, batch.source_N] if self.critic is not None else None
+
+        def gather(parts: Sequence[Array]) -> torch.Tensor:
+            return torch.from_numpy(np.concatenate(parts)).to(logprob_N.device, torch.float32)
+
+        unit_of = {i: number for number, unit in enumerate(together) for i in unit}
+        unit_S = torch.unique(torch.tensor([unit_of[i] for i in batch.index]), return_inverse=True)[1].to(logprob_N.device)
+        index = [chosen[i] for i in batch.index]
+        some = [records[i] for i in index]
+        return TokenBatch(
+            batch.row_N.to(logprob_N.device), unit_S, logprob_N, entropy_N, value_N, gather([r.old_logprob_A for r in some]),
+            gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None]) if self.reference is not None else None,
+            gather([r.value_A for r in some if r.value_A is not None]) if self.critic is not None else None,
+            gather([lesson.advantage[i] for i in index]), gather([lesson.weight[i] for i in index]),
+            gather([lesson.target[i] for i in index]) if lesson.target is not None else None, total,
+        )
+
+    @property
+    def policy_waits(self) -> bool:
+        """Whether only the critic learns in this rollout step."""
+        return self.algorithm.critic is not None and self.policy_version < self.algorithm.critic.warmup_rollout_steps
+
+    def _loss(self, tokens: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
+        loss, parts = self.algorithm.loss(tokens)
+        if self.critic is None:
+            return loss, parts
+        value_loss, more = self.algorithm.value_loss(tokens)
+        return (value_loss if self.policy_waits else loss + value_loss), parts | more
+
+    def _zero_grad(self) -> None:
+        for optimizer in (self.optimizer, self.critic_optimizer):
+            if optimizer is not None:
+                optimizer.zero_grad(set_to_none=True)
+
+    def _norms(self) -> dict[str, float]:
+        """Clip the gradients, the critic's apart."""
+        limit = self.algorithm.optimizer.max_grad_norm
+        norms = {"grad_norm": float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))}
+        if self.critic is not None:
+            norms["critic_grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self.critic.parameters(), limit))
+            if not math.isfinite(norms["critic_grad_norm"]):
+                norms["grad_norm"] = math.nan
+        return norms
 
     def _apply(self, norm: float) -> None:
         """Update the weights, unless the gradient is not finite: then skip, and stop after the third in a row."""
@@ -120,21 +207,35 @@ class Learner:
                 raise TrainingError(f"{self.skipped_in_a_row} gradient steps in a row had a loss or gradient that is not finite; lower optimizer.learning_rate in the recipe")
             return
         self.skipped_in_a_row = 0
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate()
-        self.optimizer.step()
-        self.gradient_step += 1
-
-    def _learning_rate(self) -> float:
         share = min(1.0, (self.gradient_step + 1) / self.warmup_gradient_steps) if self.warmup_gradient_steps else 1.0
-        return self.algorithm.optimizer.learning_rate * share
+        if not self.policy_waits:
+            _step(self.optimizer, self.algorithm.optimizer.learning_rate * share)
+        if self.critic_optimizer is not None and self.algorithm.critic is not None:
+            _step(self.critic_optimizer, self.algorithm.critic.learning_rate * share)
+        self.gradient_step += 1
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs besides the weights."""
-        return {"optimizer": self.optimizer.state_dict(), "gradient_step": self.gradient_step, "policy_version": self.policy_version, "skipped_in_a_row": self.skipped_in_a_row}
+        state = {
+            "optimizer": self.optimizer.state_dict(), "gradient_step": self.gradient_step, "policy_version": self.policy_version, "skipped_in_a_row": self.skipped_in_a_row,
+            "algorithm": self.algorithm.state(),
+        }
+        if self.critic is not None and self.critic_optimizer is not None:
+            state |= {"critic": self.critic.state_dict(), "critic_optimizer": self.critic_optimizer.state_dict()}
+        return state
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from `state()`."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.gradient_step, self.policy_version = state["gradient_step"], state["policy_version"]
         self.skipped_in_a_row = state["skipped_in_a_row"]
+        self.algorithm.load_state(state["algorithm"])
+        if self.critic is not None and self.critic_optimizer is not None:
+            self.critic.load_state_dict(state["critic"])
+            self.critic_optimizer.load_state_dict(state["critic_optimizer"])
+
+
+def _step(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    optimizer.step()

@@ -8,12 +8,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from rl.algorithms.base import Algorithm
+from rl.algorithms.cispo import CISPO
+from rl.algorithms.dapo import DAPO
+from rl.algorithms.dpo import DPO, OnlineDPO
+from rl.algorithms.dr_grpo import DrGRPO
 from rl.algorithms.grpo import GRPO
+from rl.algorithms.gspo import GSPO
+from rl.algorithms.ppo import PPO
+from rl.algorithms.reinforce_pp import ReinforcePP
+from rl.algorithms.rloo import RLOO
 from rl.errors import TrainingError
 
 __all__ = ["ALGORITHMS", "Algorithm", "make_algorithm"]
 
-ALGORITHMS: Mapping[str, type[Algorithm]] = {"grpo": GRPO}
+ALGORITHMS: Mapping[str, type[Algorithm]] = {
+    "grpo": GRPO, "dr_grpo": DrGRPO, "rloo": RLOO, "reinforce_pp": ReinforcePP, "dapo": DAPO, "gspo": GSPO, "cispo": CISPO, "ppo": PPO, "dpo": DPO, "online_dpo": OnlineDPO,
+}
 
 
 def make_algorithm(recipe: Mapping[str, Any]) -> Algorithm:

@@ -1,17 +1,22 @@
-"""What every algorithm gives the learner.
+"""What every algorithm gives the learner, and what it gets.
 
-Shapes: N loss positions of a micro-batch (tokens the policy sampled).
+Shapes: A action tokens of a trajectory (those the policy sampled, in order); N loss positions of a micro-batch; S sequences of it.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl.experience import Scores, Trajectory
+from rl.algorithms.advantages import Array
+from rl.algorithms.losses import Totals
+from rl.algorithms.sampling import DynamicSamplingParams
+from rl.experience import Scores
+
+Role = Literal["reference", "critic"]
 
 
 class OptimizerParams(BaseModel):
@@ -27,35 +32,122 @@ class OptimizerParams(BaseModel):
     micro_batch_tokens: int = Field(ge=1)
 
 
+class CriticParams(BaseModel):
+    """Section `critic` of a recipe whose algorithm needs one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    trunk: Literal["own", "shared"]  # a model of its own, begun as the policy | a head on the policy's last hidden state
+    learning_rate: float = Field(gt=0)  # of the critic; the trunk it shares has the policy's
+    value_clip: float = Field(gt=0)  # reward units; .inf = none
+    loss_weight: float = Field(gt=0)  # of the value loss beside the policy's
+    warmup_rollout_steps: int = Field(ge=0)  # at first only the critic learns
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trajectory as an algorithm sees it before the updates. Made by the learner.
+
+    `*_A` have one entry per action token; what a role that the algorithm does not declare would give is None.
+    """
+
+    group_id: str
+    scores: Scores
+    turn_A: Array  # int64, which turn each token is of
+    truncated: bool  # a token limit cut the episode, which would have gone on
+    sampler_logprob_A: Array  # as the engine recorded them
+    old_logprob_A: Array  # of the same policy as the trainer computes them
+    reference_logprob_A: Array | None
+    value_A: Array | None  # V of the state before each token
+    next_value: float  # V of the state after the last one; 0 without a critic
+
+    @property
+    def size(self) -> int:
+        """A."""
+        return len(self.turn_A)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a training phase learns from. Made by the algorithm, read by the learner; per record in order, whether it is learned from or not."""
+
+    units: list[tuple[int, ...]]  # records to learn from; those of a unit stay in one micro-batch
+    advantage: list[Array]  # (A,) each
+    weight: list[Array]  # (A,), of each token's policy loss
+    target: list[Array] | None  # (A,), what the critic should say
+    metrics: dict[str, float]
+
+
 @dataclass(frozen=True)
 class TokenBatch:
-    """What the loss of one micro-batch sees; all float32 (N,)."""
+    """What the loss of one micro-batch sees; float32 (N,) unless said otherwise."""
 
+    sequence_N: torch.Tensor  # int64, 0 to S - 1
+    unit_S: torch.Tensor  # int64, sequences of the same number are one unit
     logprob_N: torch.Tensor  # of the recorded tokens under the policy being trained, with gradient
-    old_logprob_N: torch.Tensor  # under the policy that sampled them
+    entropy_N: torch.Tensor  # of the distribution being trained, with gradient if the algorithm asks for it
+    value_N: torch.Tensor | None  # of the critic being trained, with gradient
+    old_logprob_N: torch.Tensor  # before the updates
+    reference_logprob_N: torch.Tensor | None
+    old_value_N: torch.Tensor | None
     advantage_N: torch.Tensor
-    entropy_N: torch.Tensor  # of the distribution being trained; no gradient
-    total_tokens: int  # loss positions of the whole mini-batch: the denominator
+    weight_N: torch.Tensor
+    target_N: torch.Tensor | None
+    total: Totals
 
 
 class Algorithm(ABC):
-    """One learning rule. `recipe` holds its numbers, of which the loop reads `group_size` and `optimizer`; `roles` names further models it needs."""
+    """One learning rule. `recipe` holds its numbers, of which the loop reads `group_size` and `optimizer`."""
 
-    roles: tuple[str, ...] = ()
+    recipe_class: ClassVar[type[BaseModel]]
+    roles: tuple[Role, ...] = ()  # further models it needs: reference (frozen), critic (live)
     reward_components: tuple[str, ...] = ()  # those that the recipe calls by name
-    recipe: BaseModel
-    group_size: int
+    trajectories_per_unit: int = 1
+    entropy_gradient: bool = False
+    needs_old_logprobs: bool = False  # from the trainer even where the engine's are the same
+    on_policy: bool = True  # whether trajectories of an older policy version are refused
+    critic: CriticParams | None = None
+    dynamic_sampling: DynamicSamplingParams | None = None
     optimizer: OptimizerParams
+    group_size: int
+
+    def __init__(self, recipe: Any) -> None:
+        """Args: the parsed recipe."""
+        self.recipe = recipe
+        self.group_size, self.optimizer = recipe.group_size, recipe.optimizer
 
     @classmethod
-    @abstractmethod
     def from_recipe(cls, recipe: Mapping[str, Any]) -> Self:
         """Parse a recipe file's content."""
+        return cls(cls.recipe_class.model_validate(recipe))
+
+    @property
+    def gradient_units(self) -> int:
+        """Units per gradient step."""
+        return max(1, self.optimizer.mini_batch_size // self.trajectories_per_unit)
+
+    def planned_units(self, prompts: int) -> int:
+        """Units of one rollout step, before any is dropped."""
+        return prompts * self.group_size
 
     @abstractmethod
-    def advantages(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> tuple[list[list[float]], dict[str, float]]:
-        """Advantage of every token of every trajectory (0 where the mask is 0), and metrics."""
+    def lesson(self, records: Sequence[Record]) -> Lesson:
+        """What to learn from a rollout step."""
 
     @abstractmethod
     def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
-        """The micro-batch's share of the mini-batch loss, and sums over its tokens for metrics (divided by total_tokens later)."""
+        """The micro-batch's share of the mini-batch's loss, and its share of means over the mini-batch for metrics."""
+
+    def value_loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
+        """As `loss`, of the critic, by those that declare one."""
+        raise NotImplementedError
+
+    def finish(self, metrics: Mapping[str, float], trajectories: int) -> dict[str, float]:  # noqa: ARG002  for those that adapt
+        """After the training phase, with its metrics; returns further ones."""
+        return {}
+
+    def state(self) -> dict[str, float]:
+        """What a resumed run needs of the algorithm itself."""
+        return {}
+
+    def load_state(self, state: Mapping[str, float]) -> None:  # noqa: B027  most have none
+        """Go on from `state()`."""

@@ -6,87 +6,90 @@
     loss = -sum_tokens min(r A, clip(r) A) / tokens
 
 Every token of a turn carries its turn's advantage; the denominator is the number of sampled tokens of the mini-batch
-(the paper averages within each sequence first). No KL term here. Source: arXiv:2402.03300; returns and own-turn
+(aggregation: token) or, as in the paper, that of each sequence first (sequence). Source: arXiv:2402.03300; returns and own-turn
 components normalised apart as rewards are in GDPO, arXiv:2601.05242.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, zip_longest
-from typing import Any, Literal, Self
+from typing import Literal
 
-import torch
-from pydantic import BaseModel, ConfigDict, Field
+import numpy as np
+from pydantic import Field
 
-from rl.algorithms.advantages import deviation, group_centred, turn_returns
-from rl.algorithms.base import Algorithm, OptimizerParams, TokenBatch
-from rl.algorithms.losses import clipped_ratio_loss
-from rl.experience import Scores, Trajectory
+from rl.algorithms.advantages import Array, deviation, group_centred, turn_returns
+from rl.algorithms.base import Record
+from rl.algorithms.policy_gradient import GroupedRecipe, PolicyGradient
+
+Values = list[list[float]]
 
 
-class GRPORecipe(BaseModel):
-    """Every number of `recipes/grpo.yaml`."""
+class GroupRelativeRecipe(GroupedRecipe):
+    """Numbers of the algorithms that compare the members of a group."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    name: Literal["grpo"]
-    group_size: int = Field(ge=2)
-    credit: Literal["episode", "turn"]
     discount: float = Field(ge=0, le=1)  # per turn; used with turn credit
     own_turn: tuple[str, ...]  # reward components that credit the turn that earned them and no earlier one; used with turn credit
     own_turn_weight: float = Field(ge=0)
     divide_by_std: Literal["none", "group", "step"]  # deviation over the group (the paper) or over all groups of the rollout step
     eps: float = Field(gt=0)
-    clip_low: float = Field(gt=0, lt=1)
-    clip_high: float = Field(gt=0)
-    optimizer: OptimizerParams
 
 
-class GRPO(Algorithm):
-    """See the module docstring."""
+class GRPORecipe(GroupRelativeRecipe):
+    """Every number of `recipes/grpo.yaml`."""
 
-    def __init__(self, recipe: GRPORecipe) -> None:
+    name: Literal["grpo"]
+    aggregation: Literal["token", "sequence"]
+
+
+class GroupRelative(PolicyGradient):
+    """A return of each trajectory or turn, compared within its group."""
+
+    recipe: GroupRelativeRecipe
+    against_the_group: Callable[[Sequence[Sequence[float]]], Values] = staticmethod(group_centred)
+
+    def __init__(self, recipe: GroupRelativeRecipe) -> None:
         """Args: the parsed recipe."""
-        self.recipe: GRPORecipe = recipe
+        super().__init__(recipe)
         self.reward_components = recipe.own_turn
-        self.group_size = recipe.group_size
-        self.optimizer = recipe.optimizer
 
-    @classmethod
-    def from_recipe(cls, recipe: Mapping[str, Any]) -> Self:
-        """Parse `recipes/grpo.yaml`."""
-        return cls(GRPORecipe.model_validate(recipe))
+    def turn_rewards(self, record: Record) -> list[float]:
+        """Without the components that credit their own turn only: those come in at `advantages`."""
+        if self.recipe.credit == "episode":
+            return record.scores.turn_rewards
+        return [sum(v for name, v in turn.items() if name not in self.recipe.own_turn) for turn in record.scores.turns]
 
-    def advantages(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> tuple[list[list[float]], dict[str, float]]:
+    def advantages(self, records: Sequence[Record], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
         """Group-relative advantages, spread over each turn's tokens; counts groups whose members all scored the same."""
         members: dict[str, list[int]] = defaultdict(list)
-        for i, trajectory in enumerate(trajectories):
-            if trajectory.sampled_tokens:  # a failed episode teaches nothing
-                members[trajectory.group_id].append(i)
+        for i, record in enumerate(records):
+            members[record.group_id].append(i)
         groups = [group for group in members.values() if len(group) > 1]  # else the others failed
-        returns = self._relative(groups, [self._returns(s) for s in scores])
-        own = self._relative(groups, [self._own(s) for s in scores])
-        advantage: list[list[float]] = [[0.0] * len(t.token_ids) for t in trajectories]
+        returns = self._relative(groups, [self._returns(r, reward_A) for r, reward_A in zip(records, rewards, strict=True)])
+        own = self._relative(groups, [self._own(r) for r in records])
+        advantage = [np.zeros(record.size) for record in records]
         silent = len(members) - len(groups)
         for group in groups:
             turns = {i: [r + self.recipe.own_turn_weight * o for r, o in zip_longest(returns[i], own[i], fillvalue=0.0)] for i in group}
             silent += all(abs(value) < self.recipe.eps for values in turns.values() for value in values)
             for i, values in turns.items():
-                _spread(values, trajectories[i], advantage[i])
-        return advantage, {"groups": float(len(members)), "groups_without_signal": float(silent)}
+                advantage[i] = np.array([values[min(int(turn), len(values) - 1)] for turn in records[i].turn_A])
+        return advantage, None, {"groups": float(len(members)), "groups_without_signal": float(silent)}
 
-    def _returns(self, scores: Scores) -> list[float]:
+    def _returns(self, record: Record, reward_A: Array) -> list[float]:
         if self.recipe.credit == "episode":
-            return [scores.reward]
-        return turn_returns([sum(v for name, v in turn.items() if name not in self.recipe.own_turn) for turn in scores.turns], self.recipe.discount)
+            return [float(reward_A.sum())]
+        turns = np.bincount(record.turn_A.astype(np.int64), weights=reward_A)
+        return turn_returns([float(reward) for reward in turns], self.recipe.discount)
 
-    def _own(self, scores: Scores) -> list[float]:
+    def _own(self, record: Record) -> list[float]:
         if self.recipe.credit == "episode":
             return []
-        return [sum(turn.get(name, 0.0) for name in self.recipe.own_turn) for turn in scores.turns]
+        return [sum(turn.get(name, 0.0) for name in self.recipe.own_turn) for turn in record.scores.turns]
 
     def _relative(self, groups: Sequence[Sequence[int]], values: Sequence[Sequence[float]]) -> dict[int, list[float]]:
-        """Centred on the group and divided as the recipe says, by trajectory."""
-        centred = [group_centred([values[i] for i in group]) for group in groups]
+        """Centred on the group and divided as the recipe says, by record."""
+        centred = [self.against_the_group([values[i] for i in group]) for group in groups]
         step = deviation(chain.from_iterable(centred))
         relative: dict[int, list[float]] = {}
         for group, rows in zip(groups, centred, strict=True):
@@ -94,22 +97,8 @@ class GRPO(Algorithm):
             relative |= {i: [value / by for value in row] for i, row in zip(group, rows, strict=True)}
         return relative
 
-    def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
-        """The clipped objective over all sampled tokens of the mini-batch."""
-        loss_N, clipped_N = clipped_ratio_loss(batch.logprob_N, batch.old_logprob_N, batch.advantage_N, self.recipe.clip_low, self.recipe.clip_high)
-        log_ratio_N = (batch.logprob_N - batch.old_logprob_N).detach()
-        sums = {
-            "policy_loss": float(loss_N.detach().sum()),
-            "clip_fraction": float(clipped_N.sum()),
-            "entropy": float(batch.entropy_N.sum()),
-            "kl_to_sampler": float((log_ratio_N.exp() - 1 - log_ratio_N).sum()),
-        }
-        return loss_N.sum() / batch.total_tokens, sums
 
+class GRPO(GroupRelative):
+    """See the module docstring."""
 
-def _spread(turn_values: Sequence[float], trajectory: Trajectory, token_values: list[float]) -> None:
-    """Give every sampled token its turn's value; a single value goes to all turns."""
-    for k, (start, end) in enumerate(trajectory.turns):
-        for place in range(start, end):
-            if trajectory.loss_mask[place]:
-                token_values[place] = turn_values[min(k, len(turn_values) - 1)]
+    recipe_class = GRPORecipe

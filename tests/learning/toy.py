@@ -6,6 +6,7 @@ nor colour in its place. Best: look, then say what was heard: 1.2. Who does not 
 """
 
 import asyncio
+import copy
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.algorithms.base import Algorithm
+from rl.algorithms.sampling import informative_groups
 from rl.chat import ChatFormat
 from rl.engines.transformers import TransformersEngine
 from rl.environment import Message
@@ -108,13 +110,29 @@ class School:
 
     def train(self, algorithm: Algorithm, steps: int, enough: float) -> list[float]:
         """At most `steps` rollout steps, fewer once four in a row reach `enough`; returns the mean reward of each."""
-        learner = Learner(self.model, algorithm, self.params.prompts, self.params.temperature, SEED)
+        reference = copy.deepcopy(self.model) if "reference" in algorithm.roles else None
+        learner = Learner(self.model, algorithm, self.params.prompts, self.params.temperature, SEED, reference)
         rewards: list[float] = []
+        stored = [] if algorithm.on_policy else [self.play(algorithm, step) for step in range(1, steps + 1)]
         for step in range(1, steps + 1):
             self.engine.policy_version = learner.policy_version
-            trajectories = self.rollout(algorithm.group_size, step, self.params.temperature)
+            trajectories = self.play(algorithm, step) if algorithm.on_policy else stored[step - 1]
             learner.update(trajectories, score(trajectories), step)
             rewards.append(mean_reward(trajectories))
             if min(rewards[-4:]) >= enough and step >= 4:
                 break
         return rewards
+
+    def play(self, algorithm: Algorithm, step: int) -> list[Trajectory]:
+        """One rollout, or several where the algorithm drops groups without signal."""
+        dynamic = algorithm.dynamic_sampling
+        if dynamic is None:
+            return self.rollout(algorithm.group_size, step, self.params.temperature)
+        kept: list[Trajectory] = []
+        for draw in range(dynamic.max_draws):
+            drawn = self.rollout(algorithm.group_size, 1000 * draw + step, self.params.temperature)
+            good = set(informative_groups(drawn, score(drawn), dynamic))
+            kept += [t for t in drawn if t.group_id in good]
+            if len(kept) >= len(drawn):
+                return kept[: len(drawn)]
+        return kept

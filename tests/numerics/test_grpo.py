@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 from rl.algorithms import make_algorithm
 from rl.algorithms.advantages import deviation, group_centred, turn_returns
 from rl.algorithms.base import TokenBatch
-from rl.algorithms.losses import clipped_ratio_loss
+from rl.algorithms.losses import Totals, clipped_ratio_loss
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
 from rl.models import new_model, new_tokenizer
+from rl.records import make_records
+from tests.recipes import recipe
 
-RECIPE = {
-    "name": "grpo", "group_size": 2, "credit": "episode", "discount": 0.5, "own_turn": [], "own_turn_weight": 1.0, "divide_by_std": "group", "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.3,
-    "optimizer": {
-        "num_epochs": 1, "mini_batch_size": 64, "learning_rate": 1e-3, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1e9, "micro_batch_tokens": 4096,
-    },
-}  # fmt: skip
+RECIPE = recipe(
+    "grpo", group_size=2, credit="episode", discount=0.5, own_turn=[], own_turn_weight=1.0, divide_by_std="group", eps=1e-6, clip_low=0.2, clip_high=0.3, optimizer={"max_grad_norm": 1e9}
+)
 
 
 def test_turn_returns():
@@ -49,7 +48,7 @@ def test_turn_credit_by_hand():
 
 
 def test_a_group_of_one_is_refused():
-    with pytest.raises(TrainingError, match="group_size 1 leaves GRPO without a baseline; set group_size to 2 or more"):
+    with pytest.raises(TrainingError, match="group_size 1 leaves no other sample to compare with; set group_size to 2 or more"):
         group_centred([[1.0]])
     with pytest.raises(ValueError, match="group_size"):
         make_algorithm(RECIPE | {"group_size": 1})
@@ -61,8 +60,8 @@ def test_divided_advantages_ignore_shift_and_scale(rewards, shift, scale):
     """Centred, of unit deviation, and the same whatever unit the reward has."""
     group = [episode("g", i, ((0, 1),), 1) for i in range(len(rewards))]
     grpo = make_algorithm(RECIPE | {"eps": 1e-12})
-    one = np.array(grpo.advantages(group, [score(x) for x in rewards])[0])
-    moved = np.array(grpo.advantages(group, [score(x * scale + shift) for x in rewards])[0])
+    one = np.array(advantages(grpo, group, [score(x) for x in rewards])[0])
+    moved = np.array(advantages(grpo, group, [score(x * scale + shift) for x in rewards])[0])
     assert abs(one.mean()) < 1e-6
     np.testing.assert_allclose(one.std(), 1, rtol=1e-6)
     np.testing.assert_allclose(one, moved, atol=1e-5)
@@ -83,10 +82,10 @@ CLIP_CASES = {  # ratio, advantage: loss, d loss / d logprob, clip in force
 @pytest.mark.parametrize(("ratio", "advantage", "loss", "slope", "clipped"), CLIP_CASES.values(), ids=CLIP_CASES)
 def test_the_clip_by_hand(ratio, advantage, loss, slope, clipped):
     """Bounds 0.8 and 1.3; where the clip is in force the gradient is zero, elsewhere it is -ratio x advantage."""
-    logprob_N = torch.tensor([math.log(ratio) - 2.0], requires_grad=True)
-    loss_N, clipped_N = clipped_ratio_loss(logprob_N, torch.tensor([-2.0]), torch.tensor([advantage]), 0.2, 0.3)
+    log_ratio_N = torch.tensor([math.log(ratio)], requires_grad=True)
+    loss_N, clipped_N = clipped_ratio_loss(log_ratio_N, torch.tensor([advantage]), 0.2, 0.3)
     loss_N.sum().backward()
-    assert (loss_N.item(), logprob_N.grad.item()) == pytest.approx((loss, slope), abs=1e-6)
+    assert (loss_N.item(), log_ratio_N.grad.item()) == pytest.approx((loss, slope), abs=1e-6)
     assert bool(clipped_N) == clipped
 
 
@@ -95,8 +94,9 @@ def test_loss_and_gradient_agree_with_a_naive_float64_derivation():
     new, old, advantage = (torch.randn(500, generator=generator, dtype=torch.float64) for _ in range(3))
     old = new + 0.4 * old
     logprob_N = new.float().requires_grad_()
-    batch = TokenBatch(logprob_N, old.float(), advantage.float(), torch.zeros(500), total_tokens=800)
-    loss, sums = make_algorithm(RECIPE).loss(batch)
+    one, zero = torch.ones(500), torch.zeros(500)
+    batch = TokenBatch(zero.long(), zero[:1].long(), logprob_N, zero, None, old.float(), None, None, advantage.float(), one, None, Totals(800, 4, 4))
+    loss, means = make_algorithm(RECIPE).loss(batch)
     loss.backward()
 
     leaf = new.clone().requires_grad_()
@@ -111,9 +111,10 @@ def test_loss_and_gradient_agree_with_a_naive_float64_derivation():
 
     ratio = torch.exp(new - old)
     clipped = ((advantage > 0) & (ratio > 1.3)) | ((advantage < 0) & (ratio < 0.8))
-    assert sums["clip_fraction"] == int(clipped.sum()) > 50
-    assert sums["policy_loss"] == pytest.approx(800 * naive.item(), abs=1e-3)
-    assert sums["kl_to_sampler"] == pytest.approx(float((ratio - 1 - (new - old)).sum()), rel=1e-4)
+    assert int(clipped.sum()) > 50
+    assert means["clip_fraction"] == pytest.approx(int(clipped.sum()) / 800)
+    assert means["policy_loss"] == pytest.approx(naive.item(), abs=1e-6)
+    assert means["kl_to_sampler"] == pytest.approx(float((ratio - 1 - (new - old)).sum()) / 800, rel=1e-4)
 
 
 def episode(group: str, sample: int, turns: tuple[tuple[int, int], ...], size: int, failed: bool = False) -> Trajectory:
@@ -129,17 +130,23 @@ def score(*turn_rewards: float) -> Scores:
     return Scores("", tuple({"a": reward / 2, "b": reward / 2} for reward in turn_rewards))
 
 
+def advantages(algorithm, trajectories, scores):
+    """Of every action token, and the metrics."""
+    lesson = algorithm.lesson(make_records(trajectories, scores, None, None, None))
+    return [list(values) for values in lesson.advantage], lesson.metrics
+
+
 TRAJECTORIES = [episode("g", 0, ((2, 4), (6, 7)), 7), episode("g", 1, ((2, 3),), 3), episode("h", 0, ((1, 3),), 4), episode("h", 1, ((1, 2),), 3, failed=True)]
 SCORES = [score(1.0, 2.0), score(-1.0), score(5.0), score(-9.0)]
 
 
 def test_advantages_reach_the_tokens_of_their_turns():
     """Group g scores 3 and -1; in group h one episode failed, so the other has nobody to be compared with."""
-    spread, metrics = make_algorithm(RECIPE | {"divide_by_std": "none"}).advantages(TRAJECTORIES, SCORES)
-    assert spread == [[0, 0, 2, 2, 0, 0, 2], [0, 0, -2], [0] * 4, [0] * 3]
+    spread, metrics = advantages(make_algorithm(RECIPE | {"divide_by_std": "none"}), TRAJECTORIES, SCORES)
+    assert spread == [[2, 2, 2], [-2], [0, 0], []]
     assert metrics == {"groups": 2.0, "groups_without_signal": 1.0}
-    by_turn, _ = make_algorithm(RECIPE | {"divide_by_std": "none", "credit": "turn"}).advantages(TRAJECTORIES, SCORES)
-    assert by_turn == [[0, 0, 1.5, 1.5, 0, 0, 0], [0, 0, -1.5], [0] * 4, [0] * 3]  # returns 1 + 0.5 x 2 = 2, 2 against -1
+    by_turn, _ = advantages(make_algorithm(RECIPE | {"divide_by_std": "none", "credit": "turn"}), TRAJECTORIES, SCORES)
+    assert by_turn == [[1.5, 1.5, 0], [-1.5], [0, 0], []]  # returns 1 + 0.5 x 2 = 2, 2 against -1
 
 
 def test_own_turn_components_credit_only_their_turn_by_hand():
@@ -149,24 +156,24 @@ def test_own_turn_components_credit_only_their_turn_by_hand():
     """
     scores = [Scores("", ({"i": 0.4, "o": 0.0}, {"i": 0.0, "o": 1.0})), Scores("", ({"i": 0.2, "o": 0.0},)), Scores("", ({"i": 1.0},)), Scores("", ({"i": 0.0},))]
     group = [episode("g", 0, ((0, 1), (2, 3)), 3), episode("g", 1, ((0, 1),), 1), episode("h", 0, ((0, 1),), 1), episode("h", 1, ((0, 1),), 1)]
-    recipe = RECIPE | {"credit": "turn", "discount": 1.0, "own_turn": ["i"], "own_turn_weight": 2.0, "divide_by_std": "none", "eps": 1e-9}
-    assert flat(recipe, group, scores) == pytest.approx([0.5 + 0.2, 0.0, 0.0, -0.5 - 0.2, 1.0, -1.0])
+    numbers = RECIPE | {"credit": "turn", "discount": 1.0, "own_turn": ["i"], "own_turn_weight": 2.0, "divide_by_std": "none", "eps": 1e-9}
+    assert flat(numbers, group, scores) == pytest.approx([0.5 + 0.2, 0.0, -0.5 - 0.2, 1.0, -1.0])
     s, s_own = math.sqrt(0.5 / 5), math.sqrt((2 * 0.01 + 2 * 0.25) / 5)  # over the five turns of the step; turn 2 is 0
-    assert flat(recipe | {"divide_by_std": "step"}, group, scores) == pytest.approx([0.5 / s + 0.2 / s_own, 0, 0, -0.5 / s - 0.2 / s_own, 1 / s_own, -1 / s_own])
+    assert flat(numbers | {"divide_by_std": "step"}, group, scores) == pytest.approx([0.5 / s + 0.2 / s_own, 0, -0.5 / s - 0.2 / s_own, 1 / s_own, -1 / s_own])
     s, s_own = math.sqrt(0.5 / 3), math.sqrt(0.02 / 3)  # over the three turns of g; in h the own part is +-1 and the rest 0
-    assert flat(recipe | {"divide_by_std": "group"}, group, scores) == pytest.approx([0.5 / s + 0.2 / s_own, 0, 0, -0.5 / s - 0.2 / s_own, 2, -2])
-    assert flat(recipe | {"credit": "episode"}, group, scores) == pytest.approx([0.6, 0.0, 0.6, -0.6, 0.5, -0.5])
+    assert flat(numbers | {"divide_by_std": "group"}, group, scores) == pytest.approx([0.5 / s + 0.2 / s_own, 0, -0.5 / s - 0.2 / s_own, 2, -2])
+    assert flat(numbers | {"credit": "episode"}, group, scores) == pytest.approx([0.6, 0.6, -0.6, 0.5, -0.5])
 
 
-def flat(recipe, trajectories, scores):
-    return [x for values in make_algorithm(recipe).advantages(trajectories, scores)[0] for x in values]
+def flat(numbers, trajectories, scores):
+    return [x for values in advantages(make_algorithm(numbers), trajectories, scores)[0] for x in values]
 
 
 def test_a_group_that_always_scores_the_same_teaches_nothing_under_any_division():
     group = [episode("g", i, ((0, 1),), 1) for i in range(3)] + [episode("h", i, ((0, 1),), 1) for i in range(2)]
     scores = [score(0.7)] * 3 + [score(1.0), score(0.0)]
     for division in ("none", "group", "step"):
-        spread, metrics = make_algorithm(RECIPE | {"divide_by_std": division}).advantages(group, scores)
+        spread, metrics = advantages(make_algorithm(RECIPE | {"divide_by_std": division}), group, scores)
         np.testing.assert_allclose(spread[:3], 0, atol=1e-9)  # 0.7 has no exact mean
         assert metrics == {"groups": 2.0, "groups_without_signal": 1.0}
 

@@ -15,6 +15,7 @@ from rl.learner import Learner, gradient_steps_per_rollout
 from rl.models import new_model, new_tokenizer
 from rl.ranking import continuation_logprobs
 from rl.sft import Example, SFTParams, train_supervised
+from tests.recipes import recipe
 
 OPTIMIZER = {
     "num_epochs": 1, "mini_batch_size": 64, "learning_rate": 1e-3, "warmup_rollout_steps": 0, "weight_decay": 0.01, "max_grad_norm": 1.0, "micro_batch_tokens": 256,
@@ -52,11 +53,10 @@ def experience(base) -> tuple[list[Trajectory], list[Scores]]:
 
 
 def new_learner(base, prompts: int = 4, **optimizer) -> Learner:
-    recipe = {
-        "name": "grpo", "group_size": 4, "credit": "episode", "discount": 1.0, "own_turn": [], "own_turn_weight": 1.0, "divide_by_std": "group", "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.2,
-        "optimizer": OPTIMIZER | optimizer,
-    }  # fmt: skip
-    return Learner(copy.deepcopy(base), make_algorithm(recipe), prompts, TEMPERATURE, seed=0)
+    numbers = recipe(
+        "grpo", group_size=4, credit="episode", own_turn=[], own_turn_weight=1.0, divide_by_std="group", eps=1e-6, clip_low=0.2, clip_high=0.2, optimizer=OPTIMIZER | optimizer
+    )
+    return Learner(copy.deepcopy(base), make_algorithm(numbers), prompts, TEMPERATURE, seed=0)
 
 
 def one_update(base, trajectories, scores, **optimizer) -> tuple[dict, dict, dict]:

@@ -1,0 +1,97 @@
+"""DPO: learn from preference pairs, without advantages or ratios.
+
+    m = [log p/ref of the chosen] - [log p/ref of the rejected],  sums over the episode's action tokens (means for ipo)
+    loss = mean over pairs of preference_loss(m)     sigmoid | ipo, label smoothing: see losses.py
+
+A pair is the best and the worst of a group, at least `margin` of reward apart. `dpo` is offline: all groups are sampled by the warm start before the
+first update, or the pairs are read from a JSONL file; `online_dpo` mines its pairs from each step's own rollout.
+The tie to the reference is in the loss; there is no KL term. Sources: arXiv:2305.18290; IPO, arXiv:2310.12036; online, arXiv:2402.04792.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rl.algorithms.base import Algorithm, Lesson, OptimizerParams, Record, TokenBatch
+from rl.algorithms.losses import preference_loss
+
+
+class OnlineDPORecipe(BaseModel):
+    """Every number of `recipes/online_dpo.yaml`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: Literal["online_dpo"]
+    group_size: int = Field(ge=2)
+    margin: float = Field(ge=0)  # reward units; a pair that is nearer is none
+    variant: Literal["sigmoid", "ipo"]
+    beta: float = Field(gt=0)
+    label_smoothing: float = Field(ge=0, lt=0.5)  # sigmoid only
+    optimizer: OptimizerParams
+
+    @model_validator(mode="after")
+    def _smoothing_is_of_labels(self) -> "OnlineDPORecipe":
+        if self.variant == "ipo" and self.label_smoothing:
+            raise ValueError(f"label_smoothing {self.label_smoothing} has no meaning with variant ipo; set it to 0")
+        return self
+
+
+class DPORecipe(OnlineDPORecipe):
+    """Every number of `recipes/dpo.yaml`."""
+
+    name: Literal["dpo"]  # type: ignore[assignment]  # a recipe of its own
+    pairs: str  # rollout: sampled by the warm start; or a JSONL file of prompt, chosen, rejected
+
+
+class OnlineDPO(Algorithm):
+    """See the module docstring."""
+
+    recipe_class = OnlineDPORecipe
+    recipe: OnlineDPORecipe
+    roles = ("reference",)
+    trajectories_per_unit = 2
+
+    def planned_units(self, prompts: int) -> int:
+        """A pair of each group."""
+        return prompts
+
+    def lesson(self, records: Sequence[Record]) -> Lesson:
+        """Best against worst of every group."""
+        members: dict[str, list[int]] = defaultdict(list)
+        for i, record in enumerate(records):
+            if record.size:
+                members[record.group_id].append(i)
+        pairs = []
+        for group in members.values():
+            best, worst = (pick(group, key=lambda i: records[i].scores.reward) for pick in (max, min))
+            if records[best].scores.reward - records[worst].scores.reward > self.recipe.margin:
+                pairs.append((best, worst))
+        sign = [np.zeros(record.size) for record in records]
+        for best, worst in pairs:
+            sign[best], sign[worst] = np.ones(records[best].size), -np.ones(records[worst].size)
+        metrics = {"groups": float(len(members)), "groups_without_signal": float(len(members) - len(pairs)), "pairs": float(len(pairs))}
+        return Lesson(list(pairs), sign, [np.ones(record.size) for record in records], None, metrics)
+
+    def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
+        """Mean over the mini-batch's pairs; `advantage_N` is +1 on the chosen's tokens and -1 on the rejected's."""
+        assert batch.reference_logprob_N is not None  # noqa: S101  declared in roles
+        signed_N = batch.advantage_N * (batch.logprob_N - batch.reference_logprob_N)
+        if self.recipe.variant == "ipo":
+            signed_N = signed_N / torch.bincount(batch.sequence_N)[batch.sequence_N]
+        pairs = int(batch.unit_S.max()) + 1
+        margin_P = torch.zeros(pairs, device=signed_N.device).index_add(0, batch.unit_S[batch.sequence_N], signed_N)
+        loss = preference_loss(margin_P, self.recipe.variant, self.recipe.beta, self.recipe.label_smoothing).sum() / batch.total.units
+        return loss, {
+            "policy_loss": loss.item(), "preference_margin": margin_P.sum().item() / batch.total.units, "preferred": (margin_P > 0).sum().item() / batch.total.units,
+            "entropy": batch.entropy_N.sum().item() / batch.total.tokens,
+        }
+
+
+class DPO(OnlineDPO):
+    """Offline: see the module docstring."""
+
+    recipe_class = DPORecipe
+    on_policy = False

@@ -1,0 +1,75 @@
+"""How far the policy is from a frozen reference: estimators on sampled tokens, and the coefficient that weighs them.
+
+log-ratio d = log p_policy(token) - log p_reference(token), of tokens that the policy sampled.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Estimator = Literal["k1", "abs", "mse", "k3"]
+
+
+def kl_estimate(log_ratio: torch.Tensor, estimator: Estimator) -> torch.Tensor:
+    """KL(policy || reference) estimated at each token, nats.
+
+        k1   d                      unbiased, may be negative
+        abs  |d|
+        mse  d^2 / 2                biased, low variance; its gradient is that of the KL in expectation
+        k3   exp(-d) - 1 + d        unbiased, never negative, low variance
+
+    Args:
+        log_ratio: float, any shape.
+        estimator: which.
+
+    Returns:
+        Same shape.
+
+    Source:
+        J. Schulman, "Approximating KL divergence", joschu.net/blog/kl-approx.html; names as in verl. k3 is GRPO's, arXiv:2402.03300, equation 4.
+    """
+    if estimator == "k1":
+        return log_ratio
+    if estimator == "abs":
+        return log_ratio.abs()
+    if estimator == "mse":
+        return 0.5 * log_ratio**2
+    return torch.exp(-log_ratio) - 1 + log_ratio
+
+
+class KLParams(BaseModel):
+    """Section `kl` of a recipe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    place: Literal["none", "reward", "loss"]  # subtracted from each token's reward | added to each token's loss
+    estimator: Estimator
+    coefficient: float = Field(ge=0)  # the first one, if adaptive
+    target: float = Field(gt=0)  # nats a token; .inf = the coefficient stays
+    horizon: float = Field(gt=0)  # trajectories over which it adapts
+
+    @model_validator(mode="after")
+    def _kl_needs_a_coefficient(self) -> "KLParams":
+        if self.place != "none" and not self.coefficient:
+            raise ValueError(f"place is {self.place} but coefficient is 0; set place: none, or a coefficient")
+        return self
+
+
+class KLCoefficient:
+    """Fixed, or adapted so that the KL stays near its target.
+
+        coefficient *= 1 + clip(kl / target - 1, -0.2, 0.2) * trajectories / horizon
+
+    Source: arXiv:1909.08593, section 2.2.
+    """
+
+    def __init__(self, params: KLParams) -> None:
+        """Args: the recipe's section."""
+        self._params = params
+        self.value = params.coefficient
+
+    def adapt(self, kl: float, trajectories: int) -> None:
+        """After a training phase: the mean KL of its tokens and how many trajectories it had."""
+        if self._params.target < float("inf"):
+            error = min(max(kl / self._params.target - 1, -0.2), 0.2)
+            self.value *= 1 + error * trajectories / self._params.horizon

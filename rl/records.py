@@ -1,0 +1,77 @@
+"""What is computed once about a step's trajectories before the first update: old and reference log-probabilities, values.
+
+All in eval mode and without gradient; the recorded actions are read again, never sampled again.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from rl.algorithms.advantages import Array
+from rl.algorithms.base import Record
+from rl.batching import MicroBatch, hidden_states, micro_batches, token_logprobs
+from rl.critic import Critic
+from rl.experience import Scores, Trajectory
+
+TRUNCATED = frozenset({"out_of_tokens"})
+"""Stop reasons of episodes that a limit of the rollout cut; all others are the environment's own endings."""
+
+
+def logprobs_of(model: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int, temperature: float) -> list[Array]:
+    """Log-probability of every action token under a model, (A,) per trajectory, nats."""
+    model.eval()
+    return _by_trajectory(trajectories, budget, lambda batch: token_logprobs(model, batch, temperature)[0])
+
+
+def values_of(critic: Critic, policy: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int) -> tuple[list[Array], list[float]]:
+    """V before every action token, (A,) per trajectory, and V after the last token of each."""
+    policy.eval()
+    critic.eval()
+    last = [0.0] * len(trajectories)
+
+    def look(batch: MicroBatch) -> torch.Tensor:
+        value_BT = critic(batch, hidden_states(policy.get_decoder(), batch) if critic.trunk is None else None)
+        for row, i in enumerate(batch.index):
+            last[i] = float(value_BT[row, len(trajectories[i].token_ids) - 1])
+        return value_BT[batch.row_N, batch.source_N]
+
+    return _by_trajectory(trajectories, budget, look), last
+
+
+@torch.no_grad()
+def _by_trajectory(trajectories: Sequence[Trajectory], budget: int, look: Callable[[MicroBatch], torch.Tensor]) -> list[Array]:
+    """Run `look` on micro-batches of the trajectories that have action tokens; its (N,) values per trajectory."""
+    found = [np.zeros(0) for _ in trajectories]
+    some = [i for i, t in enumerate(trajectories) if t.sampled_tokens]
+    for batch in micro_batches([trajectories[i].token_ids for i in some], [trajectories[i].loss_mask for i in some], budget):
+        batch = MicroBatch(tuple(some[i] for i in batch.index), batch.token_BT, batch.row_N, batch.source_N, batch.target_N, batch.weight_N)
+        value_N = look(batch).double().cpu().numpy()
+        places = np.cumsum([trajectories[i].sampled_tokens for i in batch.index])[:-1]
+        for i, value_A in zip(batch.index, np.split(value_N, places), strict=True):
+            found[i] = value_A
+    return found
+
+
+def make_records(
+    trajectories: Sequence[Trajectory],
+    scores: Sequence[Scores],
+    old: Sequence[Array] | None,
+    reference: Sequence[Array] | None,
+    values: tuple[Sequence[Array], Sequence[float]] | None,
+) -> list[Record]:
+    """Put together what an algorithm sees; without `old`, the engine's log-probabilities stand for the trainer's."""
+    records = []
+    for i, (trajectory, score) in enumerate(zip(trajectories, scores, strict=True)):
+        places = [place for place, one in enumerate(trajectory.loss_mask) if one]
+        turn_of = {place: turn for turn, (start, end) in enumerate(trajectory.turns) for place in range(start, end)}
+        sampler_A = np.array([trajectory.logprobs[place] for place in places], dtype=np.float64)
+        records.append(
+            Record(
+                trajectory.group_id, score, np.array([turn_of[place] for place in places], dtype=np.int64), trajectory.stop_reason in TRUNCATED, sampler_A,
+                old[i] if old is not None else sampler_A, reference[i] if reference is not None else None,
+                values[0][i] if values is not None else None, values[1][i] if values is not None else 0.0,
+            )
+        )
+    return records

@@ -1,0 +1,56 @@
+"""Every algorithm learns the toy consultation from its rewards alone: the policy knows the words, but not the game."""
+
+import time
+
+import pytest
+import torch
+
+from rl.algorithms import ALGORITHMS, make_algorithm
+from tests.learning.toy import BLIND, OPTIMUM, SAMPLES, School, mean_reward
+from tests.recipes import recipe
+
+GROUPED = {"own_turn": [], "credit": "episode"}
+CHANGES = {
+    "grpo": GROUPED | {"divide_by_std": "group"},
+    "grpo, turn credit": GROUPED | {"divide_by_std": "group", "credit": "turn"},
+    "dr_grpo": GROUPED | {"constant_length": 4},
+    "rloo": GROUPED | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 1e-3}},
+    "reinforce_pp": {"baseline": "none"},
+    "dapo": GROUPED | {"dynamic_sampling": {"max_draws": 3, "by": "reward"}, "overlong": {"max_tokens": 8, "buffer_tokens": 2, "penalty": 0.1}},
+    "gspo": GROUPED | {"clip_low": 0.1, "clip_high": 0.1},
+    "cispo": GROUPED,
+    "ppo": {"discount": 1.0, "trace": 0.95, "critic": {"learning_rate": 5e-3, "trunk": "own"}},
+    "ppo, shared trunk": {"critic": {"learning_rate": 5e-3, "trunk": "shared"}},
+    "dpo": {"margin": 0.05, "beta": 0.1},
+    "online_dpo": {"margin": 0.05, "beta": 0.1},
+}
+TOY = {"num_epochs": 2, "mini_batch_size": 32, "learning_rate": 2e-3, "warmup_rollout_steps": 2}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The same sums on every machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_all_algorithms_are_here():
+    assert {name.split(",")[0] for name in CHANGES} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_it_learns_to_look_and_to_say_what_it_saw(name):
+    started = time.process_time()
+    school = School()
+    assert mean_reward(school.rollout(16, 0, 1.0)) < 0  # random weights do not even speak
+    school.warm_start(960)
+    assert mean_reward(school.rollout(16, 0, 1.0)) < BLIND  # speaks, and guesses
+    algorithm = make_algorithm(recipe(name.split(",")[0], group_size=SAMPLES, optimizer=TOY, **CHANGES[name]))
+    school.train(algorithm, steps=120, enough=0.99 * OPTIMUM)
+    sampled, greedy = school.rollout(16, 1000, 1.0), school.rollout(1, 1001, 0.0)
+    assert mean_reward(greedy) >= 0.95 * OPTIMUM
+    assert mean_reward(sampled) >= 0.9 * OPTIMUM
+    assert {t.texts[1]["content"] for t in greedy} == {"look"}
+    assert time.process_time() - started < 15
