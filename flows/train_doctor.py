@@ -10,7 +10,18 @@ from tasks.parameters import ROOT
 from tasks.recording import finish_recording, open_recording, record_checkpoint, record_step
 from tasks.reward import score
 from tasks.rollout import rollout
-from tasks.training import export, learn, open_training, restore, save, training, validate, write_curve
+from tasks.training import added, enough, export, learn, open_training, plays_ahead, restore, save, training, validate, write_curve
+
+
+def experience(run_id: str, step: int) -> dict[str, float]:
+    """Play and score; with dynamic sampling again and again, until enough groups are informative or the cap is reached."""
+    metrics: dict[str, float] = {}
+    for draw in range(training(run_id).max_draws):
+        played = rollout(run_id, step, draw)
+        metrics = added(metrics, played | score(run_id, step, draw))
+        if enough(run_id, step):
+            break
+    return metrics
 
 
 @flow(name="train_doctor")
@@ -27,9 +38,10 @@ def train_doctor(
         plan = training(run_id).params.train_doctor
         done, metrics = restore(run_id)
         record_step(run_id, done, metrics)
-        for step in range(done + 1, plan.steps + 1):
-            metrics = rollout(run_id, step)
-            metrics |= score(run_id, step)
+        todo = range(done + 1, plan.steps + 1)
+        ahead = {step: experience(run_id, step) for step in todo} if plays_ahead(run_id) else {}
+        for step in todo:
+            metrics = ahead[step] if ahead else experience(run_id, step)
             metrics |= learn(run_id, step)
             if step % plan.test_freq == 0 or step == plan.steps:
                 metrics |= validate(run_id, step)

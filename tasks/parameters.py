@@ -159,7 +159,12 @@ def load_params(path: Path | None = None) -> Params:
         ParameterError: missing file, bad YAML, unknown key, wrong type or impossible combination.
     """
     path = path or ROOT / "params.yaml"
-    return _validated(path, Params.model_validate)
+    return parse_params(_content(path), path)
+
+
+def parse_params(content: Any, path: Path) -> Params:
+    """As `load_params`, of what was read from `path` already."""
+    return _validated(content, path, Params.model_validate)
 
 
 def load_algorithm(params: Params) -> Algorithm:
@@ -172,8 +177,15 @@ def load_algorithm(params: Params) -> Algorithm:
     if not path.exists():
         known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
         raise ParameterError(f"params.yaml: algorithm.name is {params.algorithm.name!r} but {path.name} is not in recipes/; choose one of: {known}")
-    algorithm = _validated(path, make_algorithm)
-    if unknown := sorted(set(algorithm.reward_components) - REWARD_COMPONENTS):
+    return parse_algorithm(_content(path), params, path)
+
+
+def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
+    """As `load_algorithm`, of what was read from `path` already."""
+    algorithm = _validated(content, path, make_algorithm)
+    dynamic = algorithm.dynamic_sampling
+    named = {*algorithm.reward_components, *({dynamic.by} - {"reward"} if dynamic is not None else ())}
+    if unknown := sorted(named - REWARD_COMPONENTS):
         raise ParameterError(f"recipes/{path.name}: {', '.join(unknown)} is no reward component; known: {', '.join(sorted(REWARD_COMPONENTS))}")
     trajectories = params.rollout.prompts * algorithm.group_size
     if algorithm.optimizer.mini_batch_size > trajectories:
@@ -189,13 +201,31 @@ def recipe_path(params: Params) -> Path:
     return ROOT / "recipes" / f"{params.algorithm.name}.yaml"
 
 
-def _validated(path: Path, build: Callable[[Any], T]) -> T:
+def pairs_path(algorithm: Algorithm) -> Path | None:
+    """The file of preference pairs that an offline recipe names instead of a rollout.
+
+    Raises:
+        ParameterError: it does not exist.
+    """
+    name = getattr(algorithm.recipe, "pairs", "rollout")
+    if name == "rollout":
+        return None
+    path = ROOT / str(name)
+    if not path.is_file():
+        raise ParameterError(f"recipes: pairs is {name!r}, but {path} does not exist; set pairs: rollout, or name a JSONL file of prompt, chosen, rejected")
+    return path
+
+
+def _content(path: Path) -> Any:
     try:
-        content = YAML(typ="safe").load(path)
+        return YAML(typ="safe").load(path)
     except FileNotFoundError:
         raise ParameterError(f"{path} does not exist; restore it with `git checkout {path.name}`") from None
     except YAMLError as error:
         raise ParameterError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def _validated(content: Any, path: Path, build: Callable[[Any], T]) -> T:
     if not isinstance(content, dict):
         raise ParameterError(f"{path.name} must be a mapping of sections, not {type(content).__name__}")
     try:

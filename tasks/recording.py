@@ -21,6 +21,10 @@ from tasks.training import Training, training
 from tasks.versioning import output_digest
 
 log = logging.getLogger(__name__)
+SHOWN = (
+    ("reward/mean", "reward", ".3f"), ("rollout/accuracy", "accuracy", ".3f"), ("rollout/turns", "turns", ".1f"), ("learn/explained_variance", "explained variance", ".2f"),
+    ("learn/preferred", "preferred", ".2f"), ("learn/groups_drawn", "groups drawn", ".0f"),
+)  # in the progress line, where they exist
 _RUNS: dict[str, tuple[str, float, int]] = {}  # training id -> MLflow run, when it began, steps done before
 
 
@@ -52,19 +56,16 @@ def record_step(session_id: str, step: int, metrics: Mapping[str, float]) -> Non
         _RUNS[session_id] = (run_id, began, done + 1)
         each = (time.monotonic() - began) / (done + 1)
         left = duration(each * (run.params.train_doctor.steps - step))
-        log.info(
-            "step %d/%d  reward %.3f  accuracy %.3f  turns %.1f  %.1f s/step, %s left",
-            step, run.params.train_doctor.steps, metrics["reward/mean"], metrics["rollout/accuracy"], metrics["rollout/turns"], each, left,
-        )
+        told = "  ".join(f"{label} {metrics[name]:{form}}" for name, label, form in SHOWN if name in metrics)
+        log.info("step %d/%d  %s  %.1f s/step, %s left", step, run.params.train_doctor.steps, told, each, left)
     if "validation/accuracy" in metrics:
         log.info("step %d  validation accuracy %.3f", step, metrics["validation/accuracy"])
 
 
 def _log_sample(run: Training, run_id: str, step: int) -> None:
     count = run.params.train_doctor.traces_per_step
-    if count:
-        folder = run.step_folder(step)
-        chosen, scores = trajectories_of_note(read_trajectories(folder / "rollout.parquet"), read_scores(folder / "scores.parquet"), count)
+    if count and run.pairs is None:
+        chosen, scores = trajectories_of_note(*run.experience(step), count)
         traces.log_consultations(run_id, chosen, scores, step, "train", {})
 
 

@@ -10,15 +10,14 @@ from tasks.consultations import score_all, step_metrics
 from tasks.training import training
 
 
-@task(cache_policy=NO_CACHE, task_run_name="score {step}")
-def score(session_id: str, step: int) -> dict[str, float]:
-    """Score one step's consultations under the preset in force; returns the step's rollout and reward metrics."""
+@task(cache_policy=NO_CACHE, task_run_name="score {step}.{draw}")
+def score(session_id: str, step: int, draw: int) -> dict[str, float]:
+    """Score one draw's consultations under the preset in force; returns rollout and reward metrics over all draws of the step so far."""
     run = training(session_id)
-    folder = run.step_folder(step)
+    path = run.scores_file(step, draw)
     began = time.monotonic()
-    trajectories = read_trajectories(folder / "rollout.parquet")
-    cases = run.cases(step)
-    scores = score_all(run.scorer, cases, trajectories)
-    if not intact(folder / "scores.parquet"):
-        write_scores(scores, folder / "scores.parquet")
+    if not intact(path):
+        write_scores(score_all(run.scorer, run.cases(step, draw), read_trajectories(run.rollout_file(step, draw))), path)
+    trajectories, scores = run.experience(step)
+    cases = [case for number in range(draw + 1) for case in run.cases(step, number)]
     return step_metrics(cases, trajectories, scores) | {"time/score_s": time.monotonic() - began}

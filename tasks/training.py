@@ -17,15 +17,19 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case, read_cases
 from clinic.rewards import Scorer
+from rl.algorithms import Algorithm
+from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.checkpoint import folder_hash, prune, steps_saved
-from rl.experience import read_scores, read_trajectories
+from rl.experience import Scores, Trajectory, intact, read_scores, read_trajectories
 from rl.learner import gradient_steps_per_rollout
+from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.models import average_weights, replace_folder, save_model
+from rl.preferences import Preferences, read_preferences
 from rl.workers.local import Session, open_session, session
 from tasks.consultations import accuracy
 from tasks.outputs import write_json
-from tasks.parameters import HOME, ROOT, Params, load_algorithm, load_params, recipe_path
-from tasks.wiring import Waiting, cases_of_step, open_waiting_room
+from tasks.parameters import HOME, ROOT, Params, load_algorithm, load_params, pairs_path, recipe_path
+from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 log = logging.getLogger(__name__)
 CODE = (
@@ -45,14 +49,43 @@ class Training:
     validation: tuple[Case, ...]
     waiting: Waiting
     scorer: Scorer
+    algorithm: Algorithm
+    pairs: Preferences | None  # what an offline algorithm reads instead of playing
 
     def step_folder(self, step: int) -> Path:
         """Where the experience and metrics of a rollout step are."""
         return self.folder / "steps" / f"{step:05d}"
 
-    def cases(self, step: int) -> list[Case]:
-        """The cases of a rollout step."""
-        return cases_of_step(self.train, self.params.rollout.prompts, step, self.params.seed)
+    def rollout_file(self, step: int, draw: int) -> Path:
+        """What one rollout of a step recorded; `scores_file` has its scores."""
+        return self.step_folder(step) / f"rollout{f'-{draw}' if draw else ''}.parquet"
+
+    def scores_file(self, step: int, draw: int) -> Path:
+        """Scores of one rollout of a step."""
+        return self.step_folder(step) / f"scores{f'-{draw}' if draw else ''}.parquet"
+
+    @property
+    def max_draws(self) -> int:
+        """Rollouts in one rollout step, at most: one, unless the algorithm refills groups without signal; none, if it reads its pairs from a file."""
+        if self.pairs is not None:
+            return 0
+        return self.algorithm.dynamic_sampling.max_draws if self.algorithm.dynamic_sampling is not None else 1
+
+    def cases(self, step: int, draw: int) -> list[Case]:
+        """The cases of one rollout of a step."""
+        return cases_of_draw(self.train, self.params.rollout.prompts, (step - 1) * self.max_draws + draw, self.params.seed)
+
+    def experience(self, step: int) -> tuple[list[Trajectory], list[Scores]]:
+        """All that was played and scored for a step, draw after draw; of a file of pairs, the step's share."""
+        if self.pairs is not None:
+            return self.pairs.share(step, self.params.train_doctor.steps)
+        trajectories: list[Trajectory] = []
+        scores: list[Scores] = []
+        for draw in range(self.max_draws):
+            if intact(self.scores_file(step, draw)):
+                trajectories += read_trajectories(self.rollout_file(step, draw))
+                scores += read_scores(self.scores_file(step, draw))
+        return trajectories, scores
 
 
 _TRAININGS: dict[str, Training] = {}
@@ -73,11 +106,15 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     digest = input_hash(params, warm_start, cases, index)
     folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
     validation = read_cases(cases / "cases.parquet", "validation")[: params.train_doctor.validation_cases]
-    run = Training(
-        params, folder, digest, warm_start, tuple(read_cases(cases / "cases.parquet", "train")), tuple(validation), waiting, Scorer(params.reward, [waiting.clinic])
-    )
+    log.info("%s", plan_text(params, algorithm))
+    memory = estimate(model_shape(str(warm_start), params.warm_start.dtype), params.rollout, algorithm)
+    log.info("%s", memory_text(memory))
+    refuse_what_cannot_fit(memory, available_bytes())
     live = Session(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed)
-    log.info("%s", plan_text(params, algorithm.group_size))
+    source = pairs_path(algorithm)
+    pairs = read_preferences(source, live.chat) if source is not None else None
+    train = tuple(read_cases(cases / "cases.parquet", "train"))
+    run = Training(params, folder, digest, warm_start, train, tuple(validation), waiting, Scorer(params.reward, [waiting.clinic]), algorithm, pairs)
     _TRAININGS[digest] = run
     try:
         with open_session(digest, live):
@@ -86,11 +123,11 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
         del _TRAININGS[digest]
 
 
-def plan_text(params: Params, group_size: int) -> str:
+def plan_text(params: Params, algorithm: Algorithm) -> str:
     """The accounting of a run in one line."""
-    optimizer = load_algorithm(params).optimizer
+    optimizer, group_size = algorithm.optimizer, algorithm.group_size
     trajectories = params.rollout.prompts * group_size
-    updates = gradient_steps_per_rollout(trajectories, optimizer.mini_batch_size, optimizer.num_epochs)
+    updates = gradient_steps_per_rollout(algorithm.planned_units(params.rollout.prompts), algorithm.gradient_units, optimizer.num_epochs)
     return (
         f"{params.rollout.prompts} cases x {group_size} samples = {trajectories} trajectories a rollout step, {updates} gradient steps each; "
         f"{params.train_doctor.steps} rollout steps; warm-up {optimizer.warmup_rollout_steps} rollout steps = {optimizer.warmup_rollout_steps * updates} gradient steps"
@@ -104,6 +141,8 @@ def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> st
     relevant["temperature"] = params.evaluate_doctor.temperature  # validation plays at it
     digest.update(json.dumps(relevant, sort_keys=True).encode())
     digest.update(recipe_path(params).read_bytes())
+    if (pairs := pairs_path(load_algorithm(params))) is not None:
+        digest.update(pairs.read_bytes())
     starter = ROOT / params.patient_cases.starter.directory
     for folder in (warm_start, cases, index, starter / "conditions", starter / "findings"):
         digest.update(folder_hash(folder).encode())
@@ -126,15 +165,35 @@ def restore(session_id: str) -> tuple[int, dict[str, float]]:
     return done[-1], json.loads((run.step_folder(done[-1]) / "metrics.json").read_text())
 
 
+def added(metrics: dict[str, float], later: dict[str, float]) -> dict[str, float]:
+    """Metrics of a step after one more draw: seconds add up, the rest is of all draws so far."""
+    return metrics | {name: value + metrics.get(name, 0.0) if name.endswith("_s") and not name.endswith("per_s") else value for name, value in later.items()}
+
+
+def enough(session_id: str, step: int) -> bool:
+    """Whether a step has all the groups it can learn from: always, unless the algorithm refills those without signal."""
+    run = training(session_id)
+    dynamic = run.algorithm.dynamic_sampling
+    return dynamic is None or len(informative_groups(*run.experience(step), dynamic)) >= run.params.rollout.prompts
+
+
+def plays_ahead(session_id: str) -> bool:
+    """Whether all experience is sampled before the first update (offline algorithms)."""
+    return not training(session_id).algorithm.on_policy
+
+
 @task(cache_policy=NO_CACHE, task_run_name="learn {step}")
 def learn(session_id: str, step: int) -> dict[str, float]:
     """The training phase of one step. A retry first returns to the policy that the step started from."""
     run, live = training(session_id), session(session_id)
     if live.learner.policy_version != step - 1:
         _return_to(run, live, step - 1)
-    folder = run.step_folder(step)
+    trajectories, scores = run.experience(step)
+    dropped: dict[str, float] = {}
+    if run.algorithm.dynamic_sampling is not None:
+        trajectories, scores, dropped = keep_informative(trajectories, scores, run.algorithm.dynamic_sampling, run.params.rollout.prompts)
     began = time.monotonic()
-    metrics = live.learn(read_trajectories(folder / "rollout.parquet"), read_scores(folder / "scores.parquet"), step)
+    metrics = live.learn(trajectories, scores, step) | dropped
     return {f"learn/{name}": value for name, value in metrics.items()} | {"time/learn_s": time.monotonic() - began}
 
 

@@ -60,10 +60,10 @@ class Waiting:
         patient = ScriptedPatient(case, self.matcher if case.source == self.clinic.name else None)
         return Consultation(case, patient, self.rules, budget, self.retrieve)
 
-    def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int) -> list[EpisodeSpec]:
-        """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling noise."""
+    def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int, first: int = 0) -> list[EpisodeSpec]:
+        """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling noise. `first` numbers the first group."""
         specs = []
-        for place, case in enumerate(cases):
+        for place, case in enumerate(cases, first):
             budget = draw_turn_budget(self.rules, (seed, step, place))
             specs += [
                 EpisodeSpec(case.case_id, f"{step}.{place}/{case.case_id}", sample, budget, (seed, step), partial(self.consultation, case, budget), dict(privileged(case)))
@@ -77,10 +77,10 @@ def open_waiting_room(starter: Path, second_complaint: float, rules: Consultatio
     return Waiting(rules, load_starter(starter, second_complaint), index)
 
 
-def cases_of_step(cases: Sequence[Case], prompts: int, step: int, seed: int) -> list[Case]:
-    """The cases of one rollout step: consecutive pieces of endless reshuffles, a function of seed and step alone."""
+def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -> list[Case]:
+    """The cases of draw `number` (from 0) of a run: consecutive pieces of endless reshuffles, a function of seed and number alone."""
     chosen: list[Case] = []
-    first = (step - 1) * prompts
+    first = number * prompts
     for place in range(first, first + prompts):
         epoch, offset = divmod(place, len(cases))
         order = np.random.default_rng([seed, epoch]).permutation(len(cases))

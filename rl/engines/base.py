@@ -49,6 +49,7 @@ class Engine(Protocol):
     """Generates turns for many sessions at once."""
 
     policy_version: int
+    shares_weights: bool  # the learner's own weights and arithmetic: in float32 its log-probabilities are the learner's
 
     async def generate(self, request: Request) -> Completion:
         """Append the request's tokens to its session and sample a turn."""

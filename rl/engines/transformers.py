@@ -70,6 +70,8 @@ class _Turn:
 class TransformersEngine:
     """Serves any causal language model of transformers that takes a 4-D mask and a cache object."""
 
+    shares_weights = True
+
     def __init__(self, model: PreTrainedModel, slots: int, max_length: int) -> None:
         """Args: the live model (shared with the learner, so there are no weights to sync), how many episodes at once, tokens per episode."""
         self.model = model

@@ -35,7 +35,9 @@ class Session:
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         self.engine = TransformersEngine(self.model, rollout.slots, rollout.max_episode_tokens)
-        self._learner = Learner(self.model, algorithm, rollout.prompts, rollout.temperature, seed) if algorithm else None
+        reference = load_model(model, dtype)[0].eval().requires_grad_(False) if algorithm and "reference" in algorithm.roles else None
+        exact = self.engine.shares_weights and dtype == "float32"
+        self._learner = Learner(self.model, algorithm, rollout.prompts, rollout.temperature, seed, reference, exact) if algorithm else None
 
     @property
     def learner(self) -> Learner:

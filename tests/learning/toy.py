@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.algorithms.base import Algorithm
-from rl.algorithms.sampling import informative_groups
+from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.chat import ChatFormat
 from rl.engines.transformers import TransformersEngine
 from rl.environment import Message
@@ -116,23 +116,22 @@ class School:
         stored = [] if algorithm.on_policy else [self.play(algorithm, step) for step in range(1, steps + 1)]
         for step in range(1, steps + 1):
             self.engine.policy_version = learner.policy_version
-            trajectories = self.play(algorithm, step) if algorithm.on_policy else stored[step - 1]
-            learner.update(trajectories, score(trajectories), step)
-            rewards.append(mean_reward(trajectories))
+            drawn, kept = self.play(algorithm, step) if algorithm.on_policy else stored[step - 1]
+            learner.update(kept, score(kept), step)
+            rewards.append(mean_reward(drawn))
             if min(rewards[-4:]) >= enough and step >= 4:
                 break
         return rewards
 
-    def play(self, algorithm: Algorithm, step: int) -> list[Trajectory]:
-        """One rollout, or several where the algorithm drops groups without signal."""
+    def play(self, algorithm: Algorithm, step: int) -> tuple[list[Trajectory], list[Trajectory]]:
+        """One rollout, or several where the algorithm drops groups without signal: all that was drawn, and what to learn from."""
         dynamic = algorithm.dynamic_sampling
         if dynamic is None:
-            return self.rollout(algorithm.group_size, step, self.params.temperature)
-        kept: list[Trajectory] = []
+            drawn = self.rollout(algorithm.group_size, step, self.params.temperature)
+            return drawn, drawn
+        drawn = []
         for draw in range(dynamic.max_draws):
-            drawn = self.rollout(algorithm.group_size, 1000 * draw + step, self.params.temperature)
-            good = set(informative_groups(drawn, score(drawn), dynamic))
-            kept += [t for t in drawn if t.group_id in good]
-            if len(kept) >= len(drawn):
-                return kept[: len(drawn)]
-        return kept
+            drawn += self.rollout(algorithm.group_size, 1000 * draw + step, self.params.temperature)
+            if len(informative_groups(drawn, score(drawn), dynamic)) >= len(COLOURS):
+                break
+        return drawn, keep_informative(drawn, score(drawn), dynamic, len(COLOURS))[0]

@@ -1,0 +1,120 @@
+"""What a training run will need in memory, said before it begins.
+
+An estimate from the model's shape and the numbers of the run, not a measurement: weights, optimizer and cache are exact, activations are what a
+decoder layer keeps for its backward pass under fused attention, logits what one chunk keeps. tests/numerics checks it against a run.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rl.algorithms.base import Algorithm
+from rl.batching import LOGIT_ELEMENTS
+from rl.errors import TrainingError
+from rl.rollout import RolloutParams
+
+GIB = 2**30
+KNOBS = {
+    "weights": "a smaller model, or dtype: bfloat16", "gradients": "a smaller model, or dtype: bfloat16", "optimizer": "a smaller model, or dtype: bfloat16",
+    "critic": "critic.trunk: shared in the recipe", "reference": "kl.place: none in the recipe", "kv_cache": "rollout.slots or rollout.max_episode_tokens",
+    "activations": "optimizer.micro_batch_tokens in the recipe", "logits": "a smaller vocabulary",
+}
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What of a decoder decides its memory; counts, and bytes of one number."""
+
+    parameters: int
+    trunk_parameters: int  # without an output head of its own
+    layers: int
+    width: int
+    intermediate: int
+    heads: int
+    key_value_heads: int
+    head_width: int
+    vocabulary: int
+    bytes: int
+
+
+def model_shape(name: str, dtype: str) -> ModelShape:
+    """Read a model's shape from its configuration; no weight is loaded.
+
+    Raises:
+        TrainingError: nothing readable there.
+    """
+    try:
+        config = AutoConfig.from_pretrained(name, local_files_only=Path(name).exists())
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except (OSError, ValueError, KeyError) as error:
+        raise TrainingError(f"cannot read the shape of {name!r}: {str(error).splitlines()[0]} (give a Hugging Face id or a folder with config.json)") from error
+    heads = config.num_attention_heads
+    return ModelShape(
+        sum(p.numel() for p in model.parameters()), sum(p.numel() for p in model.get_decoder().parameters()), config.num_hidden_layers, config.hidden_size,
+        config.intermediate_size, heads, getattr(config, "num_key_value_heads", heads), getattr(config, "head_dim", None) or config.hidden_size // heads, config.vocab_size,
+        torch.finfo(getattr(torch, dtype)).bits // 8,
+    )
+
+
+def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm) -> dict[str, int]:
+    """Bytes by what they are for.
+
+    weights      parameters x bytes                          gradients  the same
+    optimizer    2 moments x parameters x bytes
+    critic       4 x its trunk (weights, gradients, moments), if it has its own
+    reference    parameters x bytes, if there is one
+    kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes
+    activations  tokens of a micro-batch x layers x (8 width + 3 intermediate + 3 heads x head width + 4 key-value heads x head width) x bytes
+    logits       4 x one chunk, float32
+    """
+    s, optimizer = shape, algorithm.optimizer
+    kept = 8 * s.width + 3 * s.intermediate + 3 * s.heads * s.head_width + 4 * s.key_value_heads * s.head_width
+    passes = 2 if algorithm.critic is not None and algorithm.critic.trunk == "own" else 1
+    parts = {
+        "weights": s.parameters * s.bytes, "gradients": s.parameters * s.bytes, "optimizer": 2 * s.parameters * s.bytes,
+        "critic": 4 * s.trunk_parameters * s.bytes * (passes - 1),
+        "reference": s.parameters * s.bytes * ("reference" in algorithm.roles),
+        "kv_cache": rollout.slots * rollout.max_episode_tokens * s.layers * 2 * s.key_value_heads * s.head_width * s.bytes,
+        "activations": passes * max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * s.layers * kept * s.bytes,
+        "logits": 4 * 4 * min(LOGIT_ELEMENTS, max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * s.vocabulary),
+    }
+    return {name: value for name, value in parts.items() if value}
+
+
+def available_bytes() -> int:
+    """Memory that a run can have: of the GPU if there is one, else what the machine has free, or the control group's limit."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.mem_get_info()[0])
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else ():
+        if line.startswith("MemAvailable:"):
+            found = int(line.split()[1]) * 1024
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.exists() and limit.read_text().strip().isdigit():
+        found = min(found, int(limit.read_text()))
+    return found
+
+
+def memory_text(parts: Mapping[str, int]) -> str:
+    """The estimate in one line."""
+    total = sum(parts.values())
+    return f"memory: about {total / GIB:.2f} GiB = " + " + ".join(f"{name} {value / GIB:.2f}" for name, value in parts.items())
+
+
+def refuse_what_cannot_fit(parts: Mapping[str, int], available: int) -> None:
+    """Stop before anything is loaded.
+
+    Raises:
+        TrainingError: the estimate is above what is available; the message names the largest part and the knob that lowers it.
+    """
+    total = sum(parts.values())
+    if total > available:
+        largest = max(parts, key=lambda name: parts[name])
+        raise TrainingError(
+            f"{memory_text(parts)}, but {available / GIB:.2f} GiB are free; the largest part is {largest}: lower it with {KNOBS[largest]}"
+        )

@@ -1,0 +1,213 @@
+"""Every algorithm's gradient against a token-by-token float64 derivation, and what must not change it."""
+
+import copy
+import dataclasses
+import math
+import random
+
+import pytest
+import torch
+
+from rl.algorithms import ALGORITHMS, make_algorithm
+from rl.experience import Scores, Trajectory
+from rl.learner import Learner
+from rl.models import new_model, new_tokenizer
+from rl.records import logprobs_of
+from tests.numerics import naive
+from tests.recipes import recipe
+
+CORRECTED = {"level": "token", "mode": "clip", "bound": 1.1}
+REFERENCED = {"coefficient": 0.3}
+VARIANTS = {
+    "grpo": {"own_turn": ["b"], "own_turn_weight": 0.5, "discount": 0.9},
+    "grpo, as in the paper": {"credit": "episode", "own_turn": [], "divide_by_std": "group", "aggregation": "sequence", "kl": {"place": "loss", "estimator": "k3", "coefficient": 0.04}},
+    "grpo, entropy and token correction": {"own_turn": [], "entropy_coefficient": 0.01, "sampler_correction": CORRECTED},
+    "grpo, sequence correction, masked": {"own_turn": [], "sampler_correction": {"level": "sequence", "mode": "mask", "bound": 1.05}},
+    "dr_grpo": {"own_turn": [], "constant_length": 9},
+    "dr_grpo, kl mse": {"own_turn": [], "constant_length": 9, "credit": "episode", "kl": {"place": "loss", "estimator": "mse", **REFERENCED}},
+    "rloo": {"own_turn": [], "credit": "episode", "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
+    "rloo, turn credit": {"own_turn": ["b"], "kl": {"place": "reward", "estimator": "abs", **REFERENCED}},
+    "reinforce_pp": {"baseline": "none", "credit": "episode", "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
+    "reinforce_pp, group baseline": {"baseline": "group", "discount": 0.95, "kl": {"place": "reward", "estimator": "k3", **REFERENCED}},
+    "dapo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "overlong": {"max_tokens": 8, "buffer_tokens": 5, "penalty": 0.7}},
+    "dapo, without filter": {"own_turn": ["b"], "overlong": {"max_tokens": 8, "buffer_tokens": 5, "penalty": 0.7, "filter": False}},
+    "gspo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "clip_low": 0.02, "clip_high": 0.03},
+    "gspo, turn credit": {"own_turn": [], "clip_low": 0.02, "clip_high": 0.03},
+    "cispo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "clip_high": 0.1},
+    "ppo": {"discount": 0.98, "trace": 0.9},
+    "ppo, dual clip, bounded value": {"credit": "episode", "dual_clip": 1.2, "whiten": False, "critic": {"value_clip": 0.05}, "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
+    "ppo, shared trunk": {"critic": {"trunk": "shared"}},
+    "dpo": {"beta": 0.3, "pairs_per_group": 1},
+    "dpo, smoothed": {"pairs_per_group": 1, "beta": 0.3, "label_smoothing": 0.1, "margin": 0.5, "chosen_weight": 0.2},
+    "online_dpo, ipo": {"pairs_per_group": 1, "variant": "ipo", "beta": 0.4},
+}
+
+
+def named(variant: str, **optimizer) -> dict:
+    numbers = recipe(variant.split(",")[0], group_size=3, **VARIANTS[variant])
+    whole = {"mini_batch_size": 64, "max_grad_norm": 1e9, "micro_batch_tokens": 60}
+    return numbers | {"optimizer": numbers["optimizer"] | whole | optimizer}
+
+
+@pytest.fixture(scope="module")
+def models():
+    """A policy and another model as its reference, with weights that matter."""
+    tokenizer = new_tokenizer(["a"], 280)
+    pair = [new_model(tokenizer, width=32, layers=2, heads=2, context=64, seed=seed).eval() for seed in (3, 4)]
+    with torch.no_grad():
+        for model in pair:
+            for parameter in model.parameters():
+                if parameter.ndim == 2:
+                    parameter *= 3
+    return pair
+
+
+@pytest.fixture(scope="module")
+def experience(models) -> tuple[list[Trajectory], list[Scores]]:
+    """Three groups of three, one to three turns each; one failed, two were cut by the token limit."""
+    rng = random.Random(5)
+    trajectories, scores = [], []
+    for i in range(9):
+        ids, mask, turns = [rng.randrange(5, 260) for _ in range(3)], [0, 0, 0], []
+        for _ in range(rng.randint(1, 3)):
+            size = rng.randint(1, 4)
+            turns.append((len(ids), len(ids) + size))
+            for count, one in ((size, 1), (rng.randint(1, 3), 0)):
+                ids += [rng.randrange(5, 260) for _ in range(count)]
+                mask += [one] * count
+        if i == 7:
+            mask = [0] * len(mask)
+        reason = "failed" if i == 7 else "out_of_tokens" if i in (2, 4) else "diagnosed"
+        trajectories.append(Trajectory(f"g{i // 3}/{i % 3}", "c", f"g{i // 3}", i % 3, 0, 3, tuple(ids), (0.0,) * len(ids), tuple(mask), tuple(turns), (), ({},), reason, {}, 0.0, 1.0))
+        scores.append(Scores(f"g{i // 3}/{i % 3}", tuple({"a": rng.uniform(-1, 1), "b": rng.uniform(0, 0.5)} for _ in turns)))
+    recorded = logprobs_of(models[0], trajectories, 10**6, naive.T)
+    for i, (t, found) in enumerate(zip(trajectories, recorded, strict=True)):
+        values = iter(found)
+        trajectories[i] = dataclasses.replace(t, logprobs=tuple(float(next(values)) + rng.gauss(0, 0.15) if one else 0.0 for one in t.loss_mask))
+    return trajectories, scores
+
+
+def learner_of(models, numbers) -> Learner:
+    learner = Learner(copy.deepcopy(models[0]), make_algorithm(numbers), prompts=3, temperature=naive.T, seed=0, reference=models[1])
+    if learner.critic is not None:
+        torch.manual_seed(0)
+        torch.nn.init.normal_(learner.critic.head.weight, std=0.3)
+    if numbers["name"] == "ppo":
+        learner.algorithm.critic = learner.algorithm.critic.model_copy(update={"warmup_rollout_steps": 0})
+    return learner
+
+
+def gradients(learner: Learner) -> dict[str, torch.Tensor]:
+    found = {name: p.grad for name, p in learner.model.named_parameters()}
+    if learner.critic is not None:
+        found |= {f"critic.{name}": p.grad for name, p in learner.critic.named_parameters() if name != "trunk.embed_tokens.weight" or p.grad is not None}
+    return {name: grad.double() for name, grad in found.items() if grad is not None}
+
+
+def assert_same_gradients(one: dict, other: dict) -> None:
+    largest = max(float(grad.abs().max()) for grad in one.values())
+    assert largest > 1e-4
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], atol=1e-5 * max(largest, 1.0), rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_every_algorithm_has_a_variant_here():
+    assert {variant.split(",")[0] for variant in VARIANTS} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_learners_gradient_is_that_of_the_formula(models, experience, variant):
+    numbers = named(variant)
+    learner = learner_of(models, numbers)
+    policy, reference = copy.deepcopy(models[0]).double(), copy.deepcopy(models[1]).double()
+    critic64 = copy.deepcopy(learner.critic).double() if learner.critic is not None else None
+    trajectories, scores = experience
+    metrics = learner.update(trajectories, scores, step=1)
+    assert metrics["gradient_steps"] == 1
+
+    if numbers["name"] in ("dpo", "online_dpo"):
+        loss = naive.preference_loss(numbers, trajectories, scores, policy, reference)
+    else:
+
+        def values(t: Trajectory) -> torch.Tensor:
+            trunk = critic64.trunk if critic64.trunk is not None else policy.model
+            return critic64.head(trunk(input_ids=torch.tensor([t.token_ids])).last_hidden_state[0])[:, 0]
+
+        loss = naive.policy_gradient_loss(numbers, trajectories, scores, policy, reference, values)
+    loss.backward()
+    expected = {name: p.grad for name, p in policy.named_parameters()}
+    if critic64 is not None:
+        expected |= {f"critic.{name}": p.grad for name, p in critic64.named_parameters()}
+    assert_same_gradients(gradients(learner), {name: grad for name, grad in expected.items() if grad is not None})
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_cutting_padding_and_order_change_nothing(models, experience, variant):
+    """Micro-batches of one unit or of all, trajectories and groups in another order."""
+    trajectories, scores = experience
+    found = []
+    for micro_batch_tokens, order in ((1, range(9)), (100_000, range(9)), (70, [8, 6, 7, 2, 1, 0, 5, 3, 4])):
+        learner = learner_of(models, named(variant, micro_batch_tokens=micro_batch_tokens))
+        metrics = learner.update([trajectories[i] for i in order], [scores[i] for i in order], step=1)
+        found.append((gradients(learner), learner.model.state_dict(), metrics))
+    for grads, weights, metrics in found[1:]:
+        assert_same_gradients(found[0][0], grads)
+        for name, weight in weights.items():
+            torch.testing.assert_close(weight, found[0][1][name], atol=1e-5, rtol=0)
+        assert metrics == pytest.approx(found[0][2], rel=1e-4, abs=1e-5, nan_ok=True)
+
+
+def test_grpo_is_dapo_when_clips_aggregation_and_sampling_match(models, experience):
+    """No penalty, no filter, nothing redrawn."""
+    trajectories, scores = experience
+    same = {"own_turn": [], "credit": "episode", "divide_by_std": "group"}
+    grpo = recipe("grpo", group_size=3, aggregation="token", **same)
+    dapo = recipe("dapo", group_size=3, overlong={"penalty": 0.0, "filter": False}, dynamic_sampling={"max_draws": 1}, **same)
+    one, other = (learner_of(models, numbers) for numbers in (grpo, dapo))
+    for learner in (one, other):
+        learner.update(trajectories, scores, step=1)
+    assert_same_gradients(gradients(one), gradients(other))
+
+
+def test_ppo_without_a_critic_is_reinforce_with_the_mean_as_baseline(models, experience):
+    """lambda = 1, V = 0, no KL: the advantage is the return; whitening makes it REINFORCE++ without its KL."""
+    trajectories, scores = [list(x) for x in experience]
+    scores = [s if t.stop_reason != "out_of_tokens" else Scores(s.episode_id, s.turns) for t, s in zip(trajectories, scores, strict=True)]
+    quiet = {"place": "none", "coefficient": 0.0}
+    ppo = recipe("ppo", group_size=3, trace=1.0, discount=0.9, whiten=True, kl=quiet)
+    reinforce = recipe("reinforce_pp", group_size=3, baseline="none", discount=0.9, kl=quiet)
+    learners = [Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0) for numbers in (ppo, reinforce)]
+    learners[0].algorithm.critic = learners[0].algorithm.critic.model_copy(update={"warmup_rollout_steps": 0})  # its head is all zeros
+    for learner in learners:
+        learner.update(trajectories, scores, step=1)
+    assert_same_gradients(*({name: p.grad.double() for name, p in learner.model.named_parameters()} for learner in learners))
+
+
+def test_only_the_critic_learns_while_it_warms_up(models, experience):
+    trajectories, scores = experience
+    numbers = recipe("ppo", group_size=3, critic={"warmup_rollout_steps": 1})
+    learner = Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0)
+    learner.update(trajectories, scores, step=1)
+    assert all(torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), models[0].state_dict().values(), strict=True))
+    assert float(learner.critic.head.weight.abs().max()) > 0
+    learner.update([dataclasses.replace(t, policy_version=1) for t in trajectories], scores, step=2)
+    assert not all(torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), models[0].state_dict().values(), strict=True))
+
+
+def test_mismatch_of_sampler_and_trainer_is_reported(models, experience):
+    """The recorded log-probabilities have noise of .15; with or without a pass of its own the learner sees it."""
+    trajectories, scores = experience
+    for correction in ("none", "token"):
+        learner = learner_of(models, recipe("grpo", group_size=3, sampler_correction={"level": correction}))
+        metrics = learner.update(trajectories, scores, step=1)
+        assert metrics["sampler_mismatch_mean"] == pytest.approx(0.15 * math.sqrt(2 / math.pi), rel=0.35)
+        assert metrics["sampler_mismatch_max"] < 0.15 * 4
+        assert 0 < metrics["sampler_mismatch_k3"] < 0.05
+
+
+def test_a_learner_without_its_reference_is_refused(models):
+    from rl.errors import TrainingError
+
+    with pytest.raises(TrainingError, match="frozen reference"):
+        Learner(models[0], make_algorithm(recipe("online_dpo")), 3, 1.0, 0)
