@@ -171,17 +171,16 @@ class Learner:
             gather([lesson.target[i] for i in index]) if lesson.target is not None else None, total,
         )
 
-    @property
-    def policy_waits(self) -> bool:
-        """Whether only the critic learns in this rollout step."""
-        return self.algorithm.critic is not None and self.policy_version < self.algorithm.critic.warmup_rollout_steps
+    def critic_learns_alone(self, policy_version: int) -> bool:
+        """Whether the policy waits in the training phase that begins at this version."""
+        return self.algorithm.critic is not None and policy_version < self.algorithm.critic.warmup_rollout_steps
 
     def _loss(self, tokens: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
         loss, parts = self.algorithm.loss(tokens)
         if self.critic is None:
             return loss, parts
         value_loss, more = self.algorithm.value_loss(tokens)
-        return (value_loss if self.policy_waits else loss + value_loss), parts | more
+        return (value_loss if self.critic_learns_alone(self.policy_version) else loss + value_loss), parts | more
 
     def _zero_grad(self) -> None:
         for optimizer in (self.optimizer, self.critic_optimizer):
@@ -208,7 +207,7 @@ class Learner:
             return
         self.skipped_in_a_row = 0
         share = min(1.0, (self.gradient_step + 1) / self.warmup_gradient_steps) if self.warmup_gradient_steps else 1.0
-        if not self.policy_waits:
+        if not self.critic_learns_alone(self.policy_version):
             _step(self.optimizer, self.algorithm.optimizer.learning_rate * share)
         if self.critic_optimizer is not None and self.algorithm.critic is not None:
             _step(self.critic_optimizer, self.algorithm.critic.learning_rate * share)

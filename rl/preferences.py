@@ -47,7 +47,7 @@ def read_preferences(path: Path, chat: ChatFormat) -> Preferences:
             pair = [_trajectory(chat, f"{path.name}:{number}", sample, prompt, side) for sample, side in enumerate(sides)]
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             what = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise TrainingError(f"{path}, line {number}: {what}; give an object with prompt, chosen and rejected, each a text or a list of messages with role and content") from error
+            raise TrainingError(f"{path}, line {number}: {what}; give prompt, chosen and rejected, each a text or a list of messages with role and content") from error
         trajectories += pair
         scores += [Scores(t.episode_id, ({"preferred": reward},)) for t, reward in zip(pair, (1.0, 0.0), strict=True)]
     if not trajectories:
@@ -72,8 +72,10 @@ def _trajectory(chat: ChatFormat, group: str, sample: int, prompt: list[Message]
     mask = [0] * len(ids)
     for start, end in spans:
         mask[start:end] = [1] * (end - start)
+    unknown = (0.0,) * len(ids)
+    events: tuple[dict[str, Any], ...] = ({},) * len(spans)
     return Trajectory(
-        f"{group}/{sample}", group, group, sample, 0, len(spans), tuple(ids), (0.0,) * len(ids), tuple(mask), tuple(spans), tuple(prompt + answer), ({},) * len(spans), "ended", {}, 0.0, 0.0
+        f"{group}/{sample}", group, group, sample, 0, len(spans), tuple(ids), unknown, tuple(mask), tuple(spans), tuple(prompt + answer), events, "ended", {}, 0.0, 0.0
     )
 
 

@@ -32,7 +32,7 @@ def values_of(critic: Critic, policy: PreTrainedModel, trajectories: Sequence[Tr
     last = [0.0] * len(trajectories)
 
     def look(batch: MicroBatch) -> torch.Tensor:
-        value_BT = critic(batch, hidden_states(policy.get_decoder(), batch) if critic.trunk is None else None)
+        value_BT: torch.Tensor = critic(batch, hidden_states(policy.get_decoder(), batch) if critic.trunk is None else None)
         for row, i in enumerate(batch.index):
             last[i] = float(value_BT[row, len(trajectories[i].token_ids) - 1])
         return value_BT[batch.row_N, batch.source_N]

@@ -3,15 +3,16 @@
     m = [log p/ref of the chosen] - [log p/ref of the rejected],  sums over the episode's action tokens (means for ipo)
     loss = mean over pairs of preference_loss(m) - chosen_weight x mean of log p over the chosen's tokens     sigmoid | ipo, label smoothing: see losses.py
 
-Pairs of a group: the best and the worst, the second best and the second worst, ..., `pairs_per_group` of them, each at least `margin` of reward apart. `dpo` is offline: all groups are sampled by the warm start before the
-first update, or the pairs are read from a JSONL file; `online_dpo` mines its pairs from each step's own rollout.
+Pairs of a group: the best and the worst, the second best and the second worst, ..., `pairs_per_group` of them, each at least `margin` of
+reward apart. `dpo` is offline: all groups are sampled by the warm start before the first update, or the pairs are read from a JSONL file; `online_dpo`
+mines its pairs from each step's own rollout.
 The tie to the reference is in the loss; there is no KL term. Sources: arXiv:2305.18290; IPO, arXiv:2310.12036; online, arXiv:2402.04792;
 the likelihood of the chosen, which a difference alone may lower, arXiv:2404.19733.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,11 +22,10 @@ from rl.algorithms.base import Algorithm, Lesson, OptimizerParams, Record, Token
 from rl.algorithms.losses import preference_loss
 
 
-class OnlineDPORecipe(BaseModel):
-    """Every number of `recipes/online_dpo.yaml`."""
+class PreferenceRecipe(BaseModel):
+    """Numbers of both."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    name: Literal["online_dpo"]
     group_size: int = Field(ge=2)
     pairs_per_group: int = Field(ge=1)  # 1: best against worst; 2: the second best against the second worst as well; at most half the group
     margin: float = Field(ge=0)  # reward units; a pair that is nearer is none
@@ -36,7 +36,7 @@ class OnlineDPORecipe(BaseModel):
     optimizer: OptimizerParams
 
     @model_validator(mode="after")
-    def _fits_together(self) -> "OnlineDPORecipe":
+    def _fits_together(self) -> "PreferenceRecipe":
         if 2 * self.pairs_per_group > self.group_size:
             raise ValueError(f"pairs_per_group {self.pairs_per_group} needs twice as many samples, but group_size is {self.group_size}; lower it")
         if self.variant == "ipo" and self.label_smoothing:
@@ -44,18 +44,24 @@ class OnlineDPORecipe(BaseModel):
         return self
 
 
-class DPORecipe(OnlineDPORecipe):
+class OnlineDPORecipe(PreferenceRecipe):
+    """Every number of `recipes/online_dpo.yaml`."""
+
+    name: Literal["online_dpo"]
+
+
+class DPORecipe(PreferenceRecipe):
     """Every number of `recipes/dpo.yaml`."""
 
-    name: Literal["dpo"]  # type: ignore[assignment]  # a recipe of its own
+    name: Literal["dpo"]
     pairs: str  # rollout: sampled by the warm start; or a JSONL file of prompt, chosen, rejected
 
 
 class OnlineDPO(Algorithm):
     """See the module docstring."""
 
-    recipe_class = OnlineDPORecipe
-    recipe: OnlineDPORecipe
+    recipe_class: ClassVar[type[PreferenceRecipe]] = OnlineDPORecipe
+    recipe: PreferenceRecipe
     roles = ("reference",)
     trajectories_per_unit = 2
 
@@ -95,7 +101,8 @@ class OnlineDPO(Algorithm):
         loss = preference_loss(margin_P, self.recipe.variant, self.recipe.beta, self.recipe.label_smoothing).sum() / batch.total.units
         chosen = (batch.logprob_N / length_N)[batch.advantage_N > 0].sum() / batch.total.units
         return loss - self.recipe.chosen_weight * chosen, {
-            "policy_loss": loss.item(), "chosen_logprob": chosen.item(), "preference_margin": margin_P.sum().item() / batch.total.units, "preferred": (margin_P > 0).sum().item() / batch.total.units,
+            "policy_loss": loss.item(), "chosen_logprob": chosen.item(),
+            "preference_margin": margin_P.sum().item() / batch.total.units, "preferred": (margin_P > 0).sum().item() / batch.total.units,
             "entropy": batch.entropy_N.sum().item() / batch.total.tokens,
         }
 

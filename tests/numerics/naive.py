@@ -59,7 +59,9 @@ def reward_of_token(numbers: dict, trajectory: Trajectory, turn_rewards: list[fl
     return reward
 
 
-def group_relative(numbers: dict, trajectories: list[Trajectory], rewards: list[dict[int, float]], own: list[list[float]]) -> list[dict[int, float]]:
+def group_relative(  # noqa: C901  as long as the formula
+    numbers: dict, trajectories: list[Trajectory], rewards: list[dict[int, float]], own: list[list[float]]
+) -> list[dict[int, float]]:
     """GRPO and its relatives."""
 
     def relative(values: list[list[float]]) -> list[list[float]]:
@@ -99,7 +101,7 @@ def group_relative(numbers: dict, trajectories: list[Trajectory], rewards: list[
         if i not in inside:
             advantages.append(dict.fromkeys(reward, 0.0))
         elif numbers["credit"] == "episode":
-            advantages.append({p: a[i][0] for p in reward})
+            advantages.append(dict.fromkeys(reward, a[i][0]))
         else:
             advantages.append({p: a[i][turn_of(t, p)] + (numbers["own_turn_weight"] * b[i][turn_of(t, p)] if b[i] else 0.0) for p in reward})
     return advantages

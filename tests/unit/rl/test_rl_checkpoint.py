@@ -13,13 +13,14 @@ from rl.experience import Scores, Trajectory
 from rl.models import average_weights, save_model
 from rl.rollout import RolloutParams
 from rl.workers.local import Session
+from tests.recipes import recipe
 
-RECIPE = {
-    "name": "grpo", "group_size": 2, "credit": "episode", "discount": 1.0, "own_turn": [], "own_turn_weight": 1.0, "divide_by_std": "group", "eps": 1e-6, "clip_low": 0.2, "clip_high": 0.2,
-    "optimizer": {
-        "num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2, "warmup_rollout_steps": 1, "weight_decay": 0.1, "max_grad_norm": 1.0, "micro_batch_tokens": 64,
-    },
-}  # fmt: skip
+OPTIMIZER = {"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2, "warmup_rollout_steps": 1, "weight_decay": 0.1, "micro_batch_tokens": 64}
+RECIPES = {
+    "grpo": recipe("grpo", group_size=2, credit="episode", divide_by_std="group", optimizer=OPTIMIZER),
+    "ppo": recipe("ppo", group_size=2, critic={"warmup_rollout_steps": 1}, kl={"place": "loss", "coefficient": 0.1, "target": 0.01, "horizon": 10}, optimizer=OPTIMIZER),
+    "online_dpo": recipe("online_dpo", group_size=2, pairs_per_group=1, optimizer=OPTIMIZER),
+}
 ROLLOUT = RolloutParams(prompts=1, temperature=1.0, response_length=4, max_episode_tokens=32, slots=2)
 
 
@@ -40,35 +41,46 @@ def experience(version: int) -> tuple[list[Trajectory], list[Scores]]:
     return trajectories, [Scores(t.episode_id, ({"outcome": float(t.sample)},)) for t in trajectories]
 
 
-@pytest.fixture
-def session(tmp_path, model, tokenizer) -> Session:
+@pytest.fixture(params=RECIPES)
+def session(tmp_path, model, tokenizer, request) -> Session:
     save_model(model, tokenizer, tmp_path / "base")
-    return open_session(tmp_path)
+    return open_session(tmp_path, request.param)
 
 
-def open_session(tmp_path) -> Session:
-    return Session(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPE), seed=5)
+def open_session(tmp_path, name: str) -> Session:
+    return Session(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5)
+
+
+def again(tmp_path, session: Session) -> Session:
+    """Another session of the same run, at its beginning."""
+    return open_session(tmp_path, session.learner.algorithm.recipe.name)
 
 
 def assert_same_bits(one: Session, other: Session) -> None:
     for (name, a), (_, b) in zip(one.model.state_dict().items(), other.model.state_dict().items(), strict=True):
         assert torch.equal(a, b), name
     a, b = one.learner.state(), other.learner.state()
-    assert {k: v for k, v in a.items() if k != "optimizer"} == {k: v for k, v in b.items() if k != "optimizer"}
-    assert a["optimizer"]["param_groups"] == b["optimizer"]["param_groups"]
-    assert a["optimizer"]["state"].keys() == b["optimizer"]["state"].keys()
-    for i, values in a["optimizer"]["state"].items():
-        for name, value in values.items():
-            assert torch.equal(value, b["optimizer"]["state"][i][name]), (i, name)
+    large = {"optimizer", "critic_optimizer", "critic"}
+    assert a.keys() == b.keys()
+    assert {k: v for k, v in a.items() if k not in large} == {k: v for k, v in b.items() if k not in large}
+    for which in a.keys() & {"optimizer", "critic_optimizer"}:
+        assert a[which]["param_groups"] == b[which]["param_groups"]
+        assert a[which]["state"].keys() == b[which]["state"].keys()
+        for i, values in a[which]["state"].items():
+            for name, value in values.items():
+                assert torch.equal(value, b[which]["state"][i][name]), (which, i, name)
+    for name, value in a.get("critic", {}).items():
+        assert torch.equal(value, b["critic"][name]), name
 
 
 def test_a_restored_session_has_and_keeps_the_same_bits(tmp_path, session):
     before = {name: value.clone() for name, value in session.model.state_dict().items()}
     session.learn(*experience(0), step=1)
-    assert any(not torch.equal(value, before[name]) for name, value in session.model.state_dict().items())
+    moved = any(not torch.equal(value, before[name]) for name, value in session.model.state_dict().items())
+    assert moved != session.learner.critic_learns_alone(0)
     directory = session.save(tmp_path / "run", 1)
     assert directory == tmp_path / "run" / "global_step_1"
-    restored = open_session(tmp_path)
+    restored = again(tmp_path, session)
     restored.restore(directory)
     assert_same_bits(session, restored)
     for version in (1, 2):
@@ -81,7 +93,7 @@ def test_restoring_over_a_later_state_goes_back(tmp_path, session):
     directory = session.save(tmp_path / "run", 1)
     session.learn(*experience(1), step=2)
     session.restore(directory)
-    restored = open_session(tmp_path)
+    restored = again(tmp_path, session)
     restored.restore(directory)
     assert_same_bits(session, restored)
 
@@ -136,7 +148,7 @@ def test_damage_is_found_and_told_in_one_line(tmp_path, model, tokenizer, name, 
 def test_a_damaged_checkpoint_leaves_the_session_as_it_was(tmp_path, session):
     directory = session.save(tmp_path / "run", 1)
     session.learn(*experience(0), step=1)
-    twin = open_session(tmp_path)
+    twin = again(tmp_path, session)
     twin.learn(*experience(0), step=1)
     flip_a_byte(directory / "model.safetensors")
     with pytest.raises(TrainingError, match=r"model\.safetensors is missing or damaged"):

@@ -13,7 +13,7 @@ from clinic.starter import draw_cases
 from rl.experience import Trajectory, read_trajectories, write_trajectories
 from tasks.consultations import accuracy, score_all, step_metrics
 from tasks.parameters import ROOT, load_params
-from tasks.wiring import Waiting, cases_of_step, open_waiting_room
+from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 PARAMS = load_params()
 
@@ -87,7 +87,7 @@ def test_every_group_shares_case_and_budget_and_none_shares_noise(waiting: Waiti
 
 
 def test_the_cases_of_a_step_depend_on_seed_and_step_alone(cases: list[Case]) -> None:
-    whole = [case.case_id for step in (1, 2, 3) for case in cases_of_step(cases, 4, step, 0)]
+    whole = [case.case_id for step in (1, 2, 3) for case in cases_of_draw(cases, 4, step - 1, 0)]
     assert sorted(whole) == sorted(case.case_id for case in cases)  # one epoch passes every case once
-    assert [c.case_id for c in cases_of_step(cases, 4, 2, 0)] == whole[4:8]
-    assert [c.case_id for c in cases_of_step(cases, 12, 1, 1)] != whole
+    assert [c.case_id for c in cases_of_draw(cases, 4, 1, 0)] == whole[4:8]
+    assert [c.case_id for c in cases_of_draw(cases, 12, 0, 1)] != whole

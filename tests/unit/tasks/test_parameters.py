@@ -79,5 +79,5 @@ def test_a_mini_batch_larger_than_the_rollout_is_refused(tmp_path: Path) -> None
 
 def test_the_plan_states_the_accounting() -> None:
     params = load_params()
-    text = plan_text(params, load_algorithm(params).group_size)
+    text = plan_text(params, load_algorithm(params))
     assert f"= {params.rollout.prompts * load_algorithm(params).group_size} trajectories" in text
