@@ -42,7 +42,7 @@ slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu"
 
 learn: setup
-	@$(BIN)/python -m tasks.learning_report --seeds $(SEEDS)
+	@$(BIN)/python -m tasks.learning_report --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
 
 base-model: setup
 	$(BIN)/python -m flows.base_model --out models/base

@@ -1,9 +1,10 @@
-"""`make learn`: does the doctor learn? Warm start, training and evaluation for each seed, on the same base model and cases.
+"""`make learn`: does the doctor learn? Warm start, training and evaluation for each seed and algorithm, on the same base model and cases.
 
-Writes under runs/learn/<seed>/ and touches nothing versioned. Ends with status 1 if a seed misses a goal.
+Writes under runs/learn/<seed>/ and touches nothing versioned. Ends with status 1 if a run misses a goal.
 """
 
 import argparse
+import csv
 import json
 import os
 import subprocess
@@ -21,39 +22,55 @@ GAP_GOAL, CLOSED_GOAL, CASES_GOAL = 0.15, 0.60, 500
 
 
 def main() -> int:
-    """Run the seeds named on the command line."""
+    """Run the seeds and algorithms named on the command line."""
+    chosen = YAML(typ="safe").load(ROOT / "params.yaml")["algorithm"]["name"]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0,1,2")
-    seeds = [int(seed) for seed in parser.parse_args().seeds.split(",")]
+    parser.add_argument("--algorithms", default=chosen, help="names of recipes; default: the one in params.yaml")
+    given = parser.parse_args()
+    rows = []
     with prefect_server() as address:
-        rows = [_report(seed, *_run_seed(seed, address)) for seed in seeds]
+        environment = {**os.environ, "PREFECT_API_URL": address}
+        for seed in map(int, given.seeds.split(",")):
+            folder = ROOT / "runs" / "learn" / str(seed)
+            _stage("warm_start", _params(folder / "params.yaml", seed, chosen), environment, "--out", folder / "warm_start")
+            for algorithm in given.algorithms.split(","):
+                rows.append(_report(seed, algorithm, *_run(folder, seed, algorithm, environment)))
+                sys.stderr.write(rows[-1][0] + "\n")
     sys.stdout.write("\n".join(text for text, _ in rows) + "\n")
     return int(not all(passed for _, passed in rows))
 
 
-def _run_seed(seed: int, address: str) -> tuple[dict[str, Any], float]:
-    """One seed through three flows; returns the evaluation and the wall time in seconds."""
-    folder = ROOT / "runs" / "learn" / str(seed)
-    folder.mkdir(parents=True, exist_ok=True)
+def _params(path: Path, seed: int, algorithm: str) -> Path:
     params = YAML(typ="rt").load(ROOT / "params.yaml")
     params["seed"] = seed
-    params["train_doctor"]["experiment"] = f"learn-{seed}"
-    YAML(typ="rt").dump(params, folder / "params.yaml")
-    warm_start, doctor, table = folder / "warm_start", folder / "doctor", folder / "evaluate_doctor.json"
-    common = ["--params-file", str(folder / "params.yaml")]
-    environment = {**os.environ, "PREFECT_API_URL": address}
+    params["algorithm"]["name"] = algorithm
+    params["train_doctor"]["experiment"] = f"learn-{algorithm}-{seed}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    YAML(typ="rt").dump(params, path)
+    return path
+
+
+def _stage(name: str, params: Path, environment: dict[str, str], *options: str | Path) -> float:
+    """One flow; returns its wall time in seconds."""
     began = time.monotonic()
-    for stage, options in (
-        ("warm_start", ["--out", warm_start]),
-        ("train_doctor", ["--warm-start", warm_start, "--out", doctor]),
-        ("evaluate_doctor", ["--warm-start", warm_start, "--doctor", doctor, "--out", table]),
-    ):
-        command = [sys.executable, "-m", f"flows.{stage}", *common, *map(str, options)]
-        subprocess.run(command, cwd=ROOT, env=environment, check=True)
-    return json.loads(table.read_text()), time.monotonic() - began
+    subprocess.run([sys.executable, "-m", f"flows.{name}", "--params-file", str(params), *map(str, options)], cwd=ROOT, env=environment, check=True)
+    return time.monotonic() - began
 
 
-def _report(seed: int, metrics: dict[str, Any], seconds: float) -> tuple[str, bool]:
+def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -> tuple[dict[str, Any], float, float]:
+    """Training and evaluation from the seed's warm start; returns the evaluation, seconds and gradient steps per rollout step."""
+    place = folder / algorithm
+    params = _params(place / "params.yaml", seed, algorithm)
+    warm_start, doctor, table = folder / "warm_start", place / "doctor", place / "evaluate_doctor.json"
+    seconds = _stage("train_doctor", params, environment, "--warm-start", warm_start, "--out", doctor)
+    _stage("evaluate_doctor", params, environment, "--warm-start", warm_start, "--doctor", doctor, "--out", table)
+    with (place / "plots" / "train_doctor.csv").open() as file:
+        steps = [float(row["learn/gradient_steps"]) for row in csv.DictReader(file)]
+    return json.loads(table.read_text()), seconds / len(steps), sum(steps) / len(steps)
+
+
+def _report(seed: int, algorithm: str, metrics: dict[str, Any], seconds: float, gradient_steps: float) -> tuple[str, bool]:
     trained, start, best = (metrics[name]["overall"] for name in ("trained", "warm_start", "bayes_optimal"))
     gap = best["accuracy"]["mean"] - start["accuracy"]["mean"]
     closed = (trained["accuracy"]["mean"] - start["accuracy"]["mean"]) / gap if gap > 0 else float("nan")
@@ -62,7 +79,8 @@ def _report(seed: int, metrics: dict[str, Any], seconds: float) -> tuple[str, bo
     doctors = (("warm start", start["accuracy"]), ("trained", trained["accuracy"]), ("bayes", best["accuracy"]))
     shown = "  ".join(f"{name} {a['mean']:.3f} [{a['low']:.3f}, {a['high']:.3f}]" for name, a in doctors)
     verdict = "goals met" if passed else "goals MISSED"
-    return f"seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {trained['cases']} cases  {seconds:.0f} s  {verdict}", passed
+    cost = f"{seconds:.1f} s and {gradient_steps:.1f} gradient steps a rollout step"
+    return f"{algorithm}, seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {trained['cases']} cases  {cost}  {verdict}", passed
 
 
 if __name__ == "__main__":
