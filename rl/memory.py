@@ -69,11 +69,11 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm) ->
     critic       4 x its trunk (weights, gradients, moments), if it has its own
     reference    parameters x bytes, if there is one
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes
-    activations  tokens of a micro-batch x layers x (8 width + 3 intermediate + 3 heads x head width + 4 key-value heads x head width) x bytes
+    activations  tokens of a micro-batch x layers x (10 width + 4 intermediate + 4 heads x head width + 6 key-value heads x head width) x bytes
     logits       4 x one chunk, float32
     """
     s, optimizer = shape, algorithm.optimizer
-    kept = 8 * s.width + 3 * s.intermediate + 3 * s.heads * s.head_width + 4 * s.key_value_heads * s.head_width
+    kept = 10 * s.width + 4 * s.intermediate + 4 * s.heads * s.head_width + 6 * s.key_value_heads * s.head_width
     passes = 2 if algorithm.critic is not None and algorithm.critic.trunk == "own" else 1
     parts = {
         "weights": s.parameters * s.bytes, "gradients": s.parameters * s.bytes, "optimizer": 2 * s.parameters * s.bytes,
