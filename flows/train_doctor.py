@@ -19,7 +19,7 @@ def experience(run_id: str, step: int) -> dict[str, float]:
     for draw in range(training(run_id).max_draws):
         played = rollout(run_id, step, draw)
         metrics = added(metrics, played | score(run_id, step, draw))
-        if enough(run_id, step):
+        if enough(run_id, step, draw + 1):
             break
     return metrics
 

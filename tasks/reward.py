@@ -18,6 +18,6 @@ def score(session_id: str, step: int, draw: int) -> dict[str, float]:
     began = time.monotonic()
     if not intact(path):
         write_scores(score_all(run.scorer, run.cases(step, draw), read_trajectories(run.rollout_file(step, draw))), path)
-    trajectories, scores = run.experience(step)
+    trajectories, scores = run.experience(step, draw + 1)
     cases = [case for number in range(draw + 1) for case in run.cases(step, number)]
     return step_metrics(cases, trajectories, scores) | {"time/score_s": time.monotonic() - began}

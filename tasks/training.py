@@ -75,13 +75,13 @@ class Training:
         """The cases of one rollout of a step."""
         return cases_of_draw(self.train, self.params.rollout.prompts, (step - 1) * self.max_draws + draw, self.params.seed)
 
-    def experience(self, step: int) -> tuple[list[Trajectory], list[Scores]]:
-        """All that was played and scored for a step, draw after draw; of a file of pairs, the step's share."""
+    def experience(self, step: int, draws: int | None = None) -> tuple[list[Trajectory], list[Scores]]:
+        """What was played and scored for a step, draw after draw, all of it or the first `draws`; of a file of pairs, the step's share."""
         if self.pairs is not None:
             return self.pairs.share(step, self.params.train_doctor.steps)
         trajectories: list[Trajectory] = []
         scores: list[Scores] = []
-        for draw in range(self.max_draws):
+        for draw in range(self.max_draws if draws is None else draws):
             if intact(self.scores_file(step, draw)):
                 trajectories += read_trajectories(self.rollout_file(step, draw))
                 scores += read_scores(self.scores_file(step, draw))
@@ -170,11 +170,11 @@ def added(metrics: dict[str, float], later: dict[str, float]) -> dict[str, float
     return metrics | {name: value + metrics.get(name, 0.0) if name.endswith("_s") and not name.endswith("per_s") else value for name, value in later.items()}
 
 
-def enough(session_id: str, step: int) -> bool:
-    """Whether a step has all the groups it can learn from: always, unless the algorithm refills those without signal."""
+def enough(session_id: str, step: int, draws: int) -> bool:
+    """Whether a step's first `draws` rollouts hold all the groups it can learn from: always, unless the algorithm refills those without signal."""
     run = training(session_id)
     dynamic = run.algorithm.dynamic_sampling
-    return dynamic is None or len(informative_groups(*run.experience(step), dynamic)) >= run.params.rollout.prompts
+    return dynamic is None or len(informative_groups(*run.experience(step, draws), dynamic)) >= run.params.rollout.prompts
 
 
 def plays_ahead(session_id: str) -> bool:
