@@ -17,44 +17,10 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.engines.base import Completion, Finish, Request, uniform
+from rl.engines.slots import SlotCache, slot_attention
 from rl.errors import TrainingError
 
 FEED_SHARE = 0.25  # feed waiting slots once they are this share of the busy ones (or nothing else can run)
-
-
-class SlotCache:
-    """Keys and values of all slots, one preallocated tensor per layer; the model's attention calls `update`."""
-
-    def __init__(self, model: PreTrainedModel, slots: int, length: int) -> None:
-        """Allocate for `slots` sequences of at most `length` tokens."""
-        config = model.config.get_text_config()
-        heads = config.num_key_value_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (slots, heads, length, width)
-        device, dtype = model.device, model.dtype
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
-        self.row_B: torch.Tensor
-        self.place_BQ: torch.Tensor
-        self.span = 0
-
-    def select(self, row_B: torch.Tensor, place_BQ: torch.Tensor, span: int) -> None:
-        """Say where the next forward writes (row, place) and how far it reads."""
-        self.row_B, self.place_BQ, self.span = row_B, place_BQ, span
-
-    def update(self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object, **__: object) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write new keys and values (B, H, Q, D); return all up to the span (B, H, L, D)."""
-        keys, values = self.keys[layer], self.values[layer]
-        row_B1 = self.row_B[:, None]
-        keys[row_B1, :, self.place_BQ] = key.transpose(1, 2)
-        values[row_B1, :, self.place_BQ] = value.transpose(1, 2)
-        if len(self.row_B) == len(keys):  # rows come in rising order
-            return keys[:, :, : self.span], values[:, :, : self.span]
-        return keys[self.row_B, :, : self.span], values[self.row_B, :, : self.span]
-
-    def get_seq_length(self, *_: object) -> int:
-        """Unused by the model when positions are given."""
-        return 0
 
 
 @dataclass
@@ -183,14 +149,16 @@ class TransformersEngine:
         span = max(span, int(place_BQ.max()) + 1)
         mask_B1QL = (torch.arange(span)[None, None] <= place_BQ[:, :, None])[:, None]
         device = self.model.device
-        self._cache.select(row_B.to(device), place_BQ.to(device), span)
-        hidden_BQD = self.model.get_decoder()(
-            inputs_embeds=inputs_BQD,
-            attention_mask=mask_B1QL.to(device),
-            position_ids=place_BQ.to(device),
-            past_key_values=self._cache,
-            use_cache=True,
-        ).last_hidden_state
+        self._cache.select(rows, place_BQ, span)
+        with slot_attention(self.model):
+            hidden_BQD = self.model.get_decoder()(
+                inputs_embeds=inputs_BQD,
+                attention_mask=mask_B1QL.to(device),
+                position_ids=place_BQ.to(device),
+                past_key_values=self._cache,
+                use_cache=True,
+                slots=self._cache,
+            ).last_hidden_state
         last_BD = hidden_BQD[torch.arange(len(rows)), count_B - 1]
         self._length[row_B] = start_B + count_B
         self._sample(rows, self.model.get_output_embeddings()(last_BD).float())
