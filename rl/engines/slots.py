@@ -58,7 +58,15 @@ class SlotCache:
 
 
 def _attend(
-    _module: torch.nn.Module | None, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor, *, slots: SlotCache, scaling: float | None = None, **_: Any
+    _module: torch.nn.Module | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor,
+    *,
+    slots: SlotCache,
+    scaling: float | None = None,
+    **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Scaled dot-product attention of (B, H, Q, D) on what `SlotCache.update` returned; gives (B, Q, H, D). Signature: transformers' attention interface."""
     rows, heads, new, width = query.shape
