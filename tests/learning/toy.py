@@ -1,8 +1,8 @@
 """A consultation of one-word messages whose best policy is known, and a tiny policy to play it.
 
 The patient has a colour. First turn: "look" makes them say it; "smell", "taste" and any other word do not. Second turn: the policy
-names the colour, and the episode is over. Reward: 1 for the right colour, `information` for learning it, -0.1 per word that is neither question
-nor colour in its place. Best: look, then say what was heard: 1 + information. Who does not use what they hear gets 1 / colours + information at best.
+names the colour, and the episode is over. Reward: 1 for the right colour, 0.2 for learning it, -0.1 per word that is neither question
+nor colour in its place. Best: look, then say what was heard: 1.2. Who does not use what they hear gets 1/4 + 0.2 at best.
 """
 
 import asyncio
@@ -26,28 +26,10 @@ from rl.models import new_model, new_tokenizer
 from rl.rollout import EpisodeSpec, RolloutParams, play
 from rl.sft import Example, SFTParams, train_supervised
 
+COLOURS = ("red", "green", "blue", "black")
+QUESTIONS = ("look", "smell", "taste")
+OPTIMUM, BLIND = 1.2, 0.2 + 1 / len(COLOURS)
 SEED, SAMPLES = 7, 16
-
-
-@dataclass(frozen=True)
-class Game:
-    """How hard it is."""
-
-    colours: tuple[str, ...]
-    questions: tuple[str, ...]  # the first is the one that helps
-    information: float
-
-    @property
-    def optimum(self) -> float:
-        return 1 + self.information
-
-    @property
-    def blind(self) -> float:
-        return 1 / len(self.colours) + self.information
-
-
-EASY = Game(("red", "green", "blue", "black"), ("look", "smell", "taste"), 0.2)
-HARD = Game(("red", "green", "blue", "black", "white", "brown", "grey", "pink"), ("look", "smell", "taste", "touch", "listen", "wait"), 0.1)
 
 
 @dataclass(frozen=True)
@@ -63,7 +45,6 @@ class Reply:
 class Toy:
     """One episode."""
 
-    game: Game
     colour: str
     turns: int = 0
 
@@ -72,19 +53,16 @@ class Toy:
 
     async def step(self, turn: str) -> Reply:
         self.turns += 1
-        legal = turn in (self.game.questions, self.game.colours)[self.turns - 1]
-        told = self.turns == 1 and turn == self.game.questions[0]
-        event = {"outcome": float(self.turns == 2 and turn == self.colour), "information": self.game.information * told, "manners": 0.0 if legal else -0.1}
+        legal = turn in (QUESTIONS, COLOURS)[self.turns - 1]
+        event = {"outcome": float(self.turns == 2 and turn == self.colour), "information": 0.2 * (self.turns == 1 and turn == "look"), "manners": 0.0 if legal else -0.1}
         if self.turns == 2:
             return Reply(None, event, "named")
-        return Reply(self.colour if told else "what", event)
+        return Reply(self.colour if turn == "look" else "what", event)
 
 
-def episodes(game: Game, samples: int, step: int) -> list[EpisodeSpec]:
+def episodes(samples: int, step: int) -> list[EpisodeSpec]:
     """Every colour `samples` times."""
-    return [
-        EpisodeSpec(colour, f"{step}/{colour}", sample, 2, (SEED, step), lambda c=colour: Toy(game, c), {"colour": colour}) for colour in game.colours for sample in range(samples)
-    ]
+    return [EpisodeSpec(colour, f"{step}/{colour}", sample, 2, (SEED, step), lambda c=colour: Toy(c), {"colour": colour}) for colour in COLOURS for sample in range(samples)]
 
 
 def score(trajectories: Sequence[Trajectory]) -> list[Scores]:
@@ -96,10 +74,10 @@ def mean_reward(trajectories: Sequence[Trajectory]) -> float:
     return sum(s.reward for s in score(trajectories)) / len(trajectories)
 
 
-def babble(game: Game, rng: random.Random) -> list[Message]:
+def babble(rng: random.Random) -> list[Message]:
     """A legal dialogue without sense: a random question, then a random colour."""
-    patient = Toy(game, rng.choice(game.colours))
-    question, name = rng.choice(game.questions), rng.choice(game.colours)
+    patient = Toy(rng.choice(COLOURS))
+    question, name = rng.choice(QUESTIONS), rng.choice(COLOURS)
     heard = asyncio.run(patient.step(question)).text
     return [*patient.opening(), {"role": "assistant", "content": question}, {"role": "user", "content": heard}, {"role": "assistant", "content": name}]
 
@@ -107,21 +85,20 @@ def babble(game: Game, rng: random.Random) -> list[Message]:
 class School:
     """A tiny random policy and the loop."""
 
-    def __init__(self, game: Game = EASY) -> None:
-        self.game = game
-        tokenizer = new_tokenizer([*game.colours, *game.questions, "what", "hello"] * 4, 310 if game is EASY else 340)
+    def __init__(self) -> None:
+        tokenizer = new_tokenizer([*COLOURS, *QUESTIONS, "what", "hello"] * 4, 310)
         self.chat = ChatFormat(tokenizer)
-        assert all(len(self.chat.turn_ids(word)) == 2 for word in game.colours + game.questions)
+        assert all(len(self.chat.turn_ids(word)) == 2 for word in COLOURS + QUESTIONS)
         self.model: PreTrainedModel = new_model(tokenizer, width=32, layers=2, heads=2, context=32, seed=SEED).eval()
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.ndim == 2:
                     parameter *= 4  # as large as a narrow model needs
-        self.params = RolloutParams(prompts=len(game.colours), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(game.colours) * SAMPLES)
+        self.params = RolloutParams(prompts=len(COLOURS), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(COLOURS) * SAMPLES)
         self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
 
     def rollout(self, samples: int, step: int, temperature: float) -> list[Trajectory]:
-        return asyncio.run(play(episodes(self.game, samples, step), self.engine, self.chat, self.params, temperature))
+        return asyncio.run(play(episodes(samples, step), self.engine, self.chat, self.params, temperature))
 
     def warm_start(self, dialogues: int) -> None:
         """Learn to speak, not to play: supervised on senseless dialogues."""
@@ -155,6 +132,6 @@ class School:
         drawn = []
         for draw in range(dynamic.max_draws):
             drawn += self.rollout(algorithm.group_size, 1000 * draw + step, self.params.temperature)
-            if len(informative_groups(drawn, score(drawn), dynamic)) >= len(self.game.colours):
+            if len(informative_groups(drawn, score(drawn), dynamic)) >= len(COLOURS):
                 break
-        return drawn, keep_informative(drawn, score(drawn), dynamic, len(self.game.colours))[0]
+        return drawn, keep_informative(drawn, score(drawn), dynamic, len(COLOURS))[0]
