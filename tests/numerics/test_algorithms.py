@@ -150,12 +150,10 @@ def test_cutting_padding_and_order_change_nothing(models, experience, variant):
     for micro_batch_tokens, order in ((1, range(9)), (100_000, range(9)), (70, [8, 6, 7, 2, 1, 0, 5, 3, 4])):
         learner = learner_of(models, named(variant, micro_batch_tokens=micro_batch_tokens))
         metrics = learner.update([trajectories[i] for i in order], [scores[i] for i in order], step=1)
-        found.append((gradients(learner), learner.model.state_dict(), metrics))
-    for grads, weights, metrics in found[1:]:
+        found.append((gradients(learner), metrics))
+    for grads, metrics in found[1:]:
         assert_same_gradients(found[0][0], grads)
-        for name, weight in weights.items():
-            torch.testing.assert_close(weight, found[0][1][name], atol=1e-5, rtol=0)
-        assert metrics == pytest.approx(found[0][2], rel=1e-4, abs=1e-5, nan_ok=True)
+        assert metrics == pytest.approx(found[0][1], rel=1e-4, abs=1e-5, nan_ok=True)
 
 
 def test_grpo_is_dapo_when_clips_aggregation_and_sampling_match(models, experience):
