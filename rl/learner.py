@@ -94,13 +94,13 @@ class Learner:
             order = lesson.units[:]
             random.Random(f"{self.seed}/{step}/{epoch}").shuffle(order)
             for start in range(0, len(order), self.algorithm.gradient_units):
-                means, fresh = self._gradient_step(order[start : start + self.algorithm.gradient_units], trajectories, records, lesson)
+                units = order[start : start + self.algorithm.gradient_units]
+                means, fresh = self._gradient_step(units, trajectories, records, lesson, compare=not steps and self.algorithm.on_policy)
                 steps += 1
                 if not math.isfinite(means["grad_norm"]):
                     skipped += 1
                     continue
-                if steps == 1 and self.algorithm.on_policy:
-                    metrics = fresh | metrics  # the policy was still the sampler's; a pass over all, if there was one, says it better
+                metrics = fresh | metrics  # a pass over all, if there was one, says it better
                 for name, value in means.items():
                     applied[name].append(value)
         self.model.eval()
@@ -130,8 +130,10 @@ class Learner:
             return records, {}
         return records, mismatch(np.concatenate(old), np.concatenate([record.sampler_logprob_A for record in records]))
 
-    def _gradient_step(self, units: Units, trajectories: Sequence[Trajectory], records: Sequence[Record], lesson: Lesson) -> tuple[dict[str, float], dict[str, float]]:
-        """One optimizer update; returns means over the mini-batch, and how far the recorded log-probabilities were from those found."""
+    def _gradient_step(
+        self, units: Units, trajectories: Sequence[Trajectory], records: Sequence[Record], lesson: Lesson, *, compare: bool
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """One optimizer update; returns means over the mini-batch, and if asked (the policy is still the sampler's) how far sampler and trainer disagree."""
         chosen = [i for unit in units for i in unit]
         place = {i: k for k, i in enumerate(chosen)}
         together = [tuple(place[i] for i in unit) for unit in units]
@@ -142,14 +144,15 @@ class Learner:
         self._zero_grad()
         for batch in micro_batches([trajectories[i].token_ids for i in chosen], masks, self.algorithm.optimizer.micro_batch_tokens, None, together):
             tokens = self._token_batch(batch, chosen, together, records, lesson, total)
-            loss, parts = self._loss(tokens)
+            loss, parts = self.algorithm.loss(tokens)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
             for name, value in parts.items():
                 means[name] += value
-            seen.append((tokens.logprob_N.detach().double().cpu().numpy(), tokens.old_logprob_N.double().cpu().numpy()))
+            if compare:
+                seen.append((tokens.logprob_N.detach().double().cpu().numpy(), tokens.old_logprob_N.double().cpu().numpy()))
         norms = self._norms()
         self._apply(norms["grad_norm"])
-        return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True)))
+        return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True))) if seen else {}
 
     def _token_batch(self, batch: MicroBatch, chosen: Sequence[int], together: Units, records: Sequence[Record], lesson: Lesson, total: Totals) -> TokenBatch:
         hidden_BTD = hidden_states(self.model.get_decoder(), batch)
@@ -174,13 +177,6 @@ class Learner:
     def critic_learns_alone(self, policy_version: int) -> bool:
         """Whether the policy waits in the training phase that begins at this version."""
         return self.algorithm.critic is not None and policy_version < self.algorithm.critic.warmup_rollout_steps
-
-    def _loss(self, tokens: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
-        loss, parts = self.algorithm.loss(tokens)
-        if self.critic is None:
-            return loss, parts
-        value_loss, more = self.algorithm.value_loss(tokens)
-        return (value_loss if self.critic_learns_alone(self.policy_version) else loss + value_loss), parts | more
 
     def _zero_grad(self) -> None:
         for optimizer in (self.optimizer, self.critic_optimizer):

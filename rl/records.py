@@ -4,6 +4,7 @@ All in eval mode and without gradient; the recorded actions are read again, neve
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ def _by_trajectory(trajectories: Sequence[Trajectory], budget: int, look: Callab
     found = [np.zeros(0) for _ in trajectories]
     some = [i for i, t in enumerate(trajectories) if t.sampled_tokens]
     for batch in micro_batches([trajectories[i].token_ids for i in some], [trajectories[i].loss_mask for i in some], budget):
-        batch = MicroBatch(tuple(some[i] for i in batch.index), batch.token_BT, batch.row_N, batch.source_N, batch.target_N, batch.weight_N)
+        batch = replace(batch, index=tuple(some[i] for i in batch.index))
         value_N = look(batch).double().cpu().numpy()
         places = np.cumsum([trajectories[i].sampled_tokens for i in batch.index])[:-1]
         for i, value_A in zip(batch.index, np.split(value_N, places), strict=True):

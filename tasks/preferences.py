@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from rl.algorithms.dpo import mine_pairs
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 
@@ -41,8 +42,7 @@ def pairs(trajectories: list[Trajectory], scores: list[Scores], margin: float) -
             groups[trajectory.group_id].append(i)
     rows: list[dict[str, object]] = []
     for group, members in groups.items():
-        best, worst = (pick(members, key=lambda i: scores[i].reward) for pick in (max, min))
-        if scores[best].reward - scores[worst].reward > margin:
+        for best, worst in mine_pairs({i: scores[i].reward for i in members}, 1, margin):
             chosen, rejected = (list(trajectories[i].texts) for i in (best, worst))
             start = next(k for k, message in enumerate(chosen) if message["role"] == "assistant")
             rows.append({

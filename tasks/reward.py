@@ -16,8 +16,10 @@ def score(session_id: str, step: int, draw: int) -> dict[str, float]:
     run = training(session_id)
     path = run.scores_file(step, draw)
     began = time.monotonic()
+    trajectories = read_trajectories(run.rollout_file(step, draw))
+    scores = score_all(run.scorer, run.cases(step, draw), trajectories)
     if not intact(path):
-        write_scores(score_all(run.scorer, run.cases(step, draw), read_trajectories(run.rollout_file(step, draw))), path)
-    trajectories, scores = run.experience(step, draw + 1)
+        write_scores(scores, path)
+    earlier = run.experience(step, draw)
     cases = [case for number in range(draw + 1) for case in run.cases(step, number)]
-    return step_metrics(cases, trajectories, scores) | {"time/score_s": time.monotonic() - began}
+    return step_metrics(cases, earlier[0] + trajectories, earlier[1] + scores) | {"time/score_s": time.monotonic() - began}

@@ -20,7 +20,7 @@ from clinic.rewards import Scorer
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.checkpoint import folder_hash, prune, steps_saved
-from rl.experience import Scores, Trajectory, intact, read_scores, read_trajectories
+from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.models import average_weights, replace_folder, save_model
@@ -82,9 +82,10 @@ class Training:
         trajectories: list[Trajectory] = []
         scores: list[Scores] = []
         for draw in range(self.max_draws if draws is None else draws):
-            if intact(self.scores_file(step, draw)):
-                trajectories += read_trajectories(self.rollout_file(step, draw))
-                scores += read_scores(self.scores_file(step, draw))
+            if draw and not self.scores_file(step, draw).exists():  # enough groups before it
+                break
+            trajectories += read_trajectories(self.rollout_file(step, draw))
+            scores += read_scores(self.scores_file(step, draw))
         return trajectories, scores
 
 

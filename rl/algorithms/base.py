@@ -135,11 +135,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
-        """The micro-batch's share of the mini-batch's loss, and its share of means over the mini-batch for metrics."""
-
-    def value_loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
-        """As `loss`, of the critic, by those that declare one."""
-        raise NotImplementedError
+        """The micro-batch's share of the mini-batch's loss (with a critic, of both models' losses), and its share of means over the mini-batch for metrics."""
 
     def finish(self, metrics: Mapping[str, float], trajectories: int) -> dict[str, float]:  # noqa: ARG002  for those that adapt
         """After the training phase, with its metrics; returns further ones."""

@@ -11,7 +11,7 @@ the likelihood of the chosen, which a difference alone may lower, arXiv:2404.197
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,6 +20,19 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rl.algorithms.base import Algorithm, Lesson, OptimizerParams, Record, TokenBatch
 from rl.algorithms.losses import preference_loss
+
+
+def mine_pairs(reward: Mapping[int, float], count: int, margin: float) -> list[tuple[int, int]]:
+    """Pairs (chosen, rejected) of a group: best against worst, second best against second worst, and so on.
+
+    Args:
+        reward: of each member, reward units.
+        count: pairs at most; never more than half the members.
+        margin: a pair that is not further apart is none.
+    """
+    ranked = sorted(reward, key=lambda i: -reward[i])
+    found = [(ranked[k], ranked[-1 - k]) for k in range(min(count, len(ranked) // 2))]
+    return [(chosen, rejected) for chosen, rejected in found if reward[chosen] - reward[rejected] > margin]
 
 
 class PreferenceRecipe(BaseModel):
@@ -75,14 +88,9 @@ class OnlineDPO(Algorithm):
         for i, record in enumerate(records):
             if record.size:
                 members[record.group_id].append(i)
-        pairs: list[tuple[int, int]] = []
-        silent = 0
-        for group in members.values():
-            ranked = sorted(group, key=lambda i: -records[i].scores.reward)
-            found = [(ranked[k], ranked[-1 - k]) for k in range(min(self.recipe.pairs_per_group, len(ranked) // 2))]
-            found = [(best, worst) for best, worst in found if records[best].scores.reward - records[worst].scores.reward > self.recipe.margin]
-            silent += not found
-            pairs += found
+        found = [mine_pairs({i: records[i].scores.reward for i in group}, self.recipe.pairs_per_group, self.recipe.margin) for group in members.values()]
+        pairs = [pair for of_group in found for pair in of_group]
+        silent = sum(not of_group for of_group in found)
         sign = [np.zeros(record.size) for record in records]
         for best, worst in pairs:
             sign[best], sign[worst] = np.ones(records[best].size), -np.ones(records[worst].size)

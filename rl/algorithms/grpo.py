@@ -20,14 +20,15 @@ from pydantic import Field
 
 from rl.algorithms.advantages import Array, deviation, group_centred, turn_returns
 from rl.algorithms.base import Record
-from rl.algorithms.policy_gradient import GroupedRecipe, PolicyGradient
+from rl.algorithms.policy_gradient import PolicyGradient, PolicyGradientRecipe
 
 Values = list[list[float]]
 
 
-class GroupRelativeRecipe(GroupedRecipe):
+class GroupRelativeRecipe(PolicyGradientRecipe):
     """Numbers of the algorithms that compare the members of a group."""
 
+    group_size: int = Field(ge=2)
     discount: float = Field(ge=0, le=1)  # per turn; used with turn credit
     own_turn: tuple[str, ...]  # reward components that credit the turn that earned them and no earlier one; used with turn credit
     own_turn_weight: float = Field(ge=0)

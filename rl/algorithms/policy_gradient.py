@@ -36,12 +36,6 @@ class PolicyGradientRecipe(BaseModel):
     optimizer: OptimizerParams
 
 
-class GroupedRecipe(PolicyGradientRecipe):
-    """With the group as baseline."""
-
-    group_size: int = Field(ge=2)
-
-
 class PolicyGradient(Algorithm):
     """The family. An algorithm says what `advantages` are; some have another `policy_loss`."""
 

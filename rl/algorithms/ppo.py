@@ -72,13 +72,15 @@ class PPO(PolicyGradient):
         """With the dual clip, if there is one."""
         return clipped_ratio_loss(self.log_ratio(batch), batch.advantage_N, self.recipe.clip_low, self.recipe.clip_high, self.recipe.dual_clip)
 
-    def value_loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
-        """The critic's share, aggregated as the policy's."""
+    def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
+        """The policy's and the critic's, aggregated alike."""
+        policy_loss, means = super().loss(batch)
         assert batch.value_N is not None and batch.old_value_N is not None and batch.target_N is not None  # noqa: S101, PT018  declared in roles
         share_N = token_shares(batch.sequence_N, self.recipe.aggregation, batch.total, self.recipe.constant_length)
         loss_N, clipped_N = clipped_value_loss(batch.value_N, batch.old_value_N, batch.target_N, self.recipe.critic.value_clip)
         loss = (share_N * loss_N).sum()
-        return self.recipe.critic.loss_weight * loss, {"value_loss": loss.item(), "value_clip_fraction": clipped_N.sum().item() / batch.total.tokens}
+        means |= {"value_loss": loss.item(), "value_clip_fraction": clipped_N.sum().item() / batch.total.tokens}
+        return policy_loss + self.recipe.critic.loss_weight * loss, means
 
 
 def _on_the_last(size: int, value: float) -> Array:
