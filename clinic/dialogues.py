@@ -92,8 +92,10 @@ def minds(clinic: GenerativeClinic, opening: Sequence[int], answers: Mapping[int
     return {clinic.conditions[int(row)].name: float(n) / draws for row, n in zip(rows, count, strict=True)}
 
 
-def asides(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, dialogue: Sequence[Message], draws: int, rng: np.random.Generator) -> list[Aside]:
-    """For every turn of a dialogue but the last: what could be said there instead (`draws`: see `minds`)."""
+def asides(
+    clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, dialogue: Sequence[Message], draws: int, rng: np.random.Generator, *, focus: float = 1.0
+) -> list[Aside]:
+    """For every turn of a dialogue but the last: what could be said there instead (`draws`: see `minds`, `focus`: `chased`)."""
     chart = clinic.conditions[clinic.condition_index[case.diagnosis_id]]
     present = {fact.topic: fact.present for fact in case.facts}
     opening = [clinic.finding_index[topic] for topic in case.opening]
@@ -104,7 +106,7 @@ def asides(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, dialogue
             continue
         open_F = np.ones(len(clinic.findings), dtype=bool)
         open_F[[*opening, *answers]] = False
-        column = chased(clinic, chart, open_F, 1.0, rng)
+        column = chased(clinic, chart, open_F, focus, rng)
         chase = chase_turn(clinic, Chase(column, chart.name), "train") if column is not None else thought(chart.name)
         said.append(Aside(chase, minds(clinic, opening, answers, draws, rng)))
         action = parse(message["content"])
@@ -135,15 +137,19 @@ def chart_interview(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher,
     return [*interview(doctor, Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)), final_turn(case)]
 
 
-def checklist(clinic: GenerativeClinic, condition: Condition, rules: ConsultationParams, rng: np.random.Generator) -> list[Message]:
-    """The questions for findings of one illness, each once, in any order and without answers, `CHECKLIST_QUESTIONS` at most.
+def checklist(clinic: GenerativeClinic, condition: Condition, rules: ConsultationParams, focus: float, rng: np.random.Generator) -> list[Message]:
+    """The questions for findings of one illness, each once and without answers, `CHECKLIST_QUESTIONS` at most: in any order, or with `focus` the typical ones first (`chased`).
 
     What is left to ask follows from what was asked alone, so it teaches to go on where a dialogue with its evidence hardly does.
     """
-    columns = rng.permutation([clinic.finding_index[finding_id] for finding_id in condition.findings])[:CHECKLIST_QUESTIONS]
+    open_F = np.ones(len(clinic.findings), dtype=bool)
     messages: list[Message] = [{"role": "system", "content": INSTRUCTIONS[rules.instructions]}, {"role": "user", "content": "Checklist."}]
-    for column in columns:
-        messages += [{"role": "assistant", "content": chase_turn(clinic, Chase(int(column), condition.name), "train")}, {"role": "user", "content": ""}]
+    for _ in range(CHECKLIST_QUESTIONS):
+        column = chased(clinic, condition, open_F, focus, rng)
+        if column is None:
+            break
+        open_F[column] = False
+        messages += [{"role": "assistant", "content": chase_turn(clinic, Chase(column, condition.name), "train")}, {"role": "user", "content": ""}]
     return messages[:-1]
 
 

@@ -79,12 +79,12 @@ def resident(random_share: float, *, aloud: bool, focus: float = 1.0, wandering:
     return ask
 
 
-def anchored(clinic: GenerativeClinic, opening: Sequence[int], wandering: float, rng: np.random.Generator) -> Ask:
+def anchored(clinic: GenerativeClinic, opening: Sequence[int], focus: float, wandering: float, rng: np.random.Generator) -> Ask:
     """A resident with a fixed idea: it chases one illness, aloud, whatever it hears; drawn from the posterior of the opening or, in a share `wandering`, from all."""
     count = len(clinic.conditions)
     idea = int(rng.integers(count) if rng.random() < wandering else rng.choice(count, p=clinic.posterior(opening, {})))
     mind_C = np.eye(count)[idea]
-    return lambda clinic, posterior_C, open_F, rng: chasing(clinic, mind_C, open_F, 1.0, rng)  # noqa: ARG005  one signature
+    return lambda clinic, posterior_C, open_F, rng: chasing(clinic, mind_C, open_F, focus, rng)  # noqa: ARG005  one signature
 
 
 @dataclass

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.base_model import make_base_model, teach_asking, teach_own_reading
+from tasks.base_model import make_base_model, teach_round
 from tasks.command import run
 from tasks.parameters import load_params
 
@@ -14,8 +14,8 @@ def base_model(out: Path, params_file: Path | None = None) -> None:
     """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues."""
     params = load_params(params_file)
     make_base_model(params, out)
-    teach_asking(params, out)
-    teach_own_reading(params, out)
+    for number in range(1, 1 + len(params.base_model.rounds)):
+        teach_round(params, out, number)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Checkpoints: `global_step_<n>/` folders, complete or absent.
 
-Each is a Hugging Face model folder plus `learner.pt` (optimizer and counters) and `complete.json` with the sha256 of every
+Each is a Hugging Face model folder plus `learner.pt` (optimizer, counters and, with LoRA, the adapter) and `complete.json` with the sha256 of every
 file. The last complete one is where a run goes on from.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rl.adapters import merged_weights
 from rl.errors import TrainingError
 from rl.models import replace_folder
 
@@ -30,12 +31,12 @@ def folder_hash(directory: Path) -> str:
 
 
 def save_checkpoint(root: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, learner: dict[str, Any]) -> Path:
-    """Write `root/global_step_<step>` atomically."""
+    """Write `root/global_step_<step>` atomically, an adapter merged into the weights."""
     directory = root / f"global_step_{step}"
     temporary = root / f".global_step_{step}.partial"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    model.save_pretrained(temporary)
+    model.save_pretrained(temporary, state_dict=merged_weights(model))
     tokenizer.save_pretrained(temporary)
     torch.save(learner, temporary / "learner.pt")
     files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(temporary.iterdir())}

@@ -5,12 +5,14 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from rl.adapters import adapter_off, has_adapter
 from rl.algorithms.advantages import Array
 from rl.algorithms.base import Algorithm, Lesson, Record, TokenBatch
 from rl.algorithms.correction import mismatch
@@ -45,13 +47,13 @@ class Learner:
             prompts: cases per rollout step; fixes the planned warm-up.
             temperature: of the sampling.
             seed: of the shuffling.
-            reference: the frozen model, if the algorithm declares one.
+            reference: the frozen model, if the algorithm declares one; not needed where the policy has an adapter, which can be switched off.
             exact_sampler: the engine computes log-probabilities with these very weights, in this precision; then the pass for old log-probabilities is skipped.
 
         Raises:
             TrainingError: the algorithm declares a reference and none is given.
         """
-        if "reference" in algorithm.roles and reference is None:
+        if "reference" in algorithm.roles and reference is None and not has_adapter(model):
             raise TrainingError(f"{type(algorithm).__name__} compares with a frozen reference model, and none was given")
         self.model, self.algorithm, self.temperature, self.seed = model, algorithm, temperature, seed
         self.reference, self.exact_sampler = reference, exact_sampler
@@ -123,12 +125,16 @@ class Learner:
         budget = self.algorithm.optimizer.micro_batch_tokens
         look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.exact_sampler)
         old = logprobs_of(self.model, trajectories, budget, self.temperature) if look_again else None
-        reference = logprobs_of(self.reference, trajectories, budget, self.temperature) if self.reference is not None else None
+        reference = self._reference_logprobs(trajectories) if "reference" in self.algorithm.roles else None
         values = values_of(self.critic, self.model, trajectories, budget) if self.critic is not None else None
         records = make_records(trajectories, scores, old, reference, values)
         if old is None or not records:
             return records, {}
         return records, mismatch(np.concatenate(old), np.concatenate([record.sampler_logprob_A for record in records]))
+
+    def _reference_logprobs(self, trajectories: Sequence[Trajectory]) -> list[Array]:
+        with adapter_off(self.model) if self.reference is None else nullcontext(self.reference) as reference:
+            return logprobs_of(reference, trajectories, self.algorithm.optimizer.micro_batch_tokens, self.temperature)
 
     def _gradient_step(
         self, units: Units, trajectories: Sequence[Trajectory], records: Sequence[Record], lesson: Lesson, *, compare: bool
@@ -168,7 +174,7 @@ class Learner:
         some = [records[i] for i in index]
         return TokenBatch(
             batch.row_N.to(logprob_N.device), unit_S, logprob_N, entropy_N, value_N, gather([r.old_logprob_A for r in some]),
-            gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None]) if self.reference is not None else None,
+            gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None]) if "reference" in self.algorithm.roles else None,
             gather([r.value_A for r in some if r.value_A is not None]) if self.critic is not None else None,
             gather([lesson.advantage[i] for i in index]), gather([lesson.weight[i] for i in index]),
             gather([lesson.target[i] for i in index]) if lesson.target is not None else None, total,

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rl.adapters import LoraParams, add_adapter
 from rl.algorithms.base import Algorithm
 from rl.batching import LOGIT_ELEMENTS
 from rl.errors import TrainingError
@@ -19,8 +20,8 @@ from rl.rollout import RolloutParams
 
 GIB = 2**30
 KNOBS = {
-    "weights": "a smaller model, or dtype: bfloat16", "gradients": "a smaller model, or dtype: bfloat16", "optimizer": "a smaller model, or dtype: bfloat16",
-    "critic": "critic.trunk: shared in the recipe", "reference": "kl.place: none in the recipe", "kv_cache": "rollout.slots or rollout.max_episode_tokens",
+    "weights": "a smaller model, or dtype: bfloat16", "gradients": "train_doctor.lora", "optimizer": "train_doctor.lora",
+    "critic": "critic.trunk: shared in the recipe", "reference": "train_doctor.lora, or kl.place: none in the recipe", "kv_cache": "rollout.slots or rollout.max_episode_tokens",
     "activations": "optimizer.micro_batch_tokens in the recipe", "logits": "a smaller vocabulary",
 }
 
@@ -30,7 +31,9 @@ class ModelShape:
     """What of a decoder decides its memory; counts, and bytes of one number."""
 
     parameters: int
+    trainable: int  # of these; fewer with an adapter
     trunk_parameters: int  # without an output head of its own
+    trainable_trunk: int
     layers: int
     width: int
     intermediate: int
@@ -41,11 +44,11 @@ class ModelShape:
     bytes: int
 
 
-def model_shape(name: str, dtype: str) -> ModelShape:
+def model_shape(name: str, dtype: str, lora: LoraParams | None = None) -> ModelShape:
     """Read a model's shape from its configuration; no weight is loaded.
 
     Raises:
-        TrainingError: nothing readable there.
+        TrainingError: nothing readable there, or the adapter does not fit the model.
     """
     try:
         config = AutoConfig.from_pretrained(name, local_files_only=Path(name).exists())
@@ -53,21 +56,29 @@ def model_shape(name: str, dtype: str) -> ModelShape:
             model = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError, KeyError) as error:
         raise TrainingError(f"cannot read the shape of {name!r}: {str(error).splitlines()[0]} (give a Hugging Face id or a folder with config.json)") from error
-    heads = config.num_attention_heads
+    if lora is not None:
+        with torch.device("meta"):
+            add_adapter(model, lora, seed=0)
+    heads, trunk = config.num_attention_heads, model.get_decoder()
     return ModelShape(
-        sum(p.numel() for p in model.parameters()), sum(p.numel() for p in model.get_decoder().parameters()), config.num_hidden_layers, config.hidden_size,
+        _count(model), _count(model, trained=True), _count(trunk), _count(trunk, trained=True), config.num_hidden_layers, config.hidden_size,
         config.intermediate_size, heads, getattr(config, "num_key_value_heads", heads), getattr(config, "head_dim", None) or config.hidden_size // heads, config.vocab_size,
         torch.finfo(getattr(torch, dtype)).bits // 8,
     )
 
 
+def _count(module: torch.nn.Module, *, trained: bool = False) -> int:
+    return sum(p.numel() for p in module.parameters() if p.requires_grad or not trained)
+
+
 def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm) -> dict[str, int]:
     """Bytes by what they are for.
 
-    weights      parameters x bytes                          gradients  the same
-    optimizer    2 moments x parameters x bytes
-    critic       4 x its trunk (weights, gradients, moments), if it has its own
-    reference    parameters x bytes, if there is one
+    weights      parameters x bytes
+    gradients    trained parameters x bytes (all, or an adapter's)
+    optimizer    2 moments x trained parameters x bytes
+    critic       its trunk, with gradients and moments of what is trained of it, if it has its own
+    reference    parameters x bytes, if there is one and no adapter to switch off
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes
     activations  tokens of a micro-batch x layers x (10 width + 4 intermediate + 4 heads x head width + 6 key-value heads x head width) x bytes
     logits       4 x one chunk, float32
@@ -76,9 +87,9 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm) ->
     kept = 10 * s.width + 4 * s.intermediate + 4 * s.heads * s.head_width + 6 * s.key_value_heads * s.head_width
     passes = 2 if algorithm.critic is not None and algorithm.critic.trunk == "own" else 1
     parts = {
-        "weights": s.parameters * s.bytes, "gradients": s.parameters * s.bytes, "optimizer": 2 * s.parameters * s.bytes,
-        "critic": 4 * s.trunk_parameters * s.bytes * (passes - 1),
-        "reference": s.parameters * s.bytes * ("reference" in algorithm.roles),
+        "weights": s.parameters * s.bytes, "gradients": s.trainable * s.bytes, "optimizer": 2 * s.trainable * s.bytes,
+        "critic": (s.trunk_parameters + 3 * s.trainable_trunk) * s.bytes * (passes - 1),
+        "reference": s.parameters * s.bytes * ("reference" in algorithm.roles and s.trainable == s.parameters),
         "kv_cache": rollout.slots * rollout.max_episode_tokens * s.layers * 2 * s.key_value_heads * s.head_width * s.bytes,
         "activations": passes * max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * s.layers * kept * s.bytes,
         "logits": 4 * 4 * min(LOGIT_ELEMENTS, max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * s.vocabulary),

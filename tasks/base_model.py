@@ -6,18 +6,17 @@ merged and weighted by their number), so that one text teaches what can be known
 too: questions drawn half at random are mostly noise to a loss, and a model that is spared it learns to weigh evidence sooner. Half of the texts are hurried notes
 (words left out or shuffled), so that words count more than the wording: patients will say the same in sentences that no training text contains.
 
-A second phase goes on with the questions of all its dialogues, the resident now naming in its thoughts the illness it chases: without them nothing in the
+Rounds of `asking` go on with the questions of all its dialogues, the resident now naming in its thoughts the illness it chases: without them nothing in the
 text predicts what is asked next, and 168,000 questions taught only which questions are common (docs/log.md). In place of every question there is one more
 branch: the question that the chart's diagnosis would suggest. In half of these dialogues the resident has a fixed idea and chases it to its end; its idea is no evidence,
-so its thoughts carry no loss there. Its later rounds add checklists, the questions for one illness in any order, each once: from these the model learns to go on to
-what has not been asked, which it did not from 140,000 questions of dialogues (docs/log.md).
+so its thoughts carry no loss there. Later ones add checklists, the questions for one illness, each once: from these the model learns to go on to
+what has not been asked, which it did not from 140,000 questions of dialogues (docs/log.md). The last one asks for the most typical finding first.
 
-In a third phase it holds the dialogues itself. They are harder to read than the resident's, since what it misread decides what it asks next; what should come to
+In rounds of its `own` it holds the dialogues itself. They are harder to read than the resident's, since what it misread decides what it asks next; what should come to
 mind at each of its turns is learned, and none of its own words.
 """
 
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,12 +35,13 @@ from clinic.matching import TopicMatcher
 from clinic.starter import draw_cases, load_starter
 from rl.batching import Branch
 from rl.chat import ChatFormat
-from rl.models import load_model, new_model, new_tokenizer, save_model
+from rl.experience import Trajectory
+from rl.models import new_model, new_tokenizer, save_model
 from rl.sft import Example, train_supervised
 from rl.workers.local import Session
-from tasks.parameters import ROOT, AskingRoundParams, Params
+from tasks.parameters import ROOT, AskingRoundParams, OwnRoundParams, Params
 from tasks.progress import supervised_progress
-from tasks.wiring import open_waiting_room
+from tasks.wiring import Waiting, open_waiting_room
 
 log = logging.getLogger(__name__)
 ARTICLE_TOKENS = 200
@@ -77,49 +77,40 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
 
 
 @task(cache_policy=NO_CACHE)
-def teach_asking(params: Params, model_dir: Path) -> dict[str, float]:
-    """Go on from the saved model with the resident's dialogues with fresh training cases, thoughts included, in rounds, and save over it."""
+def teach_round(params: Params, model_dir: Path, number: int) -> dict[str, float]:
+    """Go on from the saved model with round `number` (from 1), on fresh training cases, and save over it."""
     section, starter = params.base_model, params.patient_cases.starter
-    clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
-    asking = math.nan
-    for number, lesson in enumerate(section.asking_rounds, 1):
-        model, tokenizer = load_model(str(model_dir), "float32")
-        chat, rng = ChatFormat(tokenizer), np.random.default_rng([section.seed, 1 + number])
-        cases = list(draw_cases(clinic, lesson.dialogues + lesson.charts, section.seed + number, params.patient_cases.split, keep=["train"]))
-        examples = [
-            *_asking_dialogues(chat, clinic, cases[: lesson.dialogues], params, lesson, rng),
-            *_checklists(chat, clinic, lesson.checklists, params, rng),
-            *_interviews(chat, clinic, cases[lesson.dialogues :], params, lesson.minds_weight, rng),
-            *_excerpts(chat, clinic, cases[lesson.dialogues :], params, lesson.minds_weight, rng),
-        ]
-        asking = train_supervised(model, examples, lesson.sft, supervised_progress(f"base model, asking, round {number} of {len(section.asking_rounds)}"), every=100)
-        save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, model_dir)
-    return {"asking_loss": asking}
-
-
-@task(cache_policy=NO_CACHE)
-def teach_own_reading(params: Params, model_dir: Path) -> dict[str, float]:
-    """Go on from the saved model with dialogues that it holds itself with fresh training cases, in rounds, and save over it.
-
-    Only what should come to mind at each of its turns is learned, none of its own words. Source: dataset aggregation (DAgger), arXiv:1011.0686.
-    """
-    section, starter = params.base_model, params.patient_cases.starter
+    lesson = section.rounds[number - 1]
     waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, params.consultation, ROOT / "data/kb_index")
-    reading = math.nan
-    for number, lesson in enumerate(section.own_rounds, 1 + len(section.asking_rounds)):
-        rng = np.random.default_rng([section.seed, 1 + number])
-        cases = list(draw_cases(waiting.clinic, lesson.dialogues, section.seed + number, params.patient_cases.split, keep=["train"]))
-        session = Session(str(model_dir), "float32", params.rollout, None, section.seed)
+    session = Session(str(model_dir), "float32", params.rollout, None, section.seed)
+    rng = np.random.default_rng([section.seed, 1 + number])
+    count = lesson.dialogues + lesson.charts if lesson.kind == "asking" else lesson.dialogues
+    cases = list(draw_cases(waiting.clinic, count, section.seed + number, params.patient_cases.split, keep=["train"]))
+    if lesson.kind == "asking":
+        dialogues, charts = cases[: lesson.dialogues], cases[lesson.dialogues :]
+        examples = [
+            *_asking_dialogues(session.chat, waiting.clinic, dialogues, params, lesson, rng),
+            *_checklists(session.chat, waiting.clinic, lesson, params, rng),
+            *_interviews(session.chat, waiting.clinic, charts, params, lesson.minds_weight, rng),
+            *_excerpts(session.chat, waiting.clinic, charts, params, lesson.minds_weight, rng),
+        ]
+    else:
         played = session.rollout(waiting.episodes(cases, 1, section.seed, number), lesson.temperature)
-        examples = []
-        for case, trajectory in zip(cases, played, strict=True):
-            if trajectory.turns:  # a failed episode has none
-                dialogue = [*_before_the_last_turn(trajectory.texts), final_turn(case)]
-                said = asides(waiting.clinic, case, waiting.topics, dialogue, section.minds, rng)
-                examples.append(_example(session.chat, dialogue, said, lesson.minds_weight, asking=False))
-        reading = train_supervised(session.model, examples, lesson.sft, supervised_progress("base model, reading its own dialogues"), every=100)
-        save_model(session.model.to(getattr(torch, section.store_dtype)), session.tokenizer, model_dir)
-    return {"own_reading_loss": reading}
+        examples = list(_own_dialogues(session.chat, waiting, cases, played, params, lesson, rng))
+    loss = train_supervised(session.model, examples, lesson.sft, supervised_progress(f"base model, round {number} of {len(section.rounds)}, {lesson.kind}"), every=100)
+    save_model(session.model.to(getattr(torch, section.store_dtype)), session.tokenizer, model_dir)
+    return {f"round_{number}_loss": loss}
+
+
+def _own_dialogues(
+    chat: ChatFormat, waiting: Waiting, cases: list[Case], played: list[Trajectory], params: Params, lesson: OwnRoundParams, rng: np.random.Generator
+) -> Iterator[Example]:
+    """Dialogues that the model held itself: what should come to mind at each of its turns, and none of its own words. Source: dataset aggregation (DAgger), arXiv:1011.0686."""
+    for case, trajectory in zip(cases, played, strict=True):
+        if trajectory.turns:  # a failed episode has none
+            dialogue = [*_before_the_last_turn(trajectory.texts), final_turn(case)]
+            said = asides(waiting.clinic, case, waiting.topics, dialogue, params.base_model.minds, rng)
+            yield _example(chat, dialogue, said, lesson.minds_weight, asking=False)
 
 
 def _before_the_last_turn(messages: Sequence[Message]) -> Sequence[Message]:
@@ -130,22 +121,22 @@ def _asking_dialogues(
     chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, lesson: AskingRoundParams, rng: np.random.Generator
 ) -> Iterator[Example]:
     section, warm, matcher = params.base_model, params.warm_start, topic_matcher(clinic)
-    free = resident(section.asking_random_share, aloud=warm.think_aloud, wandering=warm.wandering)
+    free = resident(section.asking_random_share, aloud=warm.think_aloud, focus=lesson.focus, wandering=warm.wandering)
     for case in cases:
         short = lesson.short_share > 0 and rng.random() < lesson.short_share
         rules = shorter(params.consultation, rng) if short else params.consultation
         fixed = rng.random() < section.anchored_share
-        ask = anchored(clinic, [clinic.finding_index[topic] for topic in case.opening], warm.wandering, rng) if fixed else free
+        ask = anchored(clinic, [clinic.finding_index[topic] for topic in case.opening], lesson.focus, warm.wandering, rng) if fixed else free
         dialogue = resident_dialogue(clinic, case, matcher, rules, ask, rng, to_the_end=True)
-        said = asides(clinic, case, matcher, dialogue, section.minds, rng)
+        said = asides(clinic, case, matcher, dialogue, section.minds, rng, focus=lesson.focus)
         example = _example(chat, _some_hurried(dialogue, params, rng), said, lesson.minds_weight, asking=True, chase=True)
         yield _without_thoughts(chat, example) if fixed else example
 
 
-def _checklists(chat: ChatFormat, clinic: GenerativeClinic, count: int, params: Params, rng: np.random.Generator) -> Iterator[Example]:
-    for _ in range(count):
+def _checklists(chat: ChatFormat, clinic: GenerativeClinic, lesson: AskingRoundParams, params: Params, rng: np.random.Generator) -> Iterator[Example]:
+    for _ in range(lesson.checklists):
         condition = clinic.conditions[int(rng.integers(len(clinic.conditions)))]
-        yield _without_thoughts(chat, Example(*chat.dialogue_ids(checklist(clinic, condition, params.consultation, rng))))
+        yield _without_thoughts(chat, Example(*chat.dialogue_ids(checklist(clinic, condition, params.consultation, lesson.checklist_focus, rng))))
 
 
 def _article_pieces(chat: ChatFormat, articles: list[str]) -> Iterator[Example]:

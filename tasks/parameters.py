@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
@@ -12,6 +12,7 @@ from ruamel.yaml.error import YAMLError
 from clinic.config import ConsultationParams, PatientCasesParams, RewardParams
 from clinic.rewards import REWARD_COMPONENTS
 from kb.config import KnowledgeBaseParams
+from rl.adapters import LoraParams
 from rl.algorithms import Algorithm, make_algorithm
 from rl.rollout import RolloutParams
 from rl.sft import SFTParams
@@ -32,10 +33,13 @@ class _Section(BaseModel):
 
 
 class AskingRoundParams(_Section):
-    """One round of the base model's second phase."""
+    """A round of the base model in which it learns the resident's questions."""
 
+    kind: Literal["asking"]
     dialogues: int = Field(ge=0)
+    focus: float = Field(ge=0)
     checklists: int = Field(ge=0)
+    checklist_focus: float = Field(ge=0)
     charts: int = Field(ge=0)
     short_share: float = Field(ge=0, le=1)
     minds_weight: float = Field(gt=0)
@@ -43,8 +47,9 @@ class AskingRoundParams(_Section):
 
 
 class OwnRoundParams(_Section):
-    """One round of the base model's third phase."""
+    """A round of the base model in which it learns to read the dialogues that it holds itself."""
 
+    kind: Literal["own"]
     dialogues: int = Field(ge=1)
     temperature: float = Field(gt=0)
     minds_weight: float = Field(gt=0)
@@ -76,8 +81,7 @@ class BaseModelParams(_Section):
     context: int = Field(ge=64)
     store_dtype: Literal["float32", "bfloat16"]
     sft: SFTParams
-    asking_rounds: list[AskingRoundParams] = Field(min_length=1)
-    own_rounds: list[OwnRoundParams]
+    rounds: list[Annotated[AskingRoundParams | OwnRoundParams, Field(discriminator="kind")]]
 
 
 class WarmStartParams(_Section):
@@ -90,6 +94,7 @@ class WarmStartParams(_Section):
     charts_every: int = Field(ge=1)
     random_share: float = Field(ge=0, le=1)
     think_aloud: bool
+    focus: float = Field(ge=0)
     wandering: float = Field(ge=0, le=1)
     forced_cases: int = Field(ge=1)
     sft: SFTParams
@@ -112,6 +117,7 @@ class TrainDoctorParams(_Section):
     test_freq: int = Field(ge=1)
     validation_cases: int = Field(ge=1)
     choose: Literal["average", "best", "last"]
+    lora: LoraParams | None
     traces_per_step: int = Field(ge=0)
 
 

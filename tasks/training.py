@@ -108,10 +108,10 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
     validation = read_cases(cases / "cases.parquet", "validation")[: params.train_doctor.validation_cases]
     log.info("%s", plan_text(params, algorithm))
-    memory = estimate(model_shape(str(warm_start), params.warm_start.dtype), params.rollout, algorithm)
+    memory = estimate(model_shape(str(warm_start), params.warm_start.dtype, params.train_doctor.lora), params.rollout, algorithm)
     log.info("%s", memory_text(memory))
     refuse_what_cannot_fit(memory, available_bytes())
-    live = Session(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed)
+    live = Session(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed, params.train_doctor.lora)
     source = pairs_path(algorithm)
     pairs = read_preferences(source, live.chat) if source is not None else None
     train = tuple(read_cases(cases / "cases.parquet", "train"))
@@ -200,7 +200,8 @@ def learn(session_id: str, step: int) -> dict[str, float]:
 
 def _return_to(run: Training, live: Session, step: int) -> None:
     if step == 0:
-        fresh = Session(str(run.warm_start), run.params.warm_start.dtype, run.params.rollout, load_algorithm(run.params), run.params.seed)
+        params = run.params
+        fresh = Session(str(run.warm_start), params.warm_start.dtype, params.rollout, load_algorithm(params), params.seed, params.train_doctor.lora)
         live.model.load_state_dict(fresh.model.state_dict())
         live.learner.load_state(fresh.learner.state())
     else:
@@ -240,13 +241,14 @@ def _accuracy(run: Training, live: Session) -> dict[str, float]:
 @task(cache_policy=NO_CACHE)
 def export(session_id: str, out: Path) -> dict[str, Any]:
     """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay (`train_doctor.choose`)."""
-    run, live, plan = training(session_id), session(session_id), training(session_id).params.train_doctor
+    run, plan = training(session_id), training(session_id).params.train_doctor
     saved = [step for step in steps_saved(run.folder) if step % plan.keep_every == 0 or step == plan.steps]
     scores = {int(p.stem): json.loads(p.read_text())["validation/accuracy"] for p in sorted((run.folder / "validation").glob("*.json"))}
     if plan.choose == "average":
-        average_weights(live.model, [run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)])
-        save_model(live.model, live.tokenizer, out)
-        chosen, reached = [0, *saved], _accuracy(run, live)["validation/accuracy"]
+        mean = Session(str(run.warm_start), run.params.warm_start.dtype, run.params.rollout, None, run.params.seed)
+        average_weights(mean.model, [run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)])
+        save_model(mean.model, mean.tokenizer, out)
+        chosen, reached = [0, *saved], _accuracy(run, mean)["validation/accuracy"]
     else:
         available = {step: scores[step] for step in saved if step in scores}
         step = max(available, key=lambda step: (available[step], step)) if plan.choose == "best" else plan.steps

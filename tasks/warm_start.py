@@ -52,7 +52,7 @@ def _examples(chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params:
     rng = np.random.default_rng([params.seed, 1])
     matcher = waiting.topics
     section = params.warm_start
-    ask = resident(section.random_share, aloud=section.think_aloud, wandering=section.wandering)
+    ask = resident(section.random_share, aloud=section.think_aloud, focus=section.focus, wandering=section.wandering)
     rules = params.consultation
     dialogues = [
         resident_dialogue(waiting.clinic, case, matcher, rules if place % section.short_every else shorter(rules, rng), ask, rng)
@@ -81,7 +81,7 @@ def _forced_accuracy(model: PreTrainedModel, chat: ChatFormat, waiting: Waiting,
 
 def _interview(waiting: Waiting, case: Case, questions: int, params: Params, rng: np.random.Generator) -> tuple[list[Message], ReferenceDoctor]:
     section = params.warm_start
-    ask = resident(section.random_share, aloud=section.think_aloud, wandering=section.wandering)
+    ask = resident(section.random_share, aloud=section.think_aloud, focus=section.focus, wandering=section.wandering)
     doctor = ReferenceDoctor(waiting.clinic, case, ask, questions, rng)
     consultation = Consultation(case, ScriptedPatient(case, waiting.matcher), params.consultation, questions + 1, None)
     return interview(doctor, consultation), doctor

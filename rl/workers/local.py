@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from rl.adapters import LoraParams, adapter_weights, add_adapter
 from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
@@ -26,16 +27,19 @@ _SESSIONS: dict[str, "Session"] = {}
 class Session:
     """A policy that can play (engine) and, if an algorithm is given, learn."""
 
-    def __init__(self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int) -> None:
-        """Args: id or path of the policy, torch dtype name, rollout limits, the learning rule if it is to learn, seed."""
+    def __init__(self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int, lora: LoraParams | None = None) -> None:
+        """Args: id or path of the policy, torch dtype name, rollout limits, the learning rule if it is to learn, seed, the adapter if only one is to learn."""
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
         self.model, self.tokenizer = load_model(model, dtype)
+        if lora is not None:
+            add_adapter(self.model, lora, seed)
         self.model.eval()
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         self.engine = TransformersEngine(self.model, rollout.slots, rollout.max_episode_tokens)
-        reference = load_model(model, dtype)[0].eval().requires_grad_(False) if algorithm and "reference" in algorithm.roles else None
+        copied = algorithm is not None and "reference" in algorithm.roles and lora is None
+        reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
         exact = self.engine.shares_weights and dtype == "float32"
         self._learner = Learner(self.model, algorithm, rollout.prompts, rollout.temperature, seed, reference, exact) if algorithm else None
 
@@ -58,13 +62,14 @@ class Session:
 
     def save(self, root: Path, step: int) -> Path:
         """Write checkpoint `step`."""
-        return save_checkpoint(root, step, self.model, self.tokenizer, self.learner.state())
+        return save_checkpoint(root, step, self.model, self.tokenizer, self.learner.state() | {"adapter": adapter_weights(self.model)})
 
     def restore(self, directory: Path) -> None:
         """Go on from a checkpoint: weights, optimizer and counters."""
         state = load_learner_state(directory)
-        saved, _ = load_model(str(directory), str(self.model.dtype).removeprefix("torch."))
-        self.model.load_state_dict(saved.state_dict())
+        adapter = state["adapter"]
+        weights = adapter or load_model(str(directory), str(self.model.dtype).removeprefix("torch."))[0].state_dict()
+        self.model.load_state_dict(weights, strict=not adapter)  # beside an adapter stand the start weights
         self.learner.load_state(state)
 
 

@@ -58,6 +58,20 @@ def test_it_trains(project: Path, environment: dict[str, str], name: str) -> Non
     assert "up to date" in repro(project, environment, "train_doctor")
 
 
+def test_an_adapter_alone_learns_by_parameter(project: Path, environment: dict[str, str]) -> None:
+    """`train_doctor.lora`, with the adapter switched off as reference; the doctor is a plain model again."""
+    choose(project, "reinforce_pp")
+    params = project / "params.yaml"
+    before = params.read_text()
+    params.write_text(re.sub(r"(?m)^  lora: null.*", "  lora: {rank: 2, alpha: 4, target_modules: [q_proj, v_proj]}", before))
+    out = repro(project, environment, "train_doctor")
+    params.write_text(before)
+    assert "reference" not in next(line for line in out.splitlines() if "memory: about" in line)
+    assert all(row["learn/kl_to_reference"] for row in curve(project))
+    start, doctor = (load_file(project / model / "model.safetensors") for model in ("models/warm_start", "models/doctor"))
+    assert {key.split(".")[-2] for key in start if not bool((start[key] == doctor[key]).all())} == {"q_proj", "v_proj"}
+
+
 def test_pairs_of_stored_experience_train_another_doctor(project: Path, environment: dict[str, str]) -> None:
     """Mined from a run's experience, named in the recipe; a changed file is a changed dependency."""
     choose(project, "grpo")

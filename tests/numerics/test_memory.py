@@ -1,12 +1,12 @@
 """The estimate of memory before a run, against what a run really took."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from rl.adapters import LoraParams
 from rl.algorithms import make_algorithm
 from rl.errors import TrainingError
 from rl.memory import GIB, estimate, memory_text, model_shape, refuse_what_cannot_fit
@@ -16,10 +16,16 @@ from tests.recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLLOUT = RolloutParams(prompts=4, temperature=1.0, response_length=8, max_episode_tokens=256, slots=64)
+LORA = LoraParams(rank=8, alpha=16.0, target_modules=("q_proj", "k_proj", "v_proj", "o_proj"))
 CHOICES = {
     "grpo": recipe("grpo", group_size=8, optimizer={"micro_batch_tokens": 4096}),
     "ppo with a reference": recipe("ppo", group_size=8, kl={"place": "loss", "coefficient": 0.1}, critic={"warmup_rollout_steps": 0}, optimizer={"micro_batch_tokens": 2048}),
 }
+CHOICES["grpo with an adapter as reference"] = CHOICES["grpo"] | {"kl": CHOICES["ppo with a reference"]["kl"]}
+
+
+def adapter(name: str) -> LoraParams | None:
+    return LORA if "adapter" in name else None
 
 
 def run() -> None:
@@ -33,10 +39,10 @@ def run() -> None:
     from rl.workers.local import Session
 
     torch.set_num_threads(1)
-    base, numbers = sys.argv[1], json.loads(sys.argv[2])
+    base, name = sys.argv[1:]
     new_model(new_tokenizer(["a"], 300), 32, 1, 2, 64, 0)(torch.tensor([[1, 2]])).logits.sum().backward()  # what torch itself loads
     before = psutil.Process().memory_info().rss
-    session = Session(base, "float32", ROLLOUT, make_algorithm(numbers), 0)
+    session = Session(base, "float32", ROLLOUT, make_algorithm(CHOICES[name]), 0, adapter(name))
     trajectories = [
         Trajectory(f"{i // 8}/{i % 8}", "c", str(i // 8), i % 8, 0, 1, tuple(range(5, 261)), (-5.0,) * 256, (0,) * 64 + (1,) * 192, ((64, 256),), (), ({},), "ended", {}, 0.0, 1.0)
         for i in range(32)
@@ -58,9 +64,9 @@ def base(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_the_estimate_is_near_what_a_run_takes(base, name):
-    parts = estimate(model_shape(str(base), "float32"), ROLLOUT, make_algorithm(CHOICES[name]))
+    parts = estimate(model_shape(str(base), "float32", adapter(name)), ROLLOUT, make_algorithm(CHOICES[name]))
     code = "from tests.numerics.test_memory import run; run()"
-    taken = int(subprocess.run([sys.executable, "-c", code, str(base), json.dumps(CHOICES[name])], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    taken = int(subprocess.run([sys.executable, "-c", code, str(base), name], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert 0.75 < sum(parts.values()) / taken < 1.33, f"{memory_text(parts)}; taken {taken / GIB:.2f} GiB"
 
 
@@ -86,3 +92,9 @@ def test_parts_by_hand(base):
     more = estimate(shape, ROLLOUT, make_algorithm(CHOICES["ppo with a reference"]))
     assert more["reference"] == parts["weights"]
     assert more["critic"] == 16 * shape.trunk_parameters
+    small = model_shape(str(base), "float32", LORA)
+    less = estimate(small, ROLLOUT, make_algorithm(CHOICES["grpo with an adapter as reference"]))
+    assert small.trainable == small.trainable_trunk == 9 * 8 * (2 * (512 + 512) + 2 * (512 + 256))  # q, o; k, v
+    assert less["weights"] == parts["weights"] + 4 * small.trainable
+    assert less["optimizer"] == 8 * small.trainable
+    assert "reference" not in less

@@ -108,7 +108,7 @@ def test_a_fixed_idea_stays_and_is_chased_to_its_end(starter, starter_matcher, r
     for i, case in enumerate(patients[:200]):
         rng = np.random.default_rng(i)
         opening = [starter.finding_index[topic] for topic in case.opening]
-        ask = anchored(starter, opening, 0.3, rng)
+        ask = anchored(starter, opening, 1.0, 0.3, rng)
         turns = [m["content"] for m in resident_dialogue(starter, case, starter_matcher, rules, ask, rng, to_the_end=True) if m["role"] == "assistant"][:-1]
         (thought,) = {turn.partition("<answer>")[0] for turn in turns}
         (idea,) = [c for c in starter.conditions if f"<think>Diagnosis: {c.name}?</think>" == thought]
@@ -183,7 +183,7 @@ def test_a_checklist_has_each_question_of_an_illness_once(starter, rules):
     orders = set()
     for seed in range(5):
         for condition in starter.conditions:
-            messages = checklist(starter, condition, rules, np.random.default_rng(seed))
+            messages = checklist(starter, condition, rules, 0.0, np.random.default_rng(seed))
             turns = [m["content"] for m in messages if m["role"] == "assistant"]
             known = {starter.findings[starter.finding_index[f]].doctor.train[0] for f in condition.findings}
             asked = [parse(turn).text for turn in turns]
@@ -193,6 +193,14 @@ def test_a_checklist_has_each_question_of_an_illness_once(starter, rules):
             assert [m["content"] for m in messages if m["role"] == "user"] == ["Checklist.", *[""] * (len(turns) - 1)]
             orders.add((condition.name, tuple(asked)))
     assert len(orders) == 5 * len(starter.conditions)
+
+
+def test_a_checklist_with_focus_goes_from_typical_to_rare(starter, rules):
+    for condition in starter.conditions:
+        messages = checklist(starter, condition, rules, np.inf, np.random.default_rng(0))
+        findings = {f.doctor.train[0]: f.finding_id for f in starter.findings}
+        asked = [condition.findings[findings[parse(m["content"]).text]] for m in messages if m["role"] == "assistant"]
+        assert asked == sorted(condition.findings.values(), reverse=True)[:CHECKLIST_QUESTIONS]
 
 
 def test_a_chart_interview_fills_the_budget_and_asks_for_what_is_there(starter, starter_matcher, rules, patients):

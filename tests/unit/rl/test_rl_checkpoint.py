@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rl.adapters import LoraParams, has_adapter
 from rl.algorithms import make_algorithm
 from rl.checkpoint import SEAL, folder_hash, load_learner_state, prune, save_checkpoint, steps_saved
 from rl.errors import TrainingError
@@ -21,6 +22,8 @@ RECIPES = {
     "ppo": recipe("ppo", group_size=2, critic={"warmup_rollout_steps": 1}, kl={"place": "loss", "coefficient": 0.1, "target": 0.01, "horizon": 10}, optimizer=OPTIMIZER),
     "online_dpo": recipe("online_dpo", group_size=2, pairs_per_group=1, optimizer=OPTIMIZER),
 }
+LORA = LoraParams(rank=2, alpha=4.0, target_modules=("q_proj", "down_proj"))
+SESSIONS = [*((name, None) for name in RECIPES), ("online_dpo", LORA)]
 ROLLOUT = RolloutParams(prompts=1, temperature=1.0, response_length=4, max_episode_tokens=32, slots=2)
 
 
@@ -41,19 +44,19 @@ def experience(version: int) -> tuple[list[Trajectory], list[Scores]]:
     return trajectories, [Scores(t.episode_id, ({"outcome": float(t.sample)},)) for t in trajectories]
 
 
-@pytest.fixture(params=RECIPES)
+@pytest.fixture(params=SESSIONS, ids=lambda choice: choice[0] + (", lora" if choice[1] else ""))
 def session(tmp_path, model, tokenizer, request) -> Session:
     save_model(model, tokenizer, tmp_path / "base")
-    return open_session(tmp_path, request.param)
+    return open_session(tmp_path, *request.param)
 
 
-def open_session(tmp_path, name: str) -> Session:
-    return Session(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5)
+def open_session(tmp_path, name: str, lora: LoraParams | None) -> Session:
+    return Session(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5, lora=lora)
 
 
 def again(tmp_path, session: Session) -> Session:
     """Another session of the same run, at its beginning."""
-    return open_session(tmp_path, session.learner.algorithm.recipe.name)
+    return open_session(tmp_path, session.learner.algorithm.recipe.name, LORA if has_adapter(session.model) else None)
 
 
 def assert_same_bits(one: Session, other: Session) -> None:
@@ -104,7 +107,8 @@ def test_a_checkpoint_is_a_hugging_face_folder(tmp_path, session):
     loaded = AutoModelForCausalLM.from_pretrained(directory).eval()
     ids = torch.tensor([[2, 9, 3, 41, 4]])
     with torch.no_grad():
-        assert torch.equal(loaded(input_ids=ids).logits, session.model(input_ids=ids).logits)
+        theirs, ours = loaded(input_ids=ids).logits, session.model(input_ids=ids).logits
+    assert torch.allclose(theirs, ours, atol=1e-5) if has_adapter(session.model) else torch.equal(theirs, ours)
     tokenizer = AutoTokenizer.from_pretrained(directory)
     assert tokenizer.chat_template == session.tokenizer.chat_template
     assert tokenizer.encode("tell me <answer>more") == session.tokenizer.encode("tell me <answer>more")

@@ -10,7 +10,7 @@ from clinic.doctors import anchored, resident
 from clinic.starter import draw_cases, load_starter
 from rl.chat import ChatFormat
 from rl.models import load_model
-from tasks.base_model import _before_the_last_turn, _example, _excerpts, _without_thoughts, make_base_model, teach_asking, teach_own_reading
+from tasks.base_model import _before_the_last_turn, _example, _excerpts, _without_thoughts, make_base_model, teach_round
 from tasks.parameters import ROOT, Params, load_params
 
 
@@ -19,10 +19,8 @@ def params() -> Params:
     raw = load_params().model_dump()
     tiny = {"cases": 30, "article_repeats": 1, "vocabulary": 600, "width": 32, "layers": 1, "heads": 2}
     raw["base_model"] |= tiny
-    for lesson in raw["base_model"]["asking_rounds"]:
-        lesson |= {name: min(lesson[name], 6) for name in ("dialogues", "checklists", "charts")}
-    for lesson in raw["base_model"]["own_rounds"]:
-        lesson["dialogues"] = 6
+    for lesson in raw["base_model"]["rounds"]:
+        lesson |= {name: min(lesson[name], 6) for name in ("dialogues", "checklists", "charts") if name in lesson}
     return Params.model_validate(raw)
 
 
@@ -32,11 +30,11 @@ def made(params, tmp_path_factory):
     return out, make_base_model.fn(params, out)
 
 
-def test_each_phase_trains_and_saves_a_model_that_loads(params, made):
+def test_each_round_trains_and_saves_a_model_that_loads(params, made):
     out, reading = made
     losses, models = [*reading.values()], [load_model(str(out), "float32")[0]]
-    for phase in (teach_asking, teach_own_reading):
-        losses += phase.fn(params, out).values()
+    for number in range(1, 1 + len(params.base_model.rounds)):
+        losses += teach_round.fn(params, out, number).values()
         model, tokenizer = load_model(str(out), "float32")
         models.append(model)
     assert all(0 < loss < np.log(len(tokenizer)) for loss in losses)
@@ -113,7 +111,7 @@ def test_fixed_ideas_are_not_learned_but_the_questions_after_them_are(params, ma
     matcher = topic_matcher(clinic)
     (case,) = draw_cases(clinic, 1, 5, params.patient_cases.split, keep=["train"])
     rng = np.random.default_rng(1)
-    dialogue = resident_dialogue(clinic, case, matcher, params.consultation, anchored(clinic, [0], 1.0, rng), rng, to_the_end=True)
+    dialogue = resident_dialogue(clinic, case, matcher, params.consultation, anchored(clinic, [0], 1.0, 1.0, rng), rng, to_the_end=True)
     example = _without_thoughts(chat, _example(chat, dialogue, asides(clinic, case, matcher, dialogue, 3, rng), 4.0, asking=True))
     turns = [m["content"] for m in dialogue if m["role"] == "assistant"]
     learned = chat.tokenizer.decode([t for t, m in zip(example.token_ids, example.loss_mask, strict=True) if m])

@@ -1,0 +1,83 @@
+"""LoRA adapters: a small trainable product of two matrices beside each chosen weight, which stays frozen (arXiv:2106.09685).
+
+Switched off, the model is what it was before the training: its own reference, without a second copy.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import PreTrainedModel
+
+from rl.errors import TrainingError
+
+NAME = "doctor"
+Weights = dict[str, torch.Tensor]
+
+
+class LoraParams(BaseModel):
+    """Numbers of an adapter. No dropout: the learner's log-probabilities would differ from the sampler's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    rank: int = Field(ge=1)
+    alpha: float = Field(gt=0)  # the product is multiplied by alpha / rank
+    target_modules: tuple[str, ...] = Field(min_length=1)  # names of linear layers, as the model calls them
+
+
+def add_adapter(model: PreTrainedModel, params: LoraParams, seed: int) -> None:
+    """Freeze the weights and put an adapter beside those of the target modules, in place; it changes no output at first (the second matrix is zero).
+
+    Raises:
+        TrainingError: the model has no module of such a name.
+    """
+    linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+    if unknown := sorted(set(params.target_modules) - linear):
+        raise TrainingError(f"lora.target_modules {unknown} are no linear layers of this model; it has {sorted(linear)}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(LoraConfig(r=params.rank, lora_alpha=params.alpha, target_modules=list(params.target_modules)), model, adapter_name=NAME)
+
+
+def has_adapter(model: torch.nn.Module) -> bool:
+    """Whether `add_adapter` was called on it."""
+    return any(isinstance(module, LoraLayer) for module in model.modules())
+
+
+@contextmanager
+def adapter_off(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+    """The model as it was before the training, while the block runs.
+
+    Raises:
+        TrainingError: it has no adapter.
+    """
+    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    if not layers:
+        raise TrainingError("this model has no adapter to switch off")
+    for layer in layers:
+        layer.enable_adapters(enabled=False)
+    try:
+        yield model
+    finally:
+        for layer in layers:
+            layer.enable_adapters(enabled=True)
+
+
+def adapter_weights(model: PreTrainedModel) -> Weights:
+    """What is trained, by name; empty without an adapter."""
+    return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad} if has_adapter(model) else {}
+
+
+def merged_weights(model: PreTrainedModel) -> Weights:
+    """All weights with the adapter added in, by the names of the model without one: what a checkpoint holds."""
+    merged: Weights = {}
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    for name, value in model.state_dict().items():
+        owner, _, rest = name.partition(".base_layer.")
+        if rest:
+            merged[f"{owner}.{rest}"] = value + layers[owner].get_delta_weight(NAME) if rest == "weight" else value
+        elif ".lora_" not in name:
+            merged[name] = value
+    return merged

@@ -1,0 +1,113 @@
+"""LoRA: only the adapter learns, a checkpoint is a plain model, and switched off it is the reference."""
+
+import copy
+
+import pytest
+import torch
+
+from rl.adapters import LoraParams, adapter_off, adapter_weights, add_adapter, has_adapter, merged_weights
+from rl.algorithms import make_algorithm
+from rl.errors import TrainingError
+from rl.experience import Scores, Trajectory
+from rl.learner import Learner
+from tests.recipes import recipe
+
+LORA = LoraParams(rank=2, alpha=4.0, target_modules=("q_proj", "down_proj"))
+IDS = torch.tensor([[2, 9, 3, 41, 4]])
+
+
+@pytest.fixture
+def adapted(model):
+    policy = copy.deepcopy(model)
+    add_adapter(policy, LORA, seed=0)
+    return policy
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+def shake(model):
+    """As if it had learned."""
+    with torch.no_grad():
+        for value in adapter_weights(model).values():
+            value.add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(value.numel())) * 0.1)
+
+
+def test_it_begins_as_the_model_and_is_the_model_when_switched_off(model, adapted):
+    before = logits(model)
+    assert torch.equal(logits(adapted), before)
+    shake(adapted)
+    changed = logits(adapted)
+    assert not torch.allclose(changed, before, atol=1e-3)
+    with adapter_off(adapted) as reference:
+        assert torch.equal(logits(reference), before)
+    assert torch.equal(logits(adapted), changed)
+    assert all(p.requires_grad == (".lora_" in name) for name, p in adapted.named_parameters())
+
+
+def test_its_size_is_rank_times_both_sides(model, adapted):
+    linear = [m for name, m in model.named_modules() if name.rpartition(".")[2] in LORA.target_modules]
+    assert sum(v.numel() for v in adapter_weights(adapted).values()) == sum(LORA.rank * (m.in_features + m.out_features) for m in linear)
+    assert not adapter_weights(model)
+    assert has_adapter(adapted)
+    assert not has_adapter(model)
+
+
+def test_merged_it_is_a_plain_model_that_says_the_same(model, adapted):
+    shake(adapted)
+    plain = copy.deepcopy(model)
+    plain.load_state_dict(merged_weights(adapted))
+    assert torch.allclose(logits(plain), logits(adapted), atol=1e-5)
+    assert merged_weights(model).keys() == model.state_dict().keys()
+
+
+def test_the_same_seed_gives_the_same_adapter_and_leaves_the_worlds_dice_alone(model):
+    first, second, other = (copy.deepcopy(model) for _ in range(3))
+    state = torch.get_rng_state()
+    for policy, seed in ((first, 1), (second, 1), (other, 2)):
+        add_adapter(policy, LORA, seed)
+    assert torch.equal(torch.get_rng_state(), state)
+    a, b, c = (adapter_weights(policy) for policy in (first, second, other))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert any(not torch.equal(a[name], c[name]) for name in a)
+
+
+def test_bad_numbers_are_told(model):
+    with pytest.raises(TrainingError, match=r"target_modules \['attention'\] are no linear layers of this model; it has \['down_proj'"):
+        add_adapter(copy.deepcopy(model), LORA.model_copy(update={"target_modules": ("attention", "q_proj")}), 0)
+    with pytest.raises(TrainingError, match="no adapter"), adapter_off(model):
+        pass
+
+
+KL = {"coefficient": 0.5}
+COMPARING = {
+    "grpo": {"kl": KL | {"place": "loss"}},
+    "online_dpo": {"pairs_per_group": 1},
+    "ppo": {"kl": KL | {"place": "reward"}, "critic": {"warmup_rollout_steps": 0}},
+}
+
+
+@pytest.mark.parametrize(("name", "changes"), COMPARING.items())
+def test_switched_off_it_serves_as_well_as_a_second_copy(model, name, changes):
+    trajectories = [
+        Trajectory(f"c/{i}", "c", "g", i, 0, 1, (2, 9, 3, 40 + i, 4), (0.0, 0.0, 0.0, -2.0, -1.0), (0, 0, 0, 1, 1), ((3, 5),), (), ({},), "ended", {}, 0.0, 1.0)
+        for i in range(2)
+    ]
+    scores = [Scores(t.episode_id, ({"outcome": float(t.sample)},)) for t in trajectories]
+    ends, metrics = [], []
+    for copies in (0, 1):
+        policy = copy.deepcopy(model)
+        add_adapter(policy, LORA, seed=0)
+        shake(policy)  # else the policy is its reference
+        frozen = {k: v.clone() for k, v in policy.state_dict().items() if ".lora_" not in k}
+        numbers = recipe(name, group_size=2, optimizer={"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2}, **changes)
+        learner = Learner(policy, make_algorithm(numbers), 1, 1.0, 0, reference=copy.deepcopy(model) if copies else None)
+        before = {k: v.clone() for k, v in adapter_weights(policy).items()}
+        metrics.append(learner.update(trajectories, scores, 1))
+        assert all(torch.equal(value, policy.state_dict()[k]) for k, value in frozen.items())
+        assert any(not torch.equal(value, before[k]) for k, value in adapter_weights(policy).items())
+        ends.append(adapter_weights(policy))
+    assert metrics[0] == metrics[1]
+    assert all(torch.equal(ends[0][k], ends[1][k]) for k in ends[0])
