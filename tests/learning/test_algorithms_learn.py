@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rl.algorithms import ALGORITHMS, make_algorithm
-from tests.learning.toy import BLIND, OPTIMUM, SAMPLES, School, mean_reward
+from tests.learning.toy import EASY, SAMPLES, School, mean_reward
 from tests.recipes import recipe
 
 GROUPED = {"own_turn": [], "credit": "turn"}
@@ -52,16 +52,20 @@ def test_all_algorithms_are_here():
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_it_learns_to_look_and_to_say_what_it_saw(name):
+    learn(name, EASY, dialogues=960, steps=300, seconds=15)
+
+
+def learn(name, game, dialogues, steps, seconds):
     started = time.process_time()
-    school = School()
+    school = School(game)
     assert mean_reward(school.rollout(16, 0, 1.0)) < 0  # random weights do not even speak
-    school.warm_start(960)
-    assert mean_reward(school.rollout(16, 0, 1.0)) < BLIND  # speaks, and guesses
+    school.warm_start(dialogues)
+    assert mean_reward(school.rollout(16, 0, 1.0)) < game.blind  # speaks, and guesses
     algorithm = make_algorithm(toy_recipe(name))
-    school.train(algorithm, steps=300 if algorithm.on_policy else 120, enough=0.99 * OPTIMUM)
+    school.train(algorithm, steps if algorithm.on_policy else 120, enough=0.99 * game.optimum)
     sampled, greedy = school.rollout(16, 1000, 1.0), school.rollout(1, 1001, 0.0)
-    assert mean_reward(greedy) >= 0.95 * OPTIMUM
+    assert mean_reward(greedy) >= 0.95 * game.optimum
     if algorithm.on_policy:  # one that never plays again keeps its warm start's temperature
-        assert mean_reward(sampled) >= 0.9 * OPTIMUM
-    assert {t.texts[1]["content"] for t in greedy} == {"look"}
-    assert time.process_time() - started < 15
+        assert mean_reward(sampled) >= 0.9 * game.optimum
+    assert {t.texts[1]["content"] for t in greedy} == {game.questions[0]}
+    assert time.process_time() - started < seconds

@@ -1,8 +1,8 @@
 """A consultation of one-word messages whose best policy is known, and a tiny policy to play it.
 
-The patient has a colour. First turn: "look" makes them say it; "smell", "taste" and any other word do not. Second turn: the policy
-names the colour, and the episode is over. Reward: 1 for the right colour, 0.2 for learning it, -0.1 per word that is neither question
-nor colour in its place. Best: look, then say what was heard: 1.2. Who does not use what they hear gets 1/4 + 0.2 at best.
+The patient has a colour. First turn: the first question makes them say it; the others and any other word do not. Second turn: the policy
+names the colour, and the episode is over. Reward: 1 for the right colour, a little for learning it, -0.1 per word that is neither question
+nor colour in its place. Best: look, then say what was heard. Who does not use what they hear is right by chance at best.
 """
 
 import asyncio
@@ -26,10 +26,28 @@ from rl.models import new_model, new_tokenizer
 from rl.rollout import EpisodeSpec, RolloutParams, play
 from rl.sft import Example, SFTParams, train_supervised
 
-COLOURS = ("red", "green", "blue", "black")
-QUESTIONS = ("look", "smell", "taste")
-OPTIMUM, BLIND = 1.2, 0.2 + 1 / len(COLOURS)
 SEED, SAMPLES = 7, 16
+
+
+@dataclass(frozen=True)
+class Game:
+    """The words, and the reward for learning the colour."""
+
+    colours: tuple[str, ...]
+    questions: tuple[str, ...]  # the first one is the good one
+    information: float
+
+    @property
+    def optimum(self) -> float:
+        return 1 + self.information
+
+    @property
+    def blind(self) -> float:
+        return 1 / len(self.colours) + self.information
+
+
+EASY = Game(("red", "green", "blue", "black"), ("look", "smell", "taste"), 0.2)
+HARD = Game((*EASY.colours, "white", "brown", "grey", "pink"), (*EASY.questions, "touch", "listen", "wait"), 0.1)
 
 
 @dataclass(frozen=True)
@@ -45,6 +63,7 @@ class Reply:
 class Toy:
     """One episode."""
 
+    game: Game
     colour: str
     turns: int = 0
 
@@ -53,16 +72,21 @@ class Toy:
 
     async def step(self, turn: str) -> Reply:
         self.turns += 1
-        legal = turn in (QUESTIONS, COLOURS)[self.turns - 1]
-        event = {"outcome": float(self.turns == 2 and turn == self.colour), "information": 0.2 * (self.turns == 1 and turn == "look"), "manners": 0.0 if legal else -0.1}
+        legal = turn in (self.game.questions, self.game.colours)[self.turns - 1]
+        looked = self.turns == 1 and turn == self.game.questions[0]
+        event = {"outcome": float(self.turns == 2 and turn == self.colour), "information": self.game.information * looked, "manners": 0.0 if legal else -0.1}
         if self.turns == 2:
             return Reply(None, event, "named")
-        return Reply(self.colour if turn == "look" else "what", event)
+        return Reply(self.colour if looked else "what", event)
 
 
-def episodes(samples: int, step: int) -> list[EpisodeSpec]:
+def episodes(game: Game, samples: int, step: int) -> list[EpisodeSpec]:
     """Every colour `samples` times."""
-    return [EpisodeSpec(colour, f"{step}/{colour}", sample, 2, (SEED, step), lambda c=colour: Toy(c), {"colour": colour}) for colour in COLOURS for sample in range(samples)]
+    return [
+        EpisodeSpec(colour, f"{step}/{colour}", sample, 2, (SEED, step), lambda c=colour: Toy(game, c), {"colour": colour})
+        for colour in game.colours
+        for sample in range(samples)
+    ]
 
 
 def score(trajectories: Sequence[Trajectory]) -> list[Scores]:
@@ -74,10 +98,10 @@ def mean_reward(trajectories: Sequence[Trajectory]) -> float:
     return sum(s.reward for s in score(trajectories)) / len(trajectories)
 
 
-def babble(rng: random.Random) -> list[Message]:
+def babble(game: Game, rng: random.Random) -> list[Message]:
     """A legal dialogue without sense: a random question, then a random colour."""
-    patient = Toy(rng.choice(COLOURS))
-    question, name = rng.choice(QUESTIONS), rng.choice(COLOURS)
+    patient = Toy(game, rng.choice(game.colours))
+    question, name = rng.choice(game.questions), rng.choice(game.colours)
     heard = asyncio.run(patient.step(question)).text
     return [*patient.opening(), {"role": "assistant", "content": question}, {"role": "user", "content": heard}, {"role": "assistant", "content": name}]
 
@@ -85,25 +109,27 @@ def babble(rng: random.Random) -> list[Message]:
 class School:
     """A tiny random policy and the loop."""
 
-    def __init__(self) -> None:
-        tokenizer = new_tokenizer([*COLOURS, *QUESTIONS, "what", "hello"] * 4, 310)
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        words = game.colours + game.questions
+        tokenizer = new_tokenizer([*words, "what", "hello"] * 4, 280 + 5 * len(words))
         self.chat = ChatFormat(tokenizer)
-        assert all(len(self.chat.turn_ids(word)) == 2 for word in COLOURS + QUESTIONS)
+        assert all(len(self.chat.turn_ids(word)) == 2 for word in words)
         self.model: PreTrainedModel = new_model(tokenizer, width=32, layers=2, heads=2, context=32, seed=SEED).eval()
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.ndim == 2:
                     parameter *= 4  # as large as a narrow model needs
-        self.params = RolloutParams(prompts=len(COLOURS), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(COLOURS) * SAMPLES)
+        self.params = RolloutParams(prompts=len(game.colours), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(game.colours) * SAMPLES)
         self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
 
     def rollout(self, samples: int, step: int, temperature: float) -> list[Trajectory]:
-        return asyncio.run(play(episodes(samples, step), self.engine, self.chat, self.params, temperature))
+        return asyncio.run(play(episodes(self.game, samples, step), self.engine, self.chat, self.params, temperature))
 
     def warm_start(self, dialogues: int) -> None:
         """Learn to speak, not to play: supervised on senseless dialogues."""
         rng = random.Random(SEED)
-        examples = [Example(*self.chat.dialogue_ids(babble(rng))) for _ in range(dialogues)]
+        examples = [Example(*self.chat.dialogue_ids(babble(self.game, rng))) for _ in range(dialogues)]
         params = SFTParams(epochs=1, batch_size=32, optimizer="adamw", learning_rate=1e-2, warmup_share=0.1, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=4096, seed=SEED)
         train_supervised(self.model, examples, params)
         self.model.eval()
@@ -132,6 +158,6 @@ class School:
         drawn = []
         for draw in range(dynamic.max_draws):
             drawn += self.rollout(algorithm.group_size, 1000 * draw + step, self.params.temperature)
-            if len(informative_groups(drawn, score(drawn), dynamic)) >= len(COLOURS):
+            if len(informative_groups(drawn, score(drawn), dynamic)) >= len(self.game.colours):
                 break
-        return drawn, keep_informative(drawn, score(drawn), dynamic, len(COLOURS))[0]
+        return drawn, keep_informative(drawn, score(drawn), dynamic, len(self.game.colours))[0]
