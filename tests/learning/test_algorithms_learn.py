@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rl.algorithms import ALGORITHMS, make_algorithm
-from tests.learning.toy import EASY, SAMPLES, School, mean_reward
+from tests.learning.toy import EASY, HARD, SAMPLES, School, mean_reward
 from tests.recipes import recipe
 
 GROUPED = {"own_turn": [], "credit": "turn"}
@@ -29,6 +29,8 @@ CHANGES = {
     "online_dpo, and the chosen's likelihood": ONLINE | {"beta": 0.3, "chosen_weight": 1.0},
     "dpo": {"group_size": 32, "margin": 1.05, "pairs_per_group": 8, "beta": 0.5, "chosen_weight": 1.0, "optimizer": {"num_epochs": 4, "learning_rate": 4e-3}},
 }
+MORE = {"group_size": 32, "optimizer": {"learning_rate": 1e-3, "mini_batch_size": 64}}  # rarer hits: more samples, shorter steps
+ENTROPY_SHARE = 0.4  # of the easy game's bonus: with more words to spread over it would pay more than manners cost
 TOY = {"num_epochs": 2, "mini_batch_size": 32, "learning_rate": 2e-3, "warmup_rollout_steps": 2}
 
 
@@ -41,9 +43,13 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def toy_recipe(name):
+def toy_recipe(name, game):
     changes = {"group_size": SAMPLES} | CHANGES[name]
-    return recipe(name.split(",")[0], **changes | {"optimizer": TOY | changes.get("optimizer", {})})
+    optimizer = TOY | changes.get("optimizer", {})
+    if game is HARD:
+        optimizer |= MORE["optimizer"]
+        changes |= MORE | {name: ENTROPY_SHARE * value for name, value in changes.items() if name == "entropy_coefficient"}
+    return recipe(name.split(",")[0], **changes | {"optimizer": optimizer})
 
 
 def test_all_algorithms_are_here():
@@ -55,13 +61,19 @@ def test_it_learns_to_look_and_to_say_what_it_saw(name):
     learn(name, EASY, dialogues=960, steps=300, seconds=15)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHANGES)
+def test_it_learns_with_more_to_look_for_and_more_to_say(name):
+    learn(name, HARD, dialogues=1920, steps=400, seconds=60)
+
+
 def learn(name, game, dialogues, steps, seconds):
     started = time.process_time()
     school = School(game)
     assert mean_reward(school.rollout(16, 0, 1.0)) < 0  # random weights do not even speak
     school.warm_start(dialogues)
     assert mean_reward(school.rollout(16, 0, 1.0)) < game.blind  # speaks, and guesses
-    algorithm = make_algorithm(toy_recipe(name))
+    algorithm = make_algorithm(toy_recipe(name, game))
     school.train(algorithm, steps if algorithm.on_policy else 120, enough=0.99 * game.optimum)
     sampled, greedy = school.rollout(16, 1000, 1.0), school.rollout(1, 1001, 0.0)
     assert mean_reward(greedy) >= 0.95 * game.optimum

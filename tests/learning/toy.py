@@ -47,7 +47,7 @@ class Game:
 
 
 EASY = Game(("red", "green", "blue", "black"), ("look", "smell", "taste"), 0.2)
-HARD = Game((*EASY.colours, "white", "brown", "grey", "pink"), (*EASY.questions, "touch", "listen", "wait"), 0.1)
+HARD = Game((*EASY.colours, "white", "brown"), (*EASY.questions, "touch", "wait"), 0.2)
 
 
 @dataclass(frozen=True)
