@@ -32,6 +32,7 @@ class StarterParams(_Section):
     """The bundled generative clinic: where it is and how many cases to draw from it."""
 
     directory: str
+    language: str  # en, or that of an overlay: `directory`/<language>/ holds the texts of some of the conditions and findings
     cases: Annotated[int, Field(ge=0)]
     seed: int
     second_complaint: Probability
@@ -41,7 +42,7 @@ class CaseSource(_Section):
     """An imported case set: `format` names the loader, `path` the file."""
 
     format: Literal[
-        "agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus"
+        "agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus", "questions"
     ]
     path: str
     cases: Annotated[int, Field(ge=0)]  # ddxplus: how many to draw; others: 0 = all
@@ -53,7 +54,16 @@ class PatientCasesParams(_Section):
 
     starter: StarterParams
     imported: tuple[CaseSource, ...]
+    personas: Annotated[tuple[Literal["plain", "terse", "talkative", "worried", "reluctant"], ...], Field(min_length=1)]  # dealt out by case id
+    near_duplicate: Annotated[float, Field(gt=0, le=1)]  # Jaccard similarity of authored and imported texts that makes two cases one group
     split: SplitParams
+
+
+class PatientParams(_Section):
+    """Who plays the patients, and how their records are matched to questions."""
+
+    backend: Literal["scripted", "llm"]
+    matching: Literal["lexical", "hybrid"]  # hybrid: by sentence embeddings too
 
 
 class ConsultationParams(_Section):
@@ -62,6 +72,7 @@ class ConsultationParams(_Section):
     turn_budget: int  # doctor turns, the diagnosis included; -1 = random 2 to 10, once per group
     instructions: Literal["short", "full"]
     search_results: Annotated[int, Field(ge=1, le=10)]
+    patient: PatientParams
 
     @model_validator(mode="after")
     def _budget_is_playable(self) -> "ConsultationParams":
@@ -73,9 +84,10 @@ class ConsultationParams(_Section):
 
 
 class OutcomeParams(_Section):
-    """Constants of the reward preset `outcome`; formulas in `clinic.rewards`."""
+    """Constants of the reward preset `outcome`; formulas in `clinic.rewards.outcome`."""
 
     diagnosis_by: Literal["label", "posterior"]
+    information_by: Literal["expected", "realised"]
     correct: Annotated[float, Field(gt=0)]
     accepted_parent: Annotated[float, Field(ge=0)]
     information: Annotated[float, Field(ge=0)]
@@ -104,9 +116,72 @@ class DoctorAgentParams(_Section):
     turn: float
 
 
+class ReleasedParams(_Section):
+    """Constants of the presets `doctoragent_f1` and `doctoragent_judge`: those of DoctorAgent-RL's released code."""
+
+    diagnosis: float  # times the agreement in [0, 1]
+    recommendation: float
+    answered: float
+    unanswerable: float
+    repeated: float
+    format: float
+    out_of_turns: float
+
+
+class WeightedParams(_Section):
+    """Weights of the judge's four criteria in the preset `weighted`, and the price of a breach of grammar."""
+
+    accuracy: Annotated[float, Field(ge=0)]
+    logic: Annotated[float, Field(ge=0)]
+    completeness: Annotated[float, Field(ge=0)]
+    safety: Annotated[float, Field(ge=0)]
+    invalid_cost: Annotated[float, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _sums_to_one(self) -> "WeightedParams":
+        total = self.accuracy + self.logic + self.completeness + self.safety
+        if abs(total - 1) > 1e-6:
+            raise ValueError(f"the weights accuracy, logic, completeness and safety sum to {total:g}; make it 1")
+        return self
+
+
+class RewardModelParams(_Section):
+    """The preset `model`: a sequence-classification model with one output."""
+
+    path: str | None  # folder or Hugging Face id; needed by this preset alone
+    dtype: str
+    batch_size: Annotated[int, Field(ge=1)]
+    max_tokens: Annotated[int, Field(ge=8)]
+    scale: float
+    offset: float
+
+
+class HumanParams(_Section):
+    """The preset `human`: a JSONL file of transcript and score; see `clinic.ratings`."""
+
+    path: str | None
+
+
+PresetName = Literal["outcome", "doctoragent", "doctoragent_f1", "doctoragent_judge", "weighted", "model", "human"]
+
+
 class RewardParams(_Section):
     """Section `reward`: the preset in force and the constants of every preset."""
 
-    preset: Literal["outcome", "doctoragent"]
+    preset: PresetName
+    max_missing_share: Probability  # of a rollout's scores that a judge, a model or people may owe, before the run stops
     outcome: OutcomeParams
     doctoragent: DoctorAgentParams
+    doctoragent_f1: ReleasedParams
+    doctoragent_judge: ReleasedParams
+    weighted: WeightedParams
+    model: RewardModelParams
+    human: HumanParams
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> "RewardParams":
+        if self.preset == "model" and self.model.path is None:
+            raise ValueError("preset model needs reward.model.path: a folder or Hugging Face id of a sequence-classification model")
+        if self.preset == "human" and self.human.path is None:
+            raise ValueError("preset human needs reward.human.path: a JSONL file of ratings")
+        return self

@@ -13,24 +13,15 @@ import numpy as np
 from clinic.actions import Action, Kind, parse
 from clinic.cases import Case
 from clinic.config import ConsultationParams
+from clinic.language import phrases
+from clinic.leaks import LeakFilter
 from clinic.matching import normalise
-from clinic.patient import Patient
+from clinic.patients.base import Patient
 
 Message = dict[str, str]
 Event = dict[str, Any]
 Retrieve = Callable[[str, int], Sequence[str]]
 RANDOM_BUDGET = (2, 10)  # inclusive, as in DoctorAgent-RL
-
-SHORT = "Ask the patient, then diagnose."
-FULL = """You are a doctor interviewing a patient. In each turn write exactly one of:
-<answer>Question: one short question to the patient?</answer>
-<answer>Search: words to look up in the medical knowledge base</answer>
-<answer>Test: an examination or laboratory test to order</answer>
-<answer>Diagnosis: the name of the one most likely condition
-Recommendation: the next step for the patient</answer>
-You may think first inside <think>...</think>. Every reply ends with the number of turns you have left; the
-diagnosis takes one too, and the last turn must be the diagnosis. Never repeat a question."""
-INSTRUCTIONS = {"short": SHORT, "full": FULL}
 
 
 @dataclass(frozen=True)
@@ -64,6 +55,8 @@ class Consultation:
     def __init__(self, case: Case, patient: Patient, params: ConsultationParams, turn_budget: int, retrieve: Retrieve | None) -> None:
         """Args: the case, who plays it, the rules, the budget of this group, and the knowledge base search if there is one."""
         self._case = case
+        self._words = phrases(case.language)
+        self._filter = LeakFilter(case)
         self._patient = patient
         self._params = params
         self._left = turn_budget
@@ -73,10 +66,11 @@ class Consultation:
         self._over = False
 
     def opening(self) -> list[Message]:
-        """The system and first patient message."""
+        """The system and first patient message; a self-report that names the diagnosis is heard without it."""
+        report, _ = self._filter.clean(self._case.self_report)
         return [
-            {"role": "system", "content": INSTRUCTIONS[self._params.instructions]},
-            {"role": "user", "content": self._with_budget(self._case.self_report)},
+            {"role": "system", "content": self._words.instructions[self._params.instructions]},
+            {"role": "user", "content": self._with_budget(report)},
         ]
 
     async def step(self, turn: str) -> Reply:
@@ -87,7 +81,7 @@ class Consultation:
         """
         if self._over:
             raise RuntimeError(f"case {self._case.case_id}: the consultation is over; start a new one")
-        action = parse(turn)
+        action = parse(turn, self._words)
         self._left -= 1
         self._over = action.kind is Kind.DIAGNOSIS or self._left <= 0
         if action.kind is Kind.DIAGNOSIS:
@@ -99,27 +93,29 @@ class Consultation:
         return Reply(self._with_budget(text), event, None)
 
     def _with_budget(self, text: str) -> str:
-        return f"{text} ({self._left} left)"
+        return self._words.turns_left.format(text, self._left)
 
     async def _respond(self, action: Action) -> tuple[Event, str]:
         event: Event = {"kind": action.kind.value, "text": action.text}
         if action.kind is Kind.INVALID:
-            return event | {"error": action.error}, f"Not understood: {action.error}."
+            return event | {"error": action.error}, self._words.not_understood.format(action.error)
         if action.kind is Kind.SEARCH:
             return self._search(event, action.text)
-        answer = await self._patient.answer(action.text)
+        answer = await (self._patient.examine if action.kind is Kind.TEST else self._patient.answer)(action.text)
+        text, leaks = self._filter.clean(answer.text)
         repeated = normalise(action.text) in self._asked or (answer.topic is not None and answer.topic in self._told)
-        self._asked.add(normalise(action.text))
+        if not answer.withheld:
+            self._asked.add(normalise(action.text))
         if answer.topic is not None:
             self._told.add(answer.topic)
-        event |= {"topic": answer.topic, "present": answer.present, "repeated": repeated, "leaks": answer.leaks, "reply": answer.text}
-        return event, answer.text
+        event |= {"topic": answer.topic, "present": answer.present, "repeated": repeated, "leaks": leaks, "reply": text}
+        return event, text
 
     def _search(self, event: Event, query: str) -> tuple[Event, str]:
         if self._retrieve is None:
-            return event | {"hits": 0}, "There is no knowledge base here."
+            return event | {"hits": 0}, self._words.no_library
         passages = list(self._retrieve(query, self._params.search_results))
-        return event | {"hits": len(passages)}, "\n".join(passages) or "Nothing found."
+        return event | {"hits": len(passages)}, "\n".join(passages) or self._words.nothing_found
 
 
 def privileged(case: Case) -> CaseInfo:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from clinic.actions import Kind, diagnosis, parse, thought
 from clinic.cases import Case, Fact
 from clinic.config import ConsultationParams
-from clinic.consultation import INSTRUCTIONS, RANDOM_BUDGET, Consultation, Message
+from clinic.consultation import RANDOM_BUDGET, Consultation, Message
 from clinic.doctors import Ask, Chase, ReferenceDoctor, at_random, chase_turn, chased
 from clinic.generative import Array, Condition, GenerativeClinic
-from clinic.matching import TopicMatcher
-from clinic.patient import MATCH_THRESHOLD, ScriptedPatient
+from clinic.language import EN, Phrases, phrases
+from clinic.matching import MATCH_THRESHOLD, TopicMatcher
+from clinic.patients.scripted import ScriptedPatient
 
 T = TypeVar("T")
 CHECKLIST_QUESTIONS = 12
@@ -40,7 +41,7 @@ def at_once(step: Coroutine[Any, Any, T]) -> T:
 
 def final_turn(case: Case) -> Message:
     """The doctor turn that states the case's diagnosis and recommendation."""
-    return {"role": "assistant", "content": diagnosis(case.diagnosis, case.recommendation)}
+    return {"role": "assistant", "content": diagnosis(case.diagnosis, case.recommendation, phrases(case.language))}
 
 
 def interview(doctor: ReferenceDoctor, consultation: Consultation) -> list[Message]:
@@ -107,7 +108,7 @@ def asides(
         open_F = np.ones(len(clinic.findings), dtype=bool)
         open_F[[*opening, *answers]] = False
         column = chased(clinic, chart, open_F, focus, rng)
-        chase = chase_turn(clinic, Chase(column, chart.name), "train") if column is not None else thought(chart.name)
+        chase = chase_turn(clinic, Chase(column, chart.name), "train") if column is not None else thought(chart.name, clinic.words)
         said.append(Aside(chase, minds(clinic, opening, answers, draws, rng)))
         action = parse(message["content"])
         asked = matcher.match(action.text) if action.kind is Kind.QUESTION else None
@@ -143,7 +144,7 @@ def checklist(clinic: GenerativeClinic, condition: Condition, rules: Consultatio
     What is left to ask follows from what was asked alone, so it teaches to go on where a dialogue with its evidence hardly does.
     """
     open_F = np.ones(len(clinic.findings), dtype=bool)
-    messages: list[Message] = [{"role": "system", "content": INSTRUCTIONS[rules.instructions]}, {"role": "user", "content": "Checklist."}]
+    messages: list[Message] = [{"role": "system", "content": clinic.words.instructions[rules.instructions]}, {"role": "user", "content": clinic.words.checklist}]
     for _ in range(CHECKLIST_QUESTIONS):
         column = chased(clinic, condition, open_F, focus, rng)
         if column is None:
@@ -155,10 +156,11 @@ def checklist(clinic: GenerativeClinic, condition: Condition, rules: Consultatio
 
 def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:
     """The whole chart as the opening message: every present fact in the patient's words, and one turn left."""
-    told = "; ".join(fact.text for fact in case.facts if fact.present)
+    words = phrases(case.language)
+    told = words.list_comma.join(fact.text for fact in case.facts if fact.present)
     return [
-        {"role": "system", "content": INSTRUCTIONS[rules.instructions]},
-        {"role": "user", "content": f"Chart: {told}. (1 left)"},
+        {"role": "system", "content": words.instructions[rules.instructions]},
+        {"role": "user", "content": words.turns_left.format(words.chart.format(told), 1)},
     ]
 
 
@@ -173,24 +175,29 @@ def chart_excerpt(case: Case, most: int, rng: np.random.Generator) -> list[Fact]
     return list(facts.values())
 
 
-def hasty(text: str, left_out: float, rng: np.random.Generator) -> str:
-    """A sentence as a hurried note: each word left out with probability `left_out`, the order of the others lost half of the time; never empty."""
-    words = text.split()
+def hasty(text: str, left_out: float, rng: np.random.Generator, space: str = EN.space) -> str:
+    """A sentence as a hurried note: each word left out with probability `left_out`, the order of the others lost half of the time; never empty.
+
+    `space` parts the words of its language; where nothing does, each character counts as one.
+    """
+    words = text.split() if space else list(text)
     kept = [word for word in words if rng.random() >= left_out] or words
     if rng.random() < 0.5:
         kept = [kept[i] for i in rng.permutation(len(kept))]
-    return " ".join(kept)
+    return space.join(kept)
 
 
-def hurried(dialogue: Sequence[Message], left_out: float, rng: np.random.Generator) -> list[Message]:
+def hurried(dialogue: Sequence[Message], left_out: float, rng: np.random.Generator, words: Phrases = EN) -> list[Message]:
     """The dialogue with a patient whose every sentence is a hurried note (`hasty`); a leading Yes or No and the turns left stay."""
     messages = []
+    heads = tuple(phrase.partition("{}")[0] for phrase in (words.yes, words.no))
+    mark = words.turns_left.split("{}")[1]
     for message in dialogue:
         text = message["content"]
         if message["role"] == "user":
-            said, left = text.rsplit(" (", 1)
-            head, comma, rest = said.partition(", ") if said.startswith(("Yes, ", "No, ")) else ("", "", said)
-            text = f"{head}{comma}{hasty(rest, left_out, rng)} ({left}"
+            said, left = text.rsplit(mark, 1)
+            head = next((head for head in heads if said.startswith(head)), "")
+            text = f"{head}{hasty(said.removeprefix(head), left_out, rng, words.space)}{mark}{left}"
         messages.append({**message, "content": text})
     return messages
 

@@ -56,7 +56,7 @@ def chasing(clinic: GenerativeClinic, mind_C: Array, open_F: NDArray[np.bool_], 
 
 def chase_turn(clinic: GenerativeClinic, chase: Chase, wordings: str) -> str:
     """A question turn in the grammar, after the thought of the illness; a doctor always asks for a finding in the first of its `wordings`, "train" or "test"."""
-    return question(clinic.findings[chase.column].doctor.of(wordings)[0], chase.condition)
+    return question(clinic.findings[chase.column].doctor.of(wordings)[0], chase.condition, clinic.words)
 
 
 def resident(random_share: float, *, aloud: bool, focus: float = 1.0, wandering: float = 0.0) -> Ask:
@@ -104,7 +104,7 @@ class ReferenceDoctor:
         """The next doctor turn, in the grammar."""
         if len(self.tried) >= self.questions:
             condition = self.clinic.conditions[int(self.posterior().argmax())]
-            return diagnosis(condition.name, condition.next_steps[0])
+            return diagnosis(condition.name, condition.next_steps[0], self.clinic.words)
         chosen = self.ask(self.clinic, self.posterior(), self._open(), self.rng)
         chase = chosen if isinstance(chosen, Chase) else Chase(chosen, None)
         self.tried.add(chase.column)

@@ -15,6 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from clinic.language import Phrases, phrases
+
 Array = NDArray[np.float64]
 
 
@@ -68,6 +70,12 @@ class GenerativeClinic:
     conditions: tuple[Condition, ...]
     findings: tuple[Finding, ...]
     second_complaint: float  # P(the patient opens with two complaints)
+    language: str = "en"  # of its names and wordings
+
+    @property
+    def words(self) -> Phrases:
+        """The fixed phrases of its language."""
+        return phrases(self.language)
 
     @cached_property
     def condition_index(self) -> dict[str, int]:

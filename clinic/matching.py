@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 from clinic.cases import Case
 from clinic.generative import Condition
 
+MATCH_THRESHOLD = 0.45
 _WORD = re.compile(r"[^\W_]+")
 _FILLER_WORDS = (
     "a an the do does did you your are is was were have has had been be of in on at to or and any with it that this "
     "when do feel felt get got notice noticed ever there i my me can could would please tell about"
 )
 _FILLERS = frozenset(_FILLER_WORDS.split())
+_FILLER_CHARACTERS = frozenset("你您我他她的了吗呢吧啊有没是不会在和或与也都很最近时候觉得感到什么样")
+_HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_RUN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
 
 @lru_cache(maxsize=65536)
@@ -31,9 +35,20 @@ def normalise(text: str) -> str:
 
 
 def _features(text: str) -> Counter[str]:
-    """Content words, plus their character trigrams at a third of the weight each (for inflection and Chinese)."""
-    words = [w for w in normalise(text).split() if w not in _FILLERS]
-    grams = [f"#{padded[i:i + 3]}" for w in words for padded in [f"^{w}$"] for i in range(len(padded) - 2)]
+    """Content words, plus their character trigrams at a third of the weight each (for inflection).
+
+    A run of Chinese characters has no words: its pairs of characters count like words, its characters like trigrams.
+    """
+    words: list[str] = []
+    grams: list[str] = []
+    for part in _RUN.findall(normalise(text)):
+        if _HAN.match(part):
+            words += [part[i:i + 2] for i in range(len(part) - 1)]
+            grams += [f"#{character}" for character in part if character not in _FILLER_CHARACTERS]
+        elif part not in _FILLERS:
+            words.append(part)
+            padded = f"^{part}$"
+            grams += [f"#{padded[i:i + 3]}" for i in range(len(padded) - 2)]
     return Counter(words * 3 + grams)
 
 

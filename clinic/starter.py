@@ -5,6 +5,7 @@ The check is strict, because everything downstream believes these files: ids res
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from clinic.cases import Case, Fact, flag_opening
 from clinic.config import SplitParams
 from clinic.errors import ClinicError
 from clinic.generative import Condition, Finding, GenerativeClinic, Wordings
+from clinic.language import EN, phrases
 from clinic.splits import group_of_facts, split_of
 
 LICENCE = "CC0-1.0"
@@ -23,8 +25,10 @@ MIN_ARTICLE_WORDS = 300
 MAX_MISSES = 100_000  # draws in a row without a new patient, before a clinic counts as used up
 
 
-def load_starter(directory: Path, second_complaint: float) -> GenerativeClinic:
+def load_starter(directory: Path, second_complaint: float, language: str = EN.code) -> GenerativeClinic:
     """Read `conditions/*.yaml` and `findings/*.yaml` and check them.
+
+    In another language it is the slice of the clinic for which `<language>/conditions.yaml` and `<language>/findings.yaml` have texts, with the same probabilities.
 
     Raises:
         ClinicError: something is missing or inconsistent; the message names file, id and value.
@@ -33,15 +37,55 @@ def load_starter(directory: Path, second_complaint: float) -> GenerativeClinic:
     known = {finding.finding_id for finding in findings}
     conditions = tuple(_condition(path, entry, known) for path, entry in _entries(directory / "conditions"))
     clinic = GenerativeClinic("starter", conditions, findings, second_complaint)
+    if language != EN.code:
+        clinic = _translated(clinic, directory / language, language)
     _check_unique(directory, clinic)
     _check_distinguishable(directory, clinic)
     return clinic
 
 
-def _entries(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    paths = sorted(folder.glob("*.yaml"))
-    if not paths:
-        raise ClinicError(f"{folder} holds no .yaml file; point patient_cases.starter.directory at a clinic")
+def _translated(clinic: GenerativeClinic, folder: Path, language: str) -> GenerativeClinic:
+    """The conditions and findings that have texts in a folder, with those texts; probabilities, urgency and codes stay."""
+    phrases(language)
+    texts = {name: _texts(folder / f"{name}.yaml") for name in ("conditions", "findings")}
+    findings = tuple(
+        replace(f, name=entry["name"], **_wordings(folder / "findings.yaml", entry)) for f in clinic.findings if (entry := texts["findings"].pop(f.finding_id, None))
+    )
+    kept = {finding.finding_id for finding in findings}
+    conditions = tuple(
+        replace(
+            c, name=entry["name"], **{key: tuple(entry[key]) for key in ("synonyms", "parents", "next_steps")},
+            findings={k: v for k, v in c.findings.items() if k in kept}, red_flags=tuple(flag for flag in c.red_flags if flag in kept),
+        )
+        for c in clinic.conditions
+        if (entry := texts["conditions"].pop(c.condition_id, None))
+    )
+    for name, left in texts.items():
+        if left:
+            raise ClinicError(f"{folder / name}.yaml: {next(iter(left))!r} is not among the clinic's {name}; correct the id or remove the entry")
+    if missing := sorted(kept - {finding_id for condition in conditions for finding_id in condition.findings}):
+        raise ClinicError(f"{folder}/findings.yaml: {missing[0]!r} belongs to no condition of conditions.yaml; remove it or add its condition")
+    return replace(clinic, conditions=conditions, findings=findings, language=language)
+
+
+def _texts(path: Path) -> dict[str, dict[str, Any]]:
+    """Entries of a file of texts by id."""
+    texts: dict[str, dict[str, Any]] = {}
+    needed = ("name", "patient", "denial", "doctor") if path.stem == "findings" else ("name", "synonyms", "parents", "next_steps")
+    for _, entry in _entries(path):
+        missing = [key for key in ("id", *needed) if not entry.get(key)]
+        if missing:
+            raise ClinicError(f"{path}: entry {entry.get('id', '?')!r} lacks {missing[0]}; add it")
+        if entry["id"] in texts:
+            raise ClinicError(f"{path}: id {entry['id']!r} is used twice; remove one")
+        texts[entry["id"]] = entry
+    return texts
+
+
+def _entries(place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    paths = sorted(place.glob("*.yaml")) if place.suffix != ".yaml" else [place]
+    if not paths or not paths[0].exists():
+        raise ClinicError(f"{place} holds no .yaml file; point patient_cases.starter.directory at a clinic")
     for path in paths:
         try:
             entries = YAML(typ="safe").load(path)
@@ -54,16 +98,24 @@ def _entries(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _finding(path: Path, entry: dict[str, Any]) -> Finding:
+    wordings = _wordings(path, entry)
     try:
-        wordings = {key: Wordings(tuple(entry[key]["train"]), tuple(entry[key]["test"])) for key in ("patient", "denial", "doctor")}
         finding = Finding(entry["id"], entry["name"], float(entry["complaint"]), float(entry["background"]), **wordings)
     except (KeyError, TypeError, ValueError) as error:
         raise ClinicError(f"{path}: finding {entry.get('id', '?')!r} lacks or mistypes {error}") from error
     if not 0 < finding.background <= 1:
         raise ClinicError(f"{path}: {finding.finding_id}: background {finding.background} must lie in (0, 1]")
-    if any(not w.train or not w.test for w in wordings.values()):
-        raise ClinicError(f"{path}: {finding.finding_id}: each wording list needs a train and a test entry")
     return finding
+
+
+def _wordings(path: Path, entry: dict[str, Any]) -> dict[str, Wordings]:
+    try:
+        wordings = {key: Wordings(tuple(entry[key]["train"]), tuple(entry[key]["test"])) for key in ("patient", "denial", "doctor")}
+    except (KeyError, TypeError) as error:
+        raise ClinicError(f"{path}: finding {entry.get('id', '?')!r} lacks or mistypes {error}") from error
+    if any(not w.train or not w.test for w in wordings.values()):
+        raise ClinicError(f"{path}: {entry.get('id', '?')}: each wording list needs a train and a test entry")
+    return wordings
 
 
 def _condition(path: Path, entry: dict[str, Any], known: set[str]) -> Condition:
@@ -120,12 +172,13 @@ def check_articles(directory: Path, clinic: GenerativeClinic) -> None:
     Raises:
         ClinicError: an article is missing or shorter than 300 words.
     """
+    folder = directory / "articles" if clinic.language == EN.code else directory / clinic.language / "articles"
     for condition in clinic.conditions:
-        path = directory / "articles" / f"{condition.condition_id}.md"
+        path = folder / f"{condition.condition_id}.md"
         if not path.exists():
             raise ClinicError(f"{path} is missing; every condition needs an article")
         body = path.read_text(encoding="utf-8").split("---", 2)[-1]
-        if (words := len(body.split())) < MIN_ARTICLE_WORDS:
+        if (words := len(body.split()) if clinic.words.space else len(body)) < MIN_ARTICLE_WORDS:
             raise ClinicError(f"{path} has {words} words; an article needs at least {MIN_ARTICLE_WORDS}")
 
 
@@ -203,11 +256,11 @@ def _worded_case(  # noqa: PLR0913  the parts of one drawn patient
         wordings = (finding.patient if present else finding.denial).of(fold)
         facts.append(Fact(finding.finding_id, bool(present), wordings[int(rng.integers(len(wordings)))]))
     said = [facts[column].text for column in opening]
-    self_report = " and ".join(said)
+    self_report = clinic.words.also.join(said)
     return Case(
-        case_id=case_id, group_id=group, split=fold, source=clinic.name, licence=licence, language="en",
+        case_id=case_id, group_id=group, split=fold, source=clinic.name, licence=licence, language=clinic.language,
         category=condition.specialty, persona="plain",
-        self_report=self_report[0].upper() + self_report[1:] + ".",
+        self_report=self_report[0].upper() + self_report[1:] + clinic.words.stop,
         opening=tuple(facts[column].topic for column in opening), facts=tuple(facts),
         diagnosis_id=condition.condition_id, diagnosis=condition.name, synonyms=condition.synonyms,
         parents=condition.parents, recommendation=condition.next_steps[0], urgent=condition.urgent,

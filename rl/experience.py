@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,14 @@ class Trajectory:
         return sum(self.loss_mask)
 
 
+def teaching(trajectories: Sequence[Trajectory], scores: Sequence["Scores"]) -> list[Trajectory]:
+    """The trajectories, those without a score with no token to learn from: what was not judged teaches nothing."""
+    return [t if score.turns else replace(t, loss_mask=(0,) * len(t.loss_mask)) for t, score in zip(trajectories, scores, strict=True)]
+
+
 @dataclass(frozen=True)
 class Scores:
-    """Reward components per turn of one trajectory; the reward of a turn is their sum."""
+    """Reward components per turn of one trajectory; the reward of a turn is their sum. No turns: not scored, because it failed or nobody judged it."""
 
     episode_id: str
     turns: tuple[dict[str, float], ...]

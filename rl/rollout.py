@@ -32,6 +32,7 @@ class RolloutParams(BaseModel):
     response_length: int = Field(ge=1)  # tokens per turn
     max_episode_tokens: int = Field(ge=16)
     slots: int = Field(ge=1)  # episodes in the engine at once
+    max_failed_share: float = Field(ge=0, le=1)  # of a rollout's episodes; more of them stop the run
 
     @model_validator(mode="after")
     def _a_turn_fits(self) -> "RolloutParams":
@@ -91,6 +92,20 @@ async def play(
     await asyncio.gather(*(seat() for _ in range(min(params.slots, len(specs)))))
     await engine.close()
     return [result[i] for i in range(len(specs))]
+
+
+def refuse_if_many_failed(trajectories: Sequence[Trajectory], params: RolloutParams) -> None:
+    """Stop a run whose environments break.
+
+    Raises:
+        TrainingError: the share of failed episodes exceeds `max_failed_share`.
+    """
+    failed = sum(trajectory.stop_reason == "failed" for trajectory in trajectories)
+    if failed > params.max_failed_share * len(trajectories):
+        raise TrainingError(
+            f"{failed} of {len(trajectories)} episodes failed, more than rollout.max_failed_share = {params.max_failed_share:g}; "
+            "the warnings above say why (a patient's endpoint that is down?); mend it and run again, it resumes from the last complete step"
+        )
 
 
 class _Episode:

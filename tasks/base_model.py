@@ -27,10 +27,11 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case
-from clinic.consultation import INSTRUCTIONS, Message
+from clinic.consultation import Message
 from clinic.dialogues import Aside, asides, chart_dialogue, chart_excerpt, chart_interview, checklist, final_turn, hasty, hurried, minds, resident_dialogue, shorter, topic_matcher
 from clinic.doctors import Ask, anchored, resident
 from clinic.generative import GenerativeClinic
+from clinic.language import Phrases
 from clinic.matching import TopicMatcher
 from clinic.starter import draw_cases, load_starter
 from rl.batching import Branch
@@ -53,7 +54,7 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
     """Train tokenizer and model from nothing and save them (safetensors) to `out`."""
     section = params.base_model
     starter = params.patient_cases.starter
-    clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
+    clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
     articles = [path.read_text(encoding="utf-8") for path in sorted((ROOT / starter.directory / "articles").glob("*.md"))]
     cases = list(draw_cases(clinic, section.cases, section.seed, params.patient_cases.split, keep=["train"]))
     rng = np.random.default_rng(section.seed)
@@ -79,9 +80,9 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
 @task(cache_policy=NO_CACHE)
 def teach_round(params: Params, model_dir: Path, number: int) -> dict[str, float]:
     """Go on from the saved model with round `number` (from 1), on fresh training cases, and save over it."""
-    section, starter = params.base_model, params.patient_cases.starter
+    section = params.base_model
     lesson = section.rounds[number - 1]
-    waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, params.consultation, ROOT / "data/kb_index")
+    waiting = open_waiting_room(params, ROOT / "data/kb_index")
     session = Session(str(model_dir), "float32", params.rollout, None, section.seed)
     rng = np.random.default_rng([section.seed, 1 + number])
     count = lesson.dialogues + lesson.charts if lesson.kind == "asking" else lesson.dialogues
@@ -110,7 +111,7 @@ def _own_dialogues(
         if trajectory.turns:  # a failed episode has none
             dialogue = [*_before_the_last_turn(trajectory.texts), final_turn(case)]
             said = asides(waiting.clinic, case, waiting.topics, dialogue, params.base_model.minds, rng)
-            yield _example(chat, dialogue, said, lesson.minds_weight, asking=False)
+            yield _example(chat, waiting.clinic.words, dialogue, said, lesson.minds_weight, asking=False)
 
 
 def _before_the_last_turn(messages: Sequence[Message]) -> Sequence[Message]:
@@ -129,7 +130,7 @@ def _asking_dialogues(
         ask = anchored(clinic, [clinic.finding_index[topic] for topic in case.opening], lesson.focus, warm.wandering, rng) if fixed else free
         dialogue = resident_dialogue(clinic, case, matcher, rules, ask, rng, to_the_end=True)
         said = asides(clinic, case, matcher, dialogue, section.minds, rng, focus=lesson.focus)
-        example = _example(chat, _some_hurried(dialogue, params, rng), said, lesson.minds_weight, asking=True, chase=True)
+        example = _example(chat, clinic.words, _some_hurried(clinic.words, dialogue, params, rng), said, lesson.minds_weight, asking=True, chase=True)
         yield _without_thoughts(chat, example) if fixed else example
 
 
@@ -152,12 +153,13 @@ def _charts(chat: ChatFormat, cases: list[Case], params: Params) -> Iterator[Exa
         yield Example(*chat.dialogue_ids(chart_dialogue(case, params.consultation)))
 
 
-def _naming_branches(
-    chat: ChatFormat, minds: Mapping[str, float], weight: float, cut: int, number: int, *, aloud: bool = False, before: Sequence[int] = ()
+def _naming_branches(  # noqa: PLR0913  the parts of one branch
+    chat: ChatFormat, words: Phrases, minds: Mapping[str, float], weight: float, cut: int, number: int, *, aloud: bool = False, before: Sequence[int] = ()
 ) -> list[Branch]:
     """The words before a diagnosis or, `aloud`, before a thought, as branch `number` of its text; then the name of each condition that comes to mind, learned by its share."""
-    head = (*before, *chat.content_ids("<think>Diagnosis:" if aloud else "<answer>Diagnosis:"))
-    names = [(tuple(chat.content_ids(f" {name}")), share) for name, share in minds.items()]
+    keyword = words.diagnosis.rstrip()
+    head = (*before, *chat.content_ids(f"{'<think>' if aloud else '<answer>'}{keyword}"))
+    names = [(tuple(chat.content_ids(words.diagnosis[len(keyword):] + name)), share) for name, share in minds.items()]
     return [Branch(cut, head, (0.0,) * len(head)), *(Branch(cut, ids, (weight * share,) * len(ids), after=number) for ids, share in names)]
 
 
@@ -167,7 +169,8 @@ def _dialogues(
     for place, case in enumerate(cases):
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
         said = asides(clinic, case, matcher, dialogue, params.base_model.minds, rng)
-        yield _example(chat, _some_hurried(dialogue, params, rng), said, params.base_model.minds_weight, asking=place % params.base_model.asking_every == 0)
+        asking = place % params.base_model.asking_every == 0
+        yield _example(chat, clinic.words, _some_hurried(clinic.words, dialogue, params, rng), said, params.base_model.minds_weight, asking=asking)
 
 
 def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, weight: float, rng: np.random.Generator) -> Iterator[Example]:
@@ -176,15 +179,15 @@ def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], p
         for _ in range(section.interviews_per_case):
             dialogue = chart_interview(clinic, case, matcher, params.consultation, section.interview_repeats, rng)
             said = asides(clinic, case, matcher, dialogue, section.minds, rng)
-            yield _example(chat, _some_hurried(dialogue, params, rng), said, weight, asking=False)
+            yield _example(chat, clinic.words, _some_hurried(clinic.words, dialogue, params, rng), said, weight, asking=False)
 
 
-def _some_hurried(dialogue: list[Message], params: Params, rng: np.random.Generator) -> list[Message]:
+def _some_hurried(words: Phrases, dialogue: list[Message], params: Params, rng: np.random.Generator) -> list[Message]:
     section = params.base_model
-    return hurried(dialogue, section.hasty_left_out, rng) if rng.random() < section.hasty_share else dialogue
+    return hurried(dialogue, section.hasty_left_out, rng, words) if rng.random() < section.hasty_share else dialogue
 
 
-def _example(chat: ChatFormat, dialogue: list[Message], said: Sequence[Aside], weight: float, *, asking: bool, chase: bool = False) -> Example:
+def _example(chat: ChatFormat, words: Phrases, dialogue: list[Message], said: Sequence[Aside], weight: float, *, asking: bool, chase: bool = False) -> Example:
     """A dialogue with branches in place of every question: what comes to mind, as diagnoses or as thoughts in turn, and with `chase` the chart's chase.
 
     The diagnosis at its end is always learned, the questions only with `asking`.
@@ -193,7 +196,7 @@ def _example(chat: ChatFormat, dialogue: list[Message], said: Sequence[Aside], w
     starts = _turn_starts(mask)
     branches: list[Branch] = []
     for place, (cut, aside) in enumerate(zip(starts[:-1], said, strict=True), len(ids)):  # from any place: either comes at every turn
-        branches += _naming_branches(chat, aside.minds, weight, cut, len(branches), aloud=place % 2 == 1)
+        branches += _naming_branches(chat, words, aside.minds, weight, cut, len(branches), aloud=place % 2 == 1)
         if chase:
             text = chat.content_ids(aside.chase)
             branches.append(Branch(cut, tuple(text), (1.0,) * len(text)))
@@ -216,11 +219,13 @@ def _turn_starts(mask: Sequence[int]) -> list[int]:
 
 
 def _excerpts(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, weight: float, rng: np.random.Generator) -> Iterator[Example]:
-    system = [{"role": "system", "content": INSTRUCTIONS[params.consultation.instructions]}, {"role": "user", "content": "Chart:"}]
+    words = clinic.words
+    chart, end = words.chart.split("{}")
+    system = [{"role": "system", "content": words.instructions[params.consultation.instructions]}, {"role": "user", "content": chart.rstrip()}]
     opening = chat.opening_ids(system)
     after = chat.after_reply_ids
     head = opening[: len(opening) - len(after)]
-    close = [*chat.content_ids(". (1 left)"), *after]
+    close = [*chat.content_ids(words.turns_left.format(end, 1)), *after]
     section = params.base_model
     for case in cases:
         for _ in range(section.excerpts_per_case):
@@ -229,10 +234,10 @@ def _excerpts(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], par
             complaints = [clinic.finding_index[topic] for topic in case.opening]
             hurry = rng.random() < section.hasty_share
             for place, fact in enumerate(chart_excerpt(case, section.excerpt_facts, rng)):
-                text = hasty(fact.text, section.hasty_left_out, rng) if hurry else fact.text
-                ids += chat.content_ids(f"; {text}" if place else f" {text}")
+                text = hasty(fact.text, section.hasty_left_out, rng, words.space) if hurry else fact.text
+                ids += chat.content_ids((words.list_comma if place else chart[len(chart.rstrip()):]) + text)
                 if fact.topic not in case.opening:
                     told[clinic.finding_index[fact.topic]] = fact.present
                 if place + 1 >= len(complaints):
-                    branches += _naming_branches(chat, minds(clinic, complaints, told, section.minds, rng), weight, len(ids), len(branches), before=close)
+                    branches += _naming_branches(chat, words, minds(clinic, complaints, told, section.minds, rng), weight, len(ids), len(branches), before=close)
             yield Example(ids, [0] * len(ids), tuple(branches))

@@ -16,14 +16,14 @@ from clinic.consultation import RANDOM_BUDGET, Consultation
 from clinic.dialogues import at_once, chart_opening
 from clinic.errors import ClinicError
 from clinic.metrics import Row, by_category, measure
-from clinic.patient import ScriptedPatient
+from clinic.patients.scripted import ScriptedPatient
 from clinic.rewards import Scorer
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
 from rl.ranking import continuation_logprobs
 from rl.rollout import EpisodeSpec
 from rl.workers.local import Session
 from tasks.consultations import score_all
-from tasks.parameters import ROOT, Params
+from tasks.parameters import Params
 from tasks.warm_start import diagnosis_turns
 from tasks.wiring import Waiting, open_waiting_room
 
@@ -50,8 +50,7 @@ Table = dict[str, dict[str, Any]]
 
 def open_ward(params: Params, cases: Path, index: Path) -> Ward:
     """Load the test cases of the generative clinic (the Bayes references need its statistics)."""
-    starter = params.patient_cases.starter
-    waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, params.consultation, index)
+    waiting = open_waiting_room(params, index)
     held_out = [case for case in read_cases(cases / "cases.parquet", "test") if case.source == waiting.clinic.name][: params.evaluate_doctor.cases]
     if not held_out:
         raise ClinicError("no test case of the starter clinic; raise patient_cases.starter.cases in params.yaml")

@@ -5,15 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from clinic.config import ConsultationParams, PatientCasesParams, RewardParams
-from clinic.rewards import REWARD_COMPONENTS
+from clinic.rewards import JUDGED, REWARD_COMPONENTS
 from kb.config import KnowledgeBaseParams
 from rl.adapters import LoraParams
 from rl.algorithms import Algorithm, make_algorithm
+from rl.generation import LocalModelParams
 from rl.rollout import RolloutParams
 from rl.sft import SFTParams
 
@@ -129,6 +130,42 @@ class EvaluateDoctorParams(_Section):
     resamples: int = Field(ge=100)
 
 
+class EndpointParams(_Section):
+    """A language model behind an OpenAI-compatible HTTP endpoint."""
+
+    url: str  # up to and including /v1
+    model: str
+    key_env: str  # name of the environment variable that holds the key; "" sends none
+    timeout_s: Annotated[float, Field(gt=0)]  # of one try
+    retries: Annotated[int, Field(ge=0)]  # after a first try that failed, with growing pauses
+    concurrency: Annotated[int, Field(ge=1)]  # requests under way at once
+    temperature: Annotated[float, Field(ge=0)]
+    max_tokens: Annotated[int, Field(ge=1)]
+
+
+def _kind(given: Any) -> str:
+    return "endpoint" if isinstance(given, EndpointParams) or (isinstance(given, dict) and "url" in given) else "local"
+
+
+LanguageModelParams = Annotated[Annotated[EndpointParams, Tag("endpoint")] | Annotated[LocalModelParams, Tag("local")], Discriminator(_kind)]
+
+
+class LanguageModels(_Section):
+    """Section `language_models`: who plays patients and judges; null where no model does."""
+
+    patient: LanguageModelParams | None
+    reward_judge: LanguageModelParams | None
+    evaluation_judge: LanguageModelParams | None
+
+    @model_validator(mode="after")
+    def _two_judges(self) -> "LanguageModels":
+        if self.reward_judge is not None and self.evaluation_judge is not None and self.reward_judge.model == self.evaluation_judge.model:
+            raise ValueError(
+                f"reward_judge and evaluation_judge are the same model {self.reward_judge.model!r}: what a doctor learned to please cannot say how good it is; name another for one"
+            )
+        return self
+
+
 class Params(_Section):
     """All of `params.yaml`."""
 
@@ -139,6 +176,7 @@ class Params(_Section):
     reward: RewardParams
     base_model: BaseModelParams
     warm_start: WarmStartParams
+    language_models: LanguageModels
     algorithm: AlgorithmChoice
     rollout: RolloutParams
     train_doctor: TrainDoctorParams
@@ -155,6 +193,10 @@ class Params(_Section):
                 f"train_doctor.test_freq ({self.train_doctor.test_freq}) must be a multiple of train_doctor.keep_every ({self.train_doctor.keep_every}), "
                 "or the best checkpoint may be deleted before it is chosen"
             )
+        if self.consultation.patient.backend == "llm" and self.language_models.patient is None:
+            raise ValueError("consultation.patient.backend is llm, but language_models.patient is null; name a model or an endpoint there")
+        if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
+            raise ValueError(f"reward.preset {self.reward.preset} needs language_models.reward_judge; name a model or an endpoint there")
         return self
 
 

@@ -3,6 +3,7 @@
 import logging
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case, Rejected, write_cases, write_rejected
 from clinic.config import PatientCasesParams
+from clinic.contamination import check, inherit_groups
 from clinic.errors import ClinicError
-from clinic.loaders import load_source
+from clinic.loaders import GENERATED, load_source
+from clinic.patients.scripted import persona_of
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
 from rl.models import replace_folder
 from tasks.parameters import ROOT
@@ -25,7 +28,7 @@ WORTH_PATIENTS = 2000
 def check_starter(params: PatientCasesParams) -> dict[str, float]:
     """Check the starter clinic's files and that it is worth learning; returns Bayes' accuracy without and with everything known."""
     directory = ROOT / params.starter.directory
-    clinic = load_starter(directory, params.starter.second_complaint)
+    clinic = load_starter(directory, params.starter.second_complaint, params.starter.language)
     check_articles(directory, clinic)
     accuracy = check_worth_learning(clinic, WORTH_PATIENTS, params.starter.seed)
     return {f"bayes_{name}": round(float(value), 4) for name, value in accuracy.items()}
@@ -34,16 +37,23 @@ def check_starter(params: PatientCasesParams) -> dict[str, float]:
 @task(cache_policy=NO_CACHE)
 def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     """Write `cases.parquet` and `rejected.jsonl` to `out`, whole or not at all; returns counts."""
-    clinic = load_starter(ROOT / params.starter.directory, params.starter.second_complaint)
+    clinic = load_starter(ROOT / params.starter.directory, params.starter.second_complaint, params.starter.language)
     cases: list[Case] = list(draw_cases(clinic, params.starter.cases, params.starter.seed, params.split))
     rejected: list[Rejected] = []
+    generated = {clinic.name}
     for source in params.imported:
         found, bad = load_source(source.model_copy(update={"path": str(ROOT / source.path)}), params.split)
+        generated |= {case.source for case in found} if source.format in GENERATED else set()
         cases += found
         rejected += bad
     repeated = [case_id for case_id, count in Counter(case.case_id for case in cases).items() if count > 1]
     if repeated:
         raise ClinicError(f"patient_cases: case id {repeated[0]!r} comes from two sources; rename it in one of them")
+    authored, bridging = inherit_groups([case for case in cases if case.source not in generated], params.near_duplicate)
+    cases = [*(case for case in cases if case.source in generated), *authored]
+    rejected += bridging
+    check(cases, generated, params.near_duplicate)
+    cases = [replace(case, persona=persona_of(case.case_id, params.personas)) for case in cases]
     temporary = out.with_name(f".{out.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

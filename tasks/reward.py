@@ -1,13 +1,16 @@
 """The scoring task: recorded consultations to rewards, a pure function of what the rollout wrote."""
 
 import time
+from collections.abc import Sequence
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from rl.experience import intact, read_trajectories, write_scores
-from tasks.consultations import score_all, step_metrics
-from tasks.training import training
+from clinic.cases import Case
+from rl.experience import Scores, Trajectory, intact, read_scores, read_trajectories, write_scores
+from tasks.consultations import patient_metrics, score_all, step_metrics
+from tasks.opinions import refuse_if_many_missing
+from tasks.training import Training, training
 
 
 @task(cache_policy=NO_CACHE, task_run_name="score {step}.{draw}")
@@ -17,9 +20,21 @@ def score(session_id: str, step: int, draw: int) -> dict[str, float]:
     path = run.scores_file(step, draw)
     began = time.monotonic()
     trajectories = read_trajectories(run.rollout_file(step, draw))
-    scores = score_all(run.scorer, run.cases(step, draw), trajectories)
-    if not intact(path):
+    if intact(path):
+        scores = read_scores(path)
+    else:
+        scores = _scores(run, run.cases(step, draw), trajectories)
         write_scores(scores, path)
     earlier = run.experience(step, draw)
     cases = [case for number in range(draw + 1) for case in run.cases(step, number)]
-    return step_metrics(cases, earlier[0] + trajectories, earlier[1] + scores) | {"time/score_s": time.monotonic() - began}
+    metrics = step_metrics(cases, earlier[0] + trajectories, earlier[1] + scores)
+    if run.params.consultation.patient.backend == "llm":
+        metrics |= patient_metrics(cases, earlier[0] + trajectories, run.waiting.matchers)
+    return metrics | {"time/score_s": time.monotonic() - began}
+
+
+def _scores(run: Training, cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> list[Scores]:
+    by_id = {case.case_id: case for case in cases}
+    opinions = run.opinions([by_id[t.case_id] for t in trajectories], trajectories)
+    refuse_if_many_missing(run.params.reward, trajectories, opinions)
+    return score_all(run.scorer, cases, trajectories, opinions)

@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from rl.errors import TrainingError
 from rl.experience import intact, write_trajectories
+from rl.rollout import refuse_if_many_failed
 from rl.workers.local import session
 from tasks.training import training
 
@@ -27,5 +28,6 @@ def rollout(session_id: str, step: int, draw: int) -> dict[str, float]:
     began = time.monotonic()
     trajectories = live.rollout(specs, run.params.rollout.temperature)
     seconds = time.monotonic() - began
+    refuse_if_many_failed(trajectories, run.params.rollout)
     write_trajectories(trajectories, path)
     return {"time/rollout_s": seconds, "time/rollout_tokens_per_s": sum(t.sampled_tokens for t in trajectories) / seconds}

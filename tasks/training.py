@@ -20,20 +20,22 @@ from clinic.rewards import Scorer
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.checkpoint import folder_hash, prune, steps_saved
-from rl.experience import Scores, Trajectory, read_scores, read_trajectories
+from rl.experience import Scores, Trajectory, read_scores, read_trajectories, teaching
 from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.models import average_weights, replace_folder, save_model
 from rl.preferences import Preferences, read_preferences
 from rl.workers.local import Session, open_session, session
 from tasks.consultations import accuracy
+from tasks.opinions import Gather, opinions_of
 from tasks.outputs import write_json
 from tasks.parameters import HOME, ROOT, Params, load_algorithm, load_params, pairs_path, recipe_path
 from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 log = logging.getLogger(__name__)
 CODE = (
-    "rl", "clinic", "kb", "tasks/parameters.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/rollout.py", "tasks/reward.py", "tasks/training.py", "flows/train_doctor.py",
+    "rl", "clinic", "kb", "tasks/parameters.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/endpoint.py", "tasks/opinions.py",
+    "tasks/rollout.py", "tasks/reward.py", "tasks/training.py", "flows/train_doctor.py",
 )
 
 
@@ -49,6 +51,7 @@ class Training:
     validation: tuple[Case, ...]
     waiting: Waiting
     scorer: Scorer
+    opinions: Gather  # of judges, models or people, for the presets that ask them
     algorithm: Algorithm
     pairs: Preferences | None  # what an offline algorithm reads instead of playing
 
@@ -86,7 +89,7 @@ class Training:
                 break
             trajectories += read_trajectories(self.rollout_file(step, draw))
             scores += read_scores(self.scores_file(step, draw))
-        return trajectories, scores
+        return teaching(trajectories, scores), scores
 
 
 _TRAININGS: dict[str, Training] = {}
@@ -102,8 +105,7 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     """Load everything once, keep it findable by id while the flow runs, and go on from the last complete step."""
     params = load_params(params_file)
     algorithm = load_algorithm(params)
-    starter = params.patient_cases.starter
-    waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, params.consultation, index)
+    waiting = open_waiting_room(params, index)
     digest = input_hash(params, warm_start, cases, index)
     folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
     validation = read_cases(cases / "cases.parquet", "validation")[: params.train_doctor.validation_cases]
@@ -115,7 +117,8 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     source = pairs_path(algorithm)
     pairs = read_preferences(source, live.chat) if source is not None else None
     train = tuple(read_cases(cases / "cases.parquet", "train"))
-    run = Training(params, folder, digest, warm_start, train, tuple(validation), waiting, Scorer(params.reward, [waiting.clinic]), algorithm, pairs)
+    scorer, opinions = Scorer(params.reward, [waiting.clinic]), opinions_of(params.reward, params.language_models, ROOT, params.seed)
+    run = Training(params, folder, digest, warm_start, train, tuple(validation), waiting, scorer, opinions, algorithm, pairs)
     _TRAININGS[digest] = run
     try:
         with open_session(digest, live):
@@ -138,14 +141,14 @@ def plan_text(params: Params, algorithm: Algorithm) -> str:
 def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> str:
     """sha256 over everything a training result depends on: parameters, recipe, data, start weights and code."""
     digest = hashlib.sha256()
-    relevant = params.model_dump(mode="json", include={"seed", "patient_cases", "consultation", "reward", "warm_start", "algorithm", "rollout", "train_doctor"})
+    relevant = params.model_dump(mode="json", include={"seed", "patient_cases", "consultation", "reward", "warm_start", "language_models", "algorithm", "rollout", "train_doctor"})
     relevant["temperature"] = params.evaluate_doctor.temperature  # validation plays at it
     digest.update(json.dumps(relevant, sort_keys=True).encode())
     digest.update(recipe_path(params).read_bytes())
     if (pairs := pairs_path(load_algorithm(params))) is not None:
         digest.update(pairs.read_bytes())
     starter = ROOT / params.patient_cases.starter.directory
-    for folder in (warm_start, cases, index, starter / "conditions", starter / "findings"):
+    for folder in (warm_start, cases, index, starter):
         digest.update(folder_hash(folder).encode())
     for name in CODE:
         place = ROOT / name

@@ -14,7 +14,7 @@ from clinic.consultation import Consultation, Message
 from clinic.dialogues import chart_dialogue, interview, resident_dialogue, shorter
 from clinic.doctors import ReferenceDoctor, resident
 from clinic.generative import GenerativeClinic
-from clinic.patient import ScriptedPatient
+from clinic.patients.scripted import ScriptedPatient
 from rl.chat import ChatFormat
 from rl.models import load_model, save_model
 from rl.ranking import continuation_logprobs
@@ -33,11 +33,11 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     Returns:
         loss (nats per doctor token), forced_accuracy and bayes_accuracy on the same dialogues, and their ratio.
     """
-    section, starter = params.warm_start, params.patient_cases.starter
+    section = params.warm_start
     base = str(ROOT / section.base) if (ROOT / section.base).exists() else section.base
     model, tokenizer = load_model(base, section.dtype)
     chat = ChatFormat(tokenizer)
-    waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, params.consultation, index)
+    waiting = open_waiting_room(params, index)
     drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == waiting.clinic.name]
     loss = train_supervised(model, _examples(chat, waiting, drawn, params), section.sft, supervised_progress("warm start"))
     model.eval()
@@ -89,4 +89,4 @@ def _interview(waiting: Waiting, case: Case, questions: int, params: Params, rng
 
 def diagnosis_turns(chat: ChatFormat, clinic: GenerativeClinic) -> list[list[int]]:
     """Token ids of the beginning of a diagnosis turn, one per condition of the clinic."""
-    return [chat.content_ids(f"<answer>Diagnosis: {condition.name}\n") for condition in clinic.conditions]
+    return [chat.content_ids(f"<answer>{clinic.words.diagnosis}{condition.name}\n") for condition in clinic.conditions]

@@ -16,12 +16,17 @@ from clinic.consultation import Consultation, draw_turn_budget, privileged
 from clinic.dialogues import topic_matcher
 from clinic.generative import GenerativeClinic
 from clinic.matching import TopicMatcher
-from clinic.patient import Matcher, ScriptedPatient
+from clinic.patients.base import Generate, Matcher
+from clinic.patients.llm import LanguageModelPatient
+from clinic.patients.scripted import ScriptedPatient
+from clinic.questions import SOURCE, SingleTurn
 from clinic.starter import load_starter
 from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
 from kb.search import Searcher
 from rl.rollout import EpisodeSpec
+from tasks.opinions import open_model
+from tasks.parameters import ROOT, LanguageModelParams, ParameterError, Params
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Waiting:
     rules: ConsultationParams
     clinic: GenerativeClinic
     index: Path
+    patient_model: LanguageModelParams | None
+    seed: int
 
     @cached_property
     def topics(self) -> TopicMatcher:
@@ -41,6 +48,18 @@ class Waiting:
     def matcher(self) -> Matcher:
         """Questions to findings of the generative clinic."""
         return self.topics.match
+
+    @property
+    def matchers(self) -> dict[str, Matcher]:
+        """How questions are matched to findings, by the source of the case; cases of other sources are matched against their own record."""
+        return {self.clinic.name: self.matcher}
+
+    @cached_property
+    def generate(self) -> Generate:
+        """The language model that plays patients; loaded at the first question."""
+        if self.patient_model is None:
+            raise ParameterError("consultation.patient.backend is llm, but language_models.patient is null; name a model or an endpoint there")
+        return open_model(self.patient_model, self.seed).generate
 
     @cached_property
     def retrieve(self) -> Callable[[str, int], Sequence[str]]:
@@ -55,9 +74,13 @@ class Waiting:
 
         return search
 
-    def consultation(self, case: Case, budget: int) -> Consultation:
-        """A fresh consultation with the scripted patient."""
-        patient = ScriptedPatient(case, self.matcher if case.source == self.clinic.name else None)
+    def consultation(self, case: Case, budget: int) -> Consultation | SingleTurn:
+        """A fresh consultation; a single-turn question is its own environment."""
+        if case.source == SOURCE:
+            return SingleTurn(case)
+        matcher = self.matchers.get(case.source)
+        llm = self.rules.patient.backend == "llm"
+        patient = LanguageModelPatient(case, matcher, self.generate) if llm else ScriptedPatient(case, matcher)
         return Consultation(case, patient, self.rules, budget, self.retrieve)
 
     def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int, first: int = 0) -> list[EpisodeSpec]:
@@ -72,9 +95,11 @@ class Waiting:
         return specs
 
 
-def open_waiting_room(starter: Path, second_complaint: float, rules: ConsultationParams, index: Path) -> Waiting:
+def open_waiting_room(params: Params, index: Path) -> Waiting:
     """Load the starter clinic and the rules of the consultation."""
-    return Waiting(rules, load_starter(starter, second_complaint), index)
+    starter = params.patient_cases.starter
+    clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
+    return Waiting(params.consultation, clinic, index, params.language_models.patient, params.seed)
 
 
 def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -> list[Case]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
-from clinic.loaders import agentclinic, ddxplus, mtmeddialog
+from clinic.loaders import agentclinic, ddxplus, mtmeddialog, questions
 
 Loader = Callable[[CaseSource, SplitParams], tuple[list[Case], list[Rejected]]]
 LOADERS: dict[str, Loader] = {
@@ -16,7 +16,11 @@ LOADERS: dict[str, Loader] = {
     "ddxplus": ddxplus.load,
     "mtmeddialog_cases": mtmeddialog.load_cases,
     "mtmeddialog_turns": mtmeddialog.load_turns,
+    "questions": questions.load,
 }
+
+GENERATED = frozenset({"ddxplus"})
+"""Formats whose cases are drawn from probabilities, so that near-equal texts mean nothing."""
 
 
 def load_source(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejected]]:

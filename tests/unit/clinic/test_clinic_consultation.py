@@ -6,9 +6,10 @@ from pydantic import ValidationError
 
 from clinic.actions import diagnosis, question
 from clinic.config import ConsultationParams
-from clinic.consultation import FULL, SHORT, Consultation, draw_turn_budget, privileged
-from clinic.matching import TopicMatcher
-from clinic.patient import MATCH_THRESHOLD, ScriptedPatient
+from clinic.consultation import Consultation, draw_turn_budget, privileged
+from clinic.language import EN
+from clinic.matching import MATCH_THRESHOLD, TopicMatcher
+from clinic.patients.scripted import ScriptedPatient
 
 WORDINGS = {
     "pain": ("Does your chest hurt?",), "cough": ("Do you cough?", "Is there a cough at all?"), "sweat": ("Do you sweat at night?",),
@@ -31,7 +32,7 @@ def take(consultation, *turns):
 
 def test_opening_messages_and_budget_count_down(seat):
     consultation = seat(3)
-    assert consultation.opening() == [{"role": "system", "content": SHORT}, {"role": "user", "content": "My chest hurts. (3 left)"}]
+    assert consultation.opening() == [{"role": "system", "content": EN.short}, {"role": "user", "content": "My chest hurts. (3 left)"}]
     first, second = take(consultation, question("Do you cough?"), question("Do you have a fever?"))
     assert (first.text, first.stop_reason) == ("Yes, I cough all day. (2 left)", None)
     assert (second.text, second.stop_reason) == ("No, I have no fever. (1 left)", None)
@@ -43,8 +44,8 @@ def test_opening_messages_and_budget_count_down(seat):
 
 
 def test_full_instructions_are_a_choice(seat):
-    params = ConsultationParams(turn_budget=4, instructions="full", search_results=1)
-    assert seat(params=params).opening()[0]["content"] == FULL
+    params = rules.model_copy(update={"instructions": "full"})
+    assert seat(params=params).opening()[0]["content"] == EN.full
 
 
 def test_a_diagnosis_ends_it_and_nothing_is_revived(seat):
@@ -117,7 +118,7 @@ def test_turn_budget_is_fixed_or_drawn_from_the_seed(rules):
     assert set(drawn) == set(range(2, 11))
     for impossible in (0, -2):
         with pytest.raises(ValidationError, match="is impossible; use a positive number of turns or -1"):
-            ConsultationParams(turn_budget=impossible, instructions="short", search_results=1)
+            ConsultationParams.model_validate(rules.model_dump() | {"turn_budget": impossible})
 
 
 def test_privileged_information_is_the_chart(make_case):

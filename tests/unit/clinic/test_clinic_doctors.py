@@ -10,7 +10,7 @@ from clinic.dialogues import CHECKLIST_QUESTIONS, asides, at_once, chart_dialogu
 from clinic.doctors import ReferenceDoctor, anchored, at_random, chasing, greedy, resident
 from clinic.matching import relation
 from clinic.metrics import measure, summarise
-from clinic.patient import ScriptedPatient
+from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
 
 RESIDENT = resident(0.5, aloud=False)

@@ -1,9 +1,11 @@
 import asyncio
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from ruamel.yaml import YAML
 
 from clinic.actions import diagnosis
 from clinic.config import DoctorAgentParams, OutcomeParams, RewardParams
@@ -11,18 +13,28 @@ from clinic.consultation import Consultation
 from clinic.dialogues import topic_matcher
 from clinic.doctors import ReferenceDoctor, at_random, greedy
 from clinic.errors import ClinicError
-from clinic.patient import ScriptedPatient
-from clinic.rewards import REWARD_COMPONENTS, Scorer, missed_red_flags
+from clinic.patients.scripted import ScriptedPatient
+from clinic.rewards import PRESETS, REWARD_COMPONENTS, Scorer
+from clinic.rewards.base import Record, missed_red_flags
+from clinic.rewards.doctoragent_f1 import token_f1
+from clinic.rewards.outcome import information
 from clinic.starter import draw_cases
 
 OUTCOME = OutcomeParams(
-    diagnosis_by="label", correct=1.0, accepted_parent=0.3, information=0.5, turn_cost=0.01, repeat_cost=0.05, invalid_cost=0.2, no_diagnosis_cost=0.25, missed_red_flag_cost=0.1
+    diagnosis_by="label", information_by="expected", correct=1.0, accepted_parent=0.3, information=0.5, turn_cost=0.01, repeat_cost=0.05, invalid_cost=0.2, no_diagnosis_cost=0.25, missed_red_flag_cost=0.1
 )
 DOCTORAGENT = DoctorAgentParams(correct=1.0, valid_question=0.1, invalid_question=-0.05, turn=-0.01)
 
 
+SHIPPED = RewardParams.model_validate(YAML(typ="safe").load(Path(__file__).parents[3] / "params.yaml")["reward"])
+
+
 def scorer(preset="outcome", *clinics, **changes):
-    return Scorer(RewardParams(preset=preset, outcome=OUTCOME.model_copy(update=changes), doctoragent=DOCTORAGENT), clinics)
+    return Scorer(SHIPPED.model_copy(update={"preset": preset, "outcome": OUTCOME.model_copy(update=changes), "doctoragent": DOCTORAGENT}), clinics)
+
+
+def information_of(clinic, case, events, by="expected"):
+    return information(Record(case, events, "diagnosed", {}, clinic), by)
 
 
 def asked(topic, present=True, repeated=False, kind="question"):
@@ -156,9 +168,9 @@ def test_information_by_hand(toy, split):
     facts = {fact.topic: fact.present for fact in case.facts}
     events = [asked("cough", facts["cough"]), asked("cough", facts["cough"], repeated=True), asked(None), asked("age", facts["age"]), said("flu")]
     gains = [mutual_information(toy, {}, 1), mutual_information(toy, {1: facts["cough"]}, 3)]
-    assert scorer("outcome", toy).information(case, events) == pytest.approx([gains[0] / math.log(3), 0, 0, gains[1] / math.log(3), 0])
+    assert information_of(toy, case, events) == pytest.approx([gains[0] / math.log(3), 0, 0, gains[1] / math.log(3), 0])
     flipped = [asked("cough", not facts["cough"])]
-    assert scorer("outcome", toy).information(case, flipped) == pytest.approx([gains[0] / math.log(3)])  # the answer is luck, the question is not
+    assert information_of(toy, case, flipped) == pytest.approx([gains[0] / math.log(3)])  # the answer is luck, the question is not
 
 
 def mutual_information(clinic, answers, column):
@@ -173,7 +185,7 @@ def test_information_ends_at_its_bound(toy, split, monkeypatch):
     (case,) = draw_cases(toy, 1, 0, split)
     monkeypatch.setattr(type(toy), "information_gain", lambda *_: np.array([0.7]))
     events = [asked(topic) for topic in ("cough", "rash", "age")]
-    assert scorer("outcome", toy).information(case, events) == pytest.approx([0.7 / math.log(3), 1 - 0.7 / math.log(3), 0.0])
+    assert information_of(toy, case, events) == pytest.approx([0.7 / math.log(3), 1 - 0.7 / math.log(3), 0.0])
 
 
 def play(clinic, matcher, rules, case, ask, questions, seed):
@@ -197,10 +209,9 @@ def recorded(starter, starter_matcher, split, rules):
 
 def test_information_is_what_the_answers_tell_on_average(starter, recorded):
     """Over many patients the questions are paid as much as the true condition's log-posterior rises."""
-    score = scorer("outcome", starter)
     paid, risen = [], []
     for case, events, _ in recorded:
-        told = score.information(case, events)
+        told = information_of(starter, case, events)
         assert all(share >= 0 for share in told)
         assert math.fsum(told) <= 1
         truth, opening = starter.condition_index[case.diagnosis_id], [starter.finding_index[topic] for topic in case.opening]
@@ -238,3 +249,69 @@ def test_the_gold_doctor_scores_full_marks_and_an_attack_does_not(toy, split, ru
 def test_asking_can_never_pay_more_than_diagnosing():
     with pytest.raises(ValidationError, match="must stay below correct"):
         OutcomeParams(**OUTCOME.model_dump() | {"information": 1.0})
+
+
+def test_realised_information_is_the_rise_of_the_true_condition(toy, split):
+    case = next(c for c in draw_cases(toy, 60, 0, split) if c.diagnosis_id == "bronchitis" and c.opening == ("fever",))
+    for present in (True, False):
+        before, after = toy.posterior([0], {})[2], toy.posterior([0], {1: present})[2]
+        assert information_of(toy, case, [asked("cough", present)], "realised") == pytest.approx([math.log(after / before) / math.log(3)])
+    assert information_of(toy, case, [asked("cough", False)], "realised")[0] < 0
+
+
+def test_token_f1_by_hand():
+    assert token_f1("you have enteritis", "you have enteritis") == 1.0
+    assert token_f1("enteritis", "you have enteritis") == pytest.approx(2 * 1 / (1 + 5))  # two spaces are tokens
+    assert token_f1("x x x", "you have enteritis") == pytest.approx(2 * 2 / (5 + 5))  # and are paid for
+    assert token_f1("38.5% of", "38.5% of.") == pytest.approx(2 * 3 / (3 + 4))
+    assert token_f1("肺炎", "肺气肿") == pytest.approx(2 * 1 / (2 + 3))
+    assert token_f1("", "x") == 0.0
+
+
+def test_doctoragent_f1_by_hand(make_case):
+    events = [asked("cough"), asked("cough", repeated=True), asked(None), INVALID, SEARCH, {**said("pneumonia"), "recommendation": "Chest X-ray"}]
+    turns = scorer("doctoragent_f1").score(make_case(diagnosis="pneumonia"), events, "diagnosed")
+    assert turns == [{"question": 1.0}, {"question": -2.0}, {"question": -1.0}, {"format": -2.0}, {}, {"diagnosis": 5.0, "recommendation": 5.0}]
+    assert scorer("doctoragent_f1").score(make_case(), [asked("cough")], "out_of_turns") == [{"question": 1.0, "no_diagnosis": -5.0}]
+
+
+def test_judged_presets_by_hand(make_case):
+    events = [asked("cough"), INVALID, said("x")]
+    opinion = {"diagnosis": 0.6, "recommendation": 0.2}
+    assert scorer("doctoragent_judge").score(make_case(), events, "diagnosed", opinion) == [{"question": 1.0}, {"format": -2.0}, {"diagnosis": 3.0, "recommendation": 1.0}]
+    opinion = {"accuracy": 1.0, "logic": 0.5, "completeness": 0.0, "safety": 1.0}
+    assert scorer("weighted").score(make_case(), events, "diagnosed", opinion) == [{}, {"invalid": -0.1}, {"accuracy": 0.4, "logic": 0.1, "completeness": 0.0, "safety": 0.2}]
+
+
+def test_rated_presets_by_hand(make_case):
+    events = [asked("cough"), said("x")]
+    assert scorer("model").score(make_case(), events, "diagnosed", {"model": -1.5}) == [{}, {"model": -1.5}]
+    assert scorer("human").score(make_case(), events, "diagnosed", {"human": 4.0}) == [{}, {"human": 4.0}]
+
+
+@pytest.mark.parametrize("preset", sorted(name for name, preset in PRESETS.items() if preset.opinion))
+def test_a_missing_opinion_is_a_missing_score(make_case, preset):
+    assert scorer(preset).score(make_case(), [said("Pneumonia")], "diagnosed") == []
+
+
+FULL = {"outcome": 1.0, "doctoragent": 1.0 - 0.01, "doctoragent_f1": 10.0, "doctoragent_judge": 10.0, "weighted": 1.0, "model": 1.0, "human": 1.0}
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_the_gold_transcript_scores_full_marks_in_every_preset(make_case, preset):
+    """The right diagnosis with the case's own recommendation, and the best opinion there can be."""
+    case = make_case()
+    gold = {**said(case.diagnosis), "recommendation": case.recommendation}
+    opinion = dict.fromkeys((*PRESETS[preset].criteria, "model", "human"), 1.0)
+    turns = scorer(preset, turn_cost=0.0).score(case, [gold], "diagnosed", opinion)
+    assert total(turns) == pytest.approx(FULL[preset])
+    assert {name for turn in turns for name in turn} <= PRESETS[preset].components
+
+
+def test_shipped_constants_are_those_of_their_sources():
+    assert SHIPPED.doctoragent.model_dump() == {"correct": 1.0, "valid_question": 0.1, "invalid_question": -0.05, "turn": -0.01}
+    released = {"diagnosis": 5.0, "recommendation": 5.0, "answered": 1.0, "unanswerable": -1.0, "repeated": -2.0, "format": -2.0, "out_of_turns": -5.0}
+    assert SHIPPED.doctoragent_f1.model_dump() == SHIPPED.doctoragent_judge.model_dump() == released
+    assert sum(SHIPPED.weighted.model_dump().values()) - SHIPPED.weighted.invalid_cost == pytest.approx(1.0)
+    assert (SHIPPED.outcome.correct, SHIPPED.outcome.information, SHIPPED.outcome.accepted_parent) == (1.0, 0.9, 0.3)
+    assert (SHIPPED.model.scale, SHIPPED.model.offset) == (1.0, 0.0)

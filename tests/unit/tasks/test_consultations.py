@@ -12,7 +12,7 @@ from clinic.rewards import Scorer
 from clinic.starter import draw_cases
 from rl.experience import Trajectory, read_trajectories, write_trajectories
 from tasks.consultations import accuracy, score_all, step_metrics
-from tasks.parameters import ROOT, load_params
+from tasks.parameters import load_params
 from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 PARAMS = load_params()
@@ -20,8 +20,7 @@ PARAMS = load_params()
 
 @pytest.fixture(scope="module")
 def waiting() -> Waiting:
-    starter = PARAMS.patient_cases.starter
-    return open_waiting_room(ROOT / starter.directory, starter.second_complaint, PARAMS.consultation, Path("unused"))
+    return open_waiting_room(PARAMS, Path("unused"))
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from tasks.wiring import open_waiting_room
 
 def test_the_warm_start_sees_every_budget_and_whole_charts(tmp_path: Path):
     params = load_params()
-    starter, rules, section = params.patient_cases.starter, params.consultation, params.warm_start
-    waiting = open_waiting_room(ROOT / starter.directory, starter.second_complaint, rules, tmp_path)
+    rules, section = params.consultation, params.warm_start
+    waiting = open_waiting_room(params, tmp_path)
     cases = list(draw_cases(waiting.clinic, 200, 5, params.patient_cases.split, keep=["train"]))
     chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
     texts = [chat.tokenizer.decode(example.token_ids) for example in _examples(chat, waiting, cases, params)]

@@ -1,0 +1,120 @@
+"""The leak filter: what a patient says never names the case's diagnosis, its synonyms or accepted parents, whoever plays the patient.
+
+Text and terms are compared by their skeleton: letters and digits alone, folded (case, full-width forms, accents, British ae and oe,
+Cyrillic, Greek and digit look-alikes), so that hyphens, dots, invisible characters or a spelled-out word hide nothing. A Latin term
+counts as a whole word (plural included), since the same letters inside another word tell nothing; a Chinese one wherever it stands.
+Not caught: paraphrase, another language than the terms', misspelling by other letters, traditional for simplified characters.
+"""
+
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from clinic.cases import Case
+from clinic.language import phrases
+
+_LOOKALIKES = str.maketrans({
+    **dict(zip("авеікмнорстухѕјԁһӏԛԝьг", "abeikmhopctyxsjdhlqwbr", strict=True)),  # Cyrillic
+    **dict(zip("αβειικνορτυχγηω", "abeiiknoptuxynw", strict=True)),  # Greek
+    **dict(zip("ɑօսꜱıſæœøłđħʟɡ", "aousiseeoldhlg", strict=True)),
+    **dict(zip("01345@$|", "oleasasl", strict=True)),
+    "i": "l",  # i, l, 1 and | are told apart by nobody who wants to be understood
+})
+_JOINERS = frozenset("-‐‑‒–—_.·•*/'’´`~+")
+_LONGEST_GAP = 3  # characters between two letters of a term
+
+
+class _Skeleton(NamedTuple):
+    letters: str  # one for each kept character of the text
+    places: tuple[int, ...]  # of each letter in the text
+    gaps: tuple[str, ...]  # what stood before each letter and is no letter
+    latin: tuple[bool, ...]  # whether it was written as a letter of a script that parts its words
+
+
+@lru_cache(maxsize=16384)
+def _fold(character: str) -> str:
+    plain = "".join(c for c in unicodedata.normalize("NFKD", character).casefold() if not unicodedata.combining(c))
+    return plain.translate(_LOOKALIKES).translate(_LOOKALIKES)  # twice: what looks like i looks like l
+
+
+@lru_cache(maxsize=16384)
+def skeleton(text: str) -> _Skeleton:
+    """The letters of a text by which it is compared, and where they stand."""
+    kept: list[tuple[str, int, str, bool]] = []
+    gap = ""
+    for place, character in enumerate(text):
+        if unicodedata.category(character) in ("Cf", "Mn", "Me"):
+            continue
+        folded = [c for c in _fold(character) if c.isalnum()]
+        while folded == ["e"] and kept and kept[-1][0] in "ao" and set(gap) <= _JOINERS:  # anaemia and anemia are one word
+            gap = gap or kept[-1][2]
+            kept.pop()
+        for c in folded:
+            kept.append((c, place, gap, character.isalpha() and not "\u3040" <= character <= "\u9fff"))
+            gap = ""
+        if not folded:
+            gap += character
+    letters, places, gaps, latin = zip(*kept, strict=True) if kept else ((), (), (), ())
+    return _Skeleton("".join(letters), places, gaps, latin)
+
+
+def _held_together(term: _Skeleton, text: _Skeleton, start: int) -> bool:
+    """Whether the text's letters from `start` are written as one expression: as the term is, with joiners, or spelled out letter by letter."""
+    inner = range(1, len(term.letters))
+    gaps = [text.gaps[start + k] for k in inner]
+    if any(len(gap) > _LONGEST_GAP for gap in gaps):
+        return False
+    if not term.latin[0]:
+        return all(set(gap) <= _JOINERS or gap.isspace() for gap in gaps)
+    spelled_out = len(gaps) > 1 and all(gaps)
+    return spelled_out or all(set(gap) <= _JOINERS or (term.gaps[k] and not set(gap) & set("!?;:。！？；：")) for k, gap in zip(inner, gaps, strict=True))
+
+
+def _ends_at(term: _Skeleton, text: _Skeleton, start: int) -> int | None:
+    """Index after the term's last letter, a plural's ending included, if it stands there as a whole word."""
+    end = start + len(term.letters)
+    if start and not text.gaps[start] and text.latin[start - 1] and term.latin[0]:
+        return None
+    for ending in ("", "s", "es"):
+        after = end + len(ending)
+        if text.letters[end:after] != ending or any(text.gaps[end:after]):
+            continue
+        if after == len(text.letters) or text.gaps[after] or not (text.latin[after] and term.latin[-1]):
+            return after
+    return None
+
+
+def mentions(term: str, text: str) -> Iterator[tuple[int, int]]:
+    """Half-open spans of a text that name a term, in order."""
+    wanted, given = skeleton(term), skeleton(text)
+    start = given.letters.find(wanted.letters) if wanted.letters else -1
+    while start >= 0:
+        after = _ends_at(wanted, given, start)
+        if after is not None and _held_together(wanted, given, start):
+            yield given.places[start], given.places[after - 1] + 1
+        start = given.letters.find(wanted.letters, start + 1)
+
+
+class LeakFilter:
+    """Removes one case's diagnosis, its synonyms and accepted parents from anything said to the doctor."""
+
+    def __init__(self, case: Case) -> None:
+        """Take the terms of one case."""
+        self._terms = tuple(sorted({term for term in (case.diagnosis, *case.synonyms, *case.parents) if skeleton(term).letters}, key=lambda term: (-len(term), term)))
+        self._instead = phrases(case.language).that_illness
+
+    def clean(self, text: str) -> tuple[str, int]:
+        """Return the text without the terms, and how often one was removed; overlapping mentions count once."""
+        spans = sorted(span for term in self._terms for span in mentions(term, text))
+        if not spans:
+            return text, 0
+        merged = [spans[0]]
+        for start, end in spans[1:]:
+            if start < merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((start, end))
+        for start, end in reversed(merged):
+            text = text[:start] + self._instead + text[end:]
+        return text, len(merged)

@@ -1,0 +1,76 @@
+"""The scripted patient: answers from the facts by meaning, deterministically; restates the finding, as people do.
+
+A persona (`PERSONAS`) changes how it words an answer and how willingly it gives one, never what it says:
+
+    plain      answers and restates the finding
+    terse      yes or no, where the finding needs no restating
+    talkative  wraps the answer in more words
+    worried    asks back whether it is serious
+    reluctant  does not answer every second topic at the first asking
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from clinic.cases import Case
+from clinic.language import phrases
+from clinic.patients.base import Answer, Matcher, record_matcher
+
+PERSONAS = ("plain", "terse", "talkative", "worried", "reluctant")
+
+
+def persona_of(case_id: str, personas: Sequence[str]) -> str:
+    """The persona of a case: dealt out by its id, evenly on average and always the same."""
+    digest = hashlib.sha256(case_id.encode()).digest()
+    return personas[int.from_bytes(digest[:4], "big") % len(personas)]
+
+
+class ScriptedPatient:
+    """Plays one case by the record."""
+
+    def __init__(self, case: Case, matcher: Matcher | None) -> None:
+        """Args: the case; a matcher of questions to its topics, or None to match against the fact texts.
+
+        Without a matcher the topics are headings of a record, not findings, so a fact is told as it stands:
+        "Yes, denies fever" would turn it round.
+        """
+        self._case = case
+        self._words = phrases(case.language)
+        self._as_it_stands = matcher is None
+        self._facts = {fact.topic: fact for fact in case.facts}
+        self._match = matcher or record_matcher(case)
+        self._asked_before: set[str] = set()
+
+    async def answer(self, question: str) -> Answer:
+        """Yes or no with the fact in this patient's words (the words alone without a matcher), or "I don't know"."""
+        answer = await self.examine(question)
+        if answer.topic is None:
+            return answer
+        if self._case.persona == "reluctant" and answer.topic not in self._asked_before and _coin(self._case.case_id, answer.topic):
+            self._asked_before.add(answer.topic)
+            return Answer(self._words.withheld, None, None, withheld=True)
+        return Answer(self._worded(answer.text, answer.present), answer.topic, answer.present)
+
+    async def examine(self, test: str) -> Answer:
+        """As `answer`, plainly: results have no persona."""
+        topic = self._match(test)
+        fact = self._facts.get(topic) if topic is not None else None
+        if fact is None:
+            return Answer(self._words.unknown, None, None)
+        said = fact.text if self._as_it_stands else (self._words.yes if fact.present else self._words.no).format(fact.text)
+        return Answer(said, fact.topic, fact.present)
+
+    def _worded(self, said: str, present: bool | None) -> str:
+        match self._case.persona:
+            case "terse" if not self._as_it_stands:
+                return self._words.bare_yes if present else self._words.bare_no
+            case "talkative":
+                return self._words.rambling.format(said)
+            case "worried":
+                return self._words.worried.format(said)
+        return said
+
+
+def _coin(*parts: str) -> bool:
+    """A fixed fair coin for these words."""
+    return hashlib.sha256("\x1f".join(parts).encode()).digest()[0] % 2 == 0

@@ -1,0 +1,35 @@
+"""Preset `doctoragent`: the scheme in the DoctorAgent-RL description.
+
+Components:
+
+    diagnosis   last turn: `correct` if the named condition is the case's
+    question    `valid_question` for a question or test that the patient could answer and had not yet answered,
+                `invalid_question` for any other and for a breach of grammar
+    turn        `turn` each turn
+
+Source: Feng et al., DoctorAgent-RL, arXiv:2505.19630, README.
+"""
+
+from clinic.actions import Kind
+from clinic.config import RewardParams
+from clinic.rewards.base import Components, Preset, Record
+
+
+def score(params: RewardParams, record: Record) -> list[Components]:
+    """Components of every turn."""
+    constants = params.doctoragent
+    turns: list[Components] = []
+    for event in record.events:
+        components = {"turn": constants.turn}
+        if event["kind"] == Kind.DIAGNOSIS:
+            components["diagnosis"] = constants.correct if record.verdict == "exact" else 0.0
+        elif event["kind"] in (Kind.QUESTION, Kind.TEST):
+            valid = event["topic"] is not None and not event["repeated"]
+            components["question"] = constants.valid_question if valid else constants.invalid_question
+        elif event["kind"] == Kind.INVALID:
+            components["question"] = constants.invalid_question
+        turns.append(components)
+    return turns
+
+
+PRESET = Preset(score, frozenset({"diagnosis", "question", "turn"}))

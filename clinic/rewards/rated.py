@@ -1,0 +1,24 @@
+"""Presets `model` and `human`: one score for the whole consultation, on its last turn.
+
+Components:
+
+    model   a sequence-classification model's output x `scale` + `offset`
+    human   the score that a person gave to this very transcript
+"""
+
+from clinic.config import RewardParams
+from clinic.rewards.base import Components, Preset, Record
+
+
+def score_model(params: RewardParams, record: Record) -> list[Components]:
+    """Components of every turn."""
+    return [*({} for _ in record.events[:-1]), {"model": params.model.scale * record.opinion["model"] + params.model.offset}]
+
+
+def score_human(params: RewardParams, record: Record) -> list[Components]:  # noqa: ARG001  one signature
+    """Components of every turn."""
+    return [*({} for _ in record.events[:-1]), {"human": record.opinion["human"]}]
+
+
+MODEL = Preset(score_model, frozenset({"model"}), opinion="model")
+HUMAN = Preset(score_human, frozenset({"human"}), opinion="human")

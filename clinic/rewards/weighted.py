@@ -1,0 +1,24 @@
+"""Preset `weighted`: a judge's accuracy, logic, completeness and safety, each in [0, 1], in a weighted sum on the last turn.
+
+Components:
+
+    accuracy, logic, completeness, safety   last turn: weight x the judge's verdict
+    invalid                                 -`invalid_cost` for a turn outside the grammar
+"""
+
+from clinic.actions import Kind
+from clinic.config import RewardParams
+from clinic.rewards.base import Components, Preset, Record
+
+CRITERIA = ("accuracy", "logic", "completeness", "safety")
+
+
+def score(params: RewardParams, record: Record) -> list[Components]:
+    """Components of every turn."""
+    weights = params.weighted
+    turns: list[Components] = [{"invalid": -weights.invalid_cost} if event["kind"] == Kind.INVALID else {} for event in record.events]
+    turns[-1] |= {name: getattr(weights, name) * record.opinion[name] for name in CRITERIA}
+    return turns
+
+
+PRESET = Preset(score, frozenset({*CRITERIA, "invalid"}), opinion="judge", criteria=CRITERIA)

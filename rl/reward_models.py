@@ -1,0 +1,55 @@
+"""A sequence-classification model as reward: any Hugging Face id or folder with one output, batched."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from rl.errors import TrainingError
+
+
+class RewardModel:
+    """Scores transcripts. The tokenizer's chat template renders them where it has one, else "role: text" lines."""
+
+    def __init__(self, path: str, dtype: str, batch_size: int, max_tokens: int) -> None:
+        """Load the model.
+
+        Args:
+            path: folder or Hugging Face id.
+            dtype: torch dtype name.
+            batch_size: transcripts in one forward pass.
+            max_tokens: a longer transcript keeps its end.
+
+        Raises:
+            TrainingError: it cannot be loaded, or has another number of outputs than one.
+        """
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left")
+            self._model = AutoModelForSequenceClassification.from_pretrained(path, dtype=getattr(torch, dtype)).eval()
+        except (OSError, ValueError, AttributeError) as error:
+            raise TrainingError(f"reward model {path!r} cannot be loaded ({' '.join(str(error).split())[:200]}); correct reward.model.path in params.yaml") from error
+        if self._model.config.num_labels != 1:
+            raise TrainingError(f"reward model {path!r} has {self._model.config.num_labels} outputs; reward.model needs one with a single score")
+        if self._tokenizer.pad_token_id is None:
+            self._tokenizer.pad_token = self._tokenizer.eos_token
+        self._model.config.pad_token_id = self._tokenizer.pad_token_id
+        self._batch_size, self._max_tokens = batch_size, max_tokens
+
+    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """A transcript as the model reads it."""
+        if self._tokenizer.chat_template:
+            return str(self._tokenizer.apply_chat_template([dict(m) for m in messages], tokenize=False))
+        return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+
+    @torch.inference_mode()
+    def score(self, transcripts: Sequence[Sequence[Mapping[str, str]]]) -> list[float]:
+        """The model's output for each transcript, in order; batches are cut by length so that little is padded."""
+        texts = [self.render(messages) for messages in transcripts]
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        scores = [0.0] * len(texts)
+        for start in range(0, len(order), self._batch_size):
+            rows = order[start : start + self._batch_size]
+            inputs = self._tokenizer([texts[i] for i in rows], return_tensors="pt", padding=True, truncation=True, max_length=self._max_tokens)
+            for i, value in zip(rows, self._model(**inputs).logits[:, 0].float().tolist(), strict=True):
+                scores[i] = value
+        return scores

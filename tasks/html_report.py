@@ -1,0 +1,248 @@
+"""One HTML page about an evaluated doctor, readable without a network and without a server; and two tables of it for `dvc plots`.
+
+Texts of doctors and patients are hostile: the template escapes every value, and characters that would reorder or hide what
+stands around them are written out, as ⟨U+202E⟩. The same arguments give the same bytes.
+"""
+
+import csv
+import io
+import math
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from clinic.actions import Kind, parse
+from clinic.cases import Case
+from clinic.matching import normalise, relation
+from clinic.metrics import MEASURES
+
+NO_DIAGNOSIS, SOMETHING_ELSE = "no diagnosis", "something else"
+SHOWN_CONDITIONS = 22  # with the rest folded, something else and no diagnosis, 25 columns
+SHOWN = 5  # best consultations, worst ones, and most frequent mistakes
+Z95 = 1.959963984540054
+REPLIES = {"search": "knowledge base", "test": "result", "invalid": "rules"}  # who answers a doctor turn, if not the patient
+JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and others are spelt, and they reorder nothing
+PANELS = (  # title, axis or None for one that fits, name -> column of the training curve
+    ("Reward", None, {"training": "reward/mean", "of it diagnosis": "reward/diagnosis", "of it information": "reward/information"}),
+    ("Accuracy", (0.0, 1.0), {"training": "rollout/accuracy", "held-out cases": "validation/accuracy"}),
+)
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 46, 14, 12, 40  # of a panel, with its margins
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One played consultation."""
+
+    case: Case
+    messages: Sequence[Mapping[str, str]]  # roles system, user, assistant
+    events: Sequence[Mapping[str, Any]]  # one per doctor turn; a consultation that failed may lack the last
+    rewards: Sequence[Mapping[str, float]]  # components per doctor turn; empty: not scored
+    stop_reason: str
+    correct: bool
+
+
+def confusion(seen: Sequence[Seen]) -> list[tuple[str, str, int]]:
+    """How often which condition was taken for which: (true, named, consultations), largest first.
+
+    Named is a condition of the seen cases by its own name, whichever synonym the doctor used; "something else" for any other name; or "no diagnosis".
+    """
+    counts = Counter(_named_in(seen))
+    return sorted(((actual, named, count) for (actual, named), count in counts.items()), key=lambda row: (-row[2], row[0], row[1]))
+
+
+def _named_in(seen: Sequence[Seen]) -> list[tuple[str, str]]:
+    known = {normalise(synonym): one.case.diagnosis for one in seen for synonym in one.case.synonyms}
+    known |= {normalise(one.case.diagnosis): one.case.diagnosis for one in seen}
+    return [(one.case.diagnosis, _named(one, known)) for one in seen]
+
+
+def _named(one: Seen, known: Mapping[str, str]) -> str:
+    said = _diagnosis(one)
+    if said is None:
+        return NO_DIAGNOSIS
+    return one.case.diagnosis if relation(one.case, said) == "exact" else known.get(normalise(said), SOMETHING_ELSE)
+
+
+def _diagnosis(one: Seen) -> str | None:
+    return str(one.events[-1]["diagnosis"]) if one.events and one.events[-1]["kind"] == Kind.DIAGNOSIS else None
+
+
+def accuracy_by_turns(seen: Sequence[Seen]) -> list[dict[str, float]]:
+    """For each number of doctor turns: turns, cases, accuracy, and low and high of its 95% Wilson interval."""
+    rows: list[dict[str, float]] = []
+    for turns in sorted({len(one.events) for one in seen}):
+        right = [one.correct for one in seen if len(one.events) == turns]
+        n, share = len(right), sum(right) / len(right)
+        middle, half = share + Z95**2 / (2 * n), Z95 * math.sqrt(share * (1 - share) / n + (Z95 / (2 * n)) ** 2)
+        low, high = (min(max((middle + side) / (1 + Z95**2 / n), 0.0), 1.0) for side in (-half, half))
+        rows.append({"turns": turns, "cases": n, "accuracy": share, "low": low, "high": high})
+    return rows
+
+
+def report_html(title: str, facts: Mapping[str, str], metrics: Mapping[str, Any], curve: Sequence[Mapping[str, float]], seen: Sequence[Seen]) -> str:
+    """The page.
+
+    Args:
+        title: its heading.
+        facts: what made the doctor, shown in this order: git commit, recipe, reward preset, seed ...
+        metrics: doctor -> category -> measure, as `evaluate_doctor` writes them; entries without "overall" are no doctors.
+        curve: one row per training step, with "step"; columns may be missing or NaN.
+        seen: consultations of the trained doctor.
+    """
+    doctors = {name: table for name, table in metrics.items() if isinstance(table, Mapping) and "overall" in table}
+    doctors = dict(sorted(doctors.items(), key=lambda item: (-item[1]["overall"]["accuracy"]["mean"], item[0])))
+    best, worst = _of_note(seen)
+    categories, pairs = sorted({category for table in doctors.values() for category in table} - {"overall"}), confusion(seen)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined, finalize=_visible, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["decimals"] = lambda value: f"{value:z.3f}"
+    environment.filters["signed"] = lambda value: f"{value:+z.3f}".replace("-", "−")
+    return environment.get_template("report.html.j2").render(
+        title=title, facts=facts, doctors=doctors, by_turns=accuracy_by_turns(seen), seen=len(seen),
+        measures=[name for name in MEASURES if any(table["overall"].get(name) for table in doctors.values())],
+        categories={name: max(table[name]["cases"] for table in doctors.values() if name in table) for name in categories},
+        panels=[panel for panel in (_panel(curve, *given) for given in PANELS) if panel["lines"]], heat=_heat(pairs),
+        mistakes=[pair for pair in pairs if pair[0] != pair[1]][:SHOWN],
+        consultations={"best": [_view(one) for one in best], "worst": [_view(one) for one in worst]},
+    )
+
+
+def _visible(value: Any) -> Any:
+    """Writes out control and format characters (bidirectional overrides, zero-width ones), lone surrogates and strange line ends."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):  # what a macro of the template made has been through here
+        return value
+    return "".join(f"⟨U+{ord(c):04X}⟩" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c not in f"\n\t{JOINERS}" else c for c in value)
+
+
+def _panel(curve: Sequence[Mapping[str, float]], title: str, axis: tuple[float, float] | None, columns: Mapping[str, str]) -> dict[str, Any]:
+    """A small line chart in pixels: ticks of both axes and the lines that have points."""
+    lines = {name: [(float(row["step"]), float(row[column])) for row in curve if math.isfinite(row.get(column, math.nan))] for name, column in columns.items()}
+    lines = {name: points for name, points in lines.items() if points}
+    points = [point for line in lines.values() for point in line]
+    xs, ys = _ticks((x for x, _ in points), 1.0), _ticks(axis or [0.0, *(y for _, y in points)], 0.0)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across, up = (x - xs[0]) / (xs[-1] - xs[0]), (y - ys[0]) / (ys[-1] - ys[0])
+        return round(LEFT + across * (WIDTH - LEFT - RIGHT), 1), round(HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM), 1)
+
+    return {
+        "title": title, "width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "top": TOP, "bottom": HEIGHT - BOTTOM,
+        "x": [(place(x, ys[0])[0], f"{x:g}") for x in xs],
+        "y": [(place(xs[0], y)[1], f"{y:g}") for y in ys],
+        "lines": [{"name": name, "points": [place(*point) for point in line], "last": line[-1][1]} for name, line in lines.items()],
+    }
+
+
+def _ticks(values: Iterable[float], least: float) -> list[float]:
+    """Two to eight round numbers around the values, at least `least` apart."""
+    found = list(values) or [0.0]
+    low, high = min(found), max(found)
+    rough = max((high - low or 1.0) / 5, least)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, max(last, first + 1) + 1)]
+
+
+def _heat(counts: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
+    """The confusion table of the conditions with most mistakes, as true or as named condition; the others are folded into one."""
+    conditions = {actual for actual, _, _ in counts}
+    mistakes: Counter[str] = Counter()
+    for actual, named, count in counts:
+        mistakes.update({name: count for name in {actual, named} & conditions if actual != named})
+    kept = sorted(mistakes, key=lambda name: (-mistakes[name], name))[:SHOWN_CONDITIONS]
+    rest, cells = "other conditions", Counter[tuple[str, str, bool]]()
+    for actual, named, count in counts:
+        cells[actual if actual in kept else rest, named if named in kept or named not in conditions else rest, actual == named] += count
+    rows = [*kept, *([rest] if len(conditions) > len(kept) else [])]
+    columns = [*rows, *(name for name in (SOMETHING_ELSE, NO_DIAGNOSIS) if any(named == name for _, named, _ in cells))]
+    table = []
+    for row in rows:
+        total = sum(count for (actual, _, _), count in cells.items() if actual == row)
+        table.append({"name": row, "total": total, "cells": [{"named": name, "right": cells[row, name, True], "wrong": cells[row, name, False]} for name in columns]})
+    return {"columns": columns, "rows": table, "shown": len(kept), "folded": len(conditions) - len(kept)}
+
+
+def _of_note(seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
+    """The best and the worst, each from its end; of those that were scored, if any was. No consultation is both."""
+    pool = [one for one in seen if one.rewards] or list(seen)
+    ranked, half = sorted(pool, key=lambda one: (-_worth(one), one.case.case_id)), min(SHOWN, (len(pool) + 1) // 2)
+    return ranked[:half], sorted(ranked[half:], key=lambda one: (_worth(one), one.case.case_id))[:SHOWN]
+
+
+def _worth(one: Seen) -> float:
+    return round(sum(sum(turn.values()) for turn in one.rewards), 9) if one.rewards else float(one.correct)
+
+
+def _view(one: Seen) -> dict[str, Any]:
+    heard = {*one.case.opening, *(event.get("topic") for event in one.events)}
+    unasked = [fact for fact in one.case.facts if fact.topic not in heard]
+    return {
+        "seen": one, "named": _diagnosis(one), "reward": _worth(one) if one.rewards else None, "utterances": _utterances(one),
+        "unasked": [fact for fact in unasked if fact.present], "unasked_absent": sum(not fact.present for fact in unasked),
+    }
+
+
+def _utterances(one: Seen) -> list[dict[str, Any]]:
+    """The dialogue: who speaks and what is said, and what `_turn` adds for the doctor."""
+    said: list[dict[str, Any]] = []
+    turns = zip_longest(one.events, one.rewards)
+    for message in one.messages:
+        text = message["content"].replace("\r\n", "\n")
+        if message["role"] == "assistant":
+            said.append(_turn(text, *next(turns, (None, None))))
+        elif message["role"] == "user":
+            said.append({"who": REPLIES.get(said[-1].get("kind", "") if said else "", "patient"), "text": text})
+        else:
+            said.append({"who": "instructions", "text": text})
+    return said
+
+
+def _turn(text: str, event: Mapping[str, Any] | None, rewards: Mapping[str, float] | None) -> dict[str, Any]:
+    action, remarks = parse(text), []
+    if event and event.get("repeated"):
+        remarks.append("known already")
+    if event and event["kind"] in (Kind.QUESTION, Kind.TEST) and event.get("topic") is None:
+        remarks.append("not answered")
+    turn = {"who": "doctor", "kind": action.kind.value, "text": text, "thought": "", "recommendation": action.recommendation, "remarks": remarks}
+    if action.kind is not Kind.INVALID:  # else the text stays as it was written
+        thought = text.partition("<answer>")[0].strip()
+        turn |= {"text": action.text, "thought": thought.removeprefix("<think>").removesuffix("</think>").strip()}
+    return {**turn, "parts": rewards and {name.replace("_", " "): value for name, value in rewards.items() if value}, "reward": sum((rewards or {}).values())}
+
+
+def write_report(path: Path, title: str, facts: Mapping[str, str], metrics: Mapping[str, Any], curve: Sequence[Mapping[str, float]], seen: Sequence[Seen]) -> None:
+    """Write `report_html` of the same arguments, so that the file is whole or absent."""
+    _write(path, report_html(title, facts, metrics, curve, seen))
+
+
+def write_confusion(seen: Sequence[Seen], path: Path) -> None:
+    """Write one row per consultation for DVC's `confusion` template: actual, predicted."""
+    _write(path, _csv(["actual", "predicted"], _named_in(seen)))
+
+
+def write_accuracy_by_turns(seen: Sequence[Seen], path: Path) -> None:
+    """Write `accuracy_by_turns` as CSV for `dvc plots`: turns, cases, accuracy, low, high."""
+    columns = ["turns", "cases", "accuracy", "low", "high"]
+    _write(path, _csv(columns, [[round(row[column], 4) for column in columns] for row in accuracy_by_turns(seen)]))
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+    return file.getvalue()
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_text(text, encoding="utf-8", newline="")
+    os.replace(temporary, path)

@@ -1,0 +1,119 @@
+"""Asks judges, reward models and people what they think of recorded consultations, for the reward presets that need it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clinic.cases import Case
+from clinic.config import HumanParams, RewardModelParams, RewardParams
+from clinic.errors import ClinicError
+from clinic.judging import Ask, Subject, answer_subject, consultation_subject, judge
+from clinic.questions import SOURCE
+from clinic.ratings import ask_for_ratings, read_ratings, transcript_id
+from clinic.rewards import PRESETS
+from rl.experience import Trajectory
+from rl.generation import LocalModel, LocalModelParams
+from rl.reward_models import RewardModel
+from tasks.parameters import LanguageModelParams, LanguageModels
+
+if TYPE_CHECKING:
+    from tasks.endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+Opinions = Sequence[Mapping[str, float] | None]
+Gather = Callable[[Sequence[Case], Sequence[Trajectory]], Opinions]
+
+
+def open_model(params: LanguageModelParams, seed: int) -> "LocalModel | Endpoint":
+    """A language model, on this machine or behind an endpoint."""
+    if isinstance(params, LocalModelParams):
+        return LocalModel(params, seed)
+    from tasks.endpoint import Endpoint  # the library behind it takes a second to load, and most runs ask nobody
+
+    return Endpoint(params)
+
+
+def opinions_of(reward: RewardParams, models: LanguageModels, root: Path, seed: int) -> Gather:
+    """How to get opinions for the preset in force; what it needs is loaded once, here."""
+    preset = PRESETS[reward.preset]
+    if preset.opinion == "judge" and models.reward_judge is not None:
+        return judged_by(models.reward_judge, preset.criteria, seed)
+    if preset.opinion == "model":
+        return _by_model(reward.model, root)
+    if preset.opinion == "human":
+        return _by_people(reward.human, root)
+    return lambda _, trajectories: [None] * len(trajectories)
+
+
+def judged_by(params: LanguageModelParams, criteria: Sequence[str], seed: int) -> Gather:
+    """Opinions of a judge on these criteria."""
+    ask = asking(open_model(params, seed))
+
+    def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:
+        async def all_of_them() -> Opinions:
+            return await asyncio.gather(*(_verdict(ask, case, t, criteria) for case, t in zip(cases, trajectories, strict=True)))
+
+        return asyncio.run(all_of_them())
+
+    return gather
+
+
+def asking(model: "LocalModel | Endpoint") -> Ask:
+    """A model as a judge's mouth; a local one has no structured decoding, so its answers are only checked."""
+    if isinstance(model, LocalModel):
+        return lambda messages, schema: model.generate(messages)  # noqa: ARG005  one signature
+    return model.generate
+
+
+async def _verdict(ask: Ask, case: Case, trajectory: Trajectory, criteria: Sequence[str]) -> Mapping[str, float] | None:
+    return await judge(ask, subject_of(case, trajectory), criteria) if trajectory.events else None
+
+
+def subject_of(case: Case, trajectory: Trajectory) -> Subject:
+    """What a judge is shown of one episode."""
+    last = trajectory.events[-1]
+    if case.source == SOURCE:
+        return answer_subject(case.self_report, [fact.text for fact in case.facts], str(last.get("text", "")))
+    return consultation_subject(case, trajectory.texts, str(last.get("diagnosis", "")), str(last.get("recommendation", "")))
+
+
+def _by_model(params: RewardModelParams, root: Path) -> Gather:
+    path = str(params.path)
+    model = RewardModel(str(root / path) if (root / path).exists() else path, params.dtype, params.batch_size, params.max_tokens)
+
+    def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:  # noqa: ARG001  one signature
+        played = [trajectory for trajectory in trajectories if trajectory.events]
+        scores = iter(model.score([trajectory.texts for trajectory in played]))
+        return [{"model": next(scores)} if trajectory.events else None for trajectory in trajectories]
+
+    return gather
+
+
+def _by_people(params: HumanParams, root: Path) -> Gather:
+    path = root / str(params.path)
+
+    def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:
+        ratings = read_ratings(path)
+        keys = [transcript_id(trajectory.texts) for trajectory in trajectories]
+        missing = [(case.case_id, t.texts) for case, t, key in zip(cases, trajectories, keys, strict=True) if t.events and key not in ratings]
+        if missing:
+            added = ask_for_ratings(path, missing)
+            log.warning("%d of %d consultations are not rated in %s; %d were added to it", len(missing), len(trajectories), path, added)
+        return [{"human": ratings[key]} if key in ratings else None for key in keys]
+
+    return gather
+
+
+def refuse_if_many_missing(reward: RewardParams, trajectories: Sequence[Trajectory], opinions: Opinions) -> None:
+    """Stop when too many scores are owed.
+
+    Raises:
+        ClinicError: the share of played consultations without an opinion exceeds `reward.max_missing_share`.
+    """
+    played = [opinion for t, opinion in zip(trajectories, opinions, strict=True) if t.events]
+    missing = sum(opinion is None for opinion in played)
+    if PRESETS[reward.preset].opinion and played and missing / len(played) > reward.max_missing_share:
+        fix = f"rate them in {reward.human.path} (a number in place of null) and run again" if reward.preset == "human" else "see the warnings above, mend the judge and run again"
+        raise ClinicError(f"{missing} of {len(played)} consultations have no score, more than reward.max_missing_share = {reward.max_missing_share:g}; {fix}")
