@@ -48,13 +48,11 @@ def _translated(clinic: GenerativeClinic, folder: Path, language: str) -> Genera
     """The conditions and findings that have texts in a folder, with those texts; probabilities, urgency and codes stay."""
     phrases(language)
     texts = {name: _texts(folder / f"{name}.yaml") for name in ("conditions", "findings")}
-    findings = tuple(
-        replace(f, name=entry["name"], **_wordings(folder / "findings.yaml", entry)) for f in clinic.findings if (entry := texts["findings"].pop(f.finding_id, None))
-    )
+    findings = tuple(_said_by(f, folder / "findings.yaml", entry) for f in clinic.findings if (entry := texts["findings"].pop(f.finding_id, None)))
     kept = {finding.finding_id for finding in findings}
     conditions = tuple(
         replace(
-            c, name=entry["name"], **{key: tuple(entry[key]) for key in ("synonyms", "parents", "next_steps")},
+            c, name=entry["name"], synonyms=tuple(entry["synonyms"]), parents=tuple(entry["parents"]), next_steps=tuple(entry["next_steps"]),
             findings={k: v for k, v in c.findings.items() if k in kept}, red_flags=tuple(flag for flag in c.red_flags if flag in kept),
         )
         for c in clinic.conditions
@@ -66,6 +64,11 @@ def _translated(clinic: GenerativeClinic, folder: Path, language: str) -> Genera
     if missing := sorted(kept - {finding_id for condition in conditions for finding_id in condition.findings}):
         raise ClinicError(f"{folder}/findings.yaml: {missing[0]!r} belongs to no condition of conditions.yaml; remove it or add its condition")
     return replace(clinic, conditions=conditions, findings=findings, language=language)
+
+
+def _said_by(finding: Finding, path: Path, entry: dict[str, Any]) -> Finding:
+    wordings = _wordings(path, entry)
+    return replace(finding, name=entry["name"], patient=wordings["patient"], denial=wordings["denial"], doctor=wordings["doctor"])
 
 
 def _texts(path: Path) -> dict[str, dict[str, Any]]:

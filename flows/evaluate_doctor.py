@@ -1,14 +1,16 @@
-"""Checkpoint -> measures with intervals and baselines on held-out cases."""
+"""Checkpoint -> measures with intervals and baselines on held-out cases, and a page about them."""
 
 from pathlib import Path
+from typing import Any
 
 from prefect import flow
 
 from tasks.command import run
-from tasks.evaluation import evaluate_bayes_full_information, evaluate_policy, evaluate_reference, open_ward, write_accuracy_plot
+from tasks.evaluation import compare, evaluate_bayes_full_information, evaluate_policy, evaluate_reference, open_wards, write_accuracy_plot
 from tasks.outputs import output, plots_file, write_json
 from tasks.parameters import ROOT, load_params
 from tasks.recording import record_evaluation
+from tasks.report import evaluation_page
 
 
 @flow(name="evaluate_doctor")
@@ -20,21 +22,28 @@ def evaluate_doctor(
     cases: Path = ROOT / "data/cases",
     index: Path = ROOT / "data/kb_index",
 ) -> None:
-    """Compare the trained doctor with its warm start and with reference doctors, on the same test cases and budget."""
+    """Compare the trained doctor with its warm start (or any other checkpoint) and with reference doctors, on the same test cases and budget."""
     out = output(out, "evaluate_doctor.json")
-    ward = open_ward(load_params(params_file), cases, index)
-    questions = ward.budget - 1
-    metrics = evaluate_policy(ward, "trained", doctor, ward.budget, chart=False, keep=out.parent / "consultations")
-    metrics |= evaluate_policy(ward, "warm_start", warm_start, ward.budget, chart=False, keep=None)
-    metrics |= evaluate_policy(ward, "no_questions", doctor, 1, chart=False, keep=None)
-    metrics |= evaluate_policy(ward, "full_information", doctor, 1, chart=True, keep=None)
-    metrics |= evaluate_reference(ward, "random_questions", "at_random", questions)
-    metrics |= evaluate_reference(ward, "bayes_optimal", "greedy", questions)
-    metrics |= evaluate_reference(ward, "bayes_no_questions", "greedy", 0)
-    metrics |= evaluate_bayes_full_information(ward)
+    params = load_params(params_file)
+    played = out.parent / "consultations"
+    metrics: dict[str, Any] = {}
+    for ward in open_wards(params, cases, index):
+        questions = ward.budget - 1
+        metrics |= evaluate_policy(ward, "trained", doctor, ward.budget, chart=False, keep=played if ward.first else played / ward.source)
+        metrics |= evaluate_policy(ward, "warm_start", warm_start, ward.budget, chart=False, keep=None)
+        metrics |= compare(ward, "trained", "warm_start")
+        if ward.consultations:
+            metrics |= evaluate_policy(ward, "no_questions", doctor, 1, chart=False, keep=None)
+            metrics |= evaluate_policy(ward, "full_information", doctor, 1, chart=True, keep=None)
+        if ward.generative:
+            metrics |= evaluate_reference(ward, "random_questions", "at_random", questions)
+            metrics |= evaluate_reference(ward, "bayes_optimal", "greedy", questions)
+            metrics |= evaluate_reference(ward, "bayes_no_questions", "greedy", 0)
+            metrics |= evaluate_bayes_full_information(ward)
     write_json(out, metrics)
     write_accuracy_plot(metrics, plots_file(out, "evaluate_doctor.csv"))
-    record_evaluation(metrics, doctor, out.parent / "consultations")
+    page = evaluation_page(params, metrics, doctor, warm_start, cases, index, out)
+    record_evaluation(metrics, doctor, played, page)
 
 
 if __name__ == "__main__":

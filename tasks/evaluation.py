@@ -14,16 +14,18 @@ from clinic import doctors
 from clinic.cases import Case, read_cases
 from clinic.consultation import RANDOM_BUDGET, Consultation
 from clinic.dialogues import at_once, chart_opening
-from clinic.errors import ClinicError
-from clinic.metrics import Row, by_category, measure
+from clinic.metrics import Row, by_category, measure, paired
 from clinic.patients.scripted import ScriptedPatient
+from clinic.questions import SOURCE as QUESTIONS
+from clinic.questions import SingleTurn
 from clinic.rewards import Scorer
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
 from rl.ranking import continuation_logprobs
-from rl.rollout import EpisodeSpec
+from rl.rollout import EpisodeSpec, refuse_if_many_failed
 from rl.workers.local import Session
-from tasks.consultations import score_all
-from tasks.parameters import Params
+from tasks.consultations import patient_metrics, score_all
+from tasks.opinions import Gather, Opinions, judged_by, opinions_of
+from tasks.parameters import ROOT, Params
 from tasks.warm_start import diagnosis_turns
 from tasks.wiring import Waiting, open_waiting_room
 
@@ -32,29 +34,61 @@ EVALUATION_STEP = -2  # the step in the noise key of evaluation episodes, the sa
 
 
 class Ward:
-    """Everything an evaluation needs: held-out cases, rules and scorer. Not a dataclass, so that Prefect passes it on without walking through it."""
+    """Everything an evaluation of one source of cases needs: held-out cases, rules and scorer. Not a dataclass, so that Prefect passes it on without walking through it."""
 
-    def __init__(self, params: Params, cases: Sequence[Case], waiting: Waiting) -> None:
-        """Args: parameters, test cases, how to seat them."""
-        self.params, self.cases, self.waiting = params, tuple(cases), waiting
+    first = False  # whether its consultations stand for the doctor in the record
+
+    def __init__(self, params: Params, cases: Sequence[Case], waiting: Waiting, opinions: Gather, judge: Gather | None) -> None:
+        """Args: parameters, test cases of one source, how to seat them, opinions for the reward preset, the evaluation judge if there is one."""
+        self.params, self.cases, self.waiting, self.opinions, self.judge = params, tuple(cases), waiting, opinions, judge
         self.scorer = Scorer(params.reward, [waiting.clinic])
+        self.rows: dict[str, list[Row]] = {}  # of every doctor evaluated so far, for paired comparisons
 
     @property
     def budget(self) -> int:
         """Doctor turns per consultation; a random budget is evaluated at its largest."""
         return self.params.consultation.turn_budget if self.params.consultation.turn_budget != -1 else RANDOM_BUDGET[1]
 
+    @property
+    def source(self) -> str:
+        """Where its cases come from."""
+        return self.cases[0].source
+
+    @property
+    def generative(self) -> bool:
+        """Whether the probabilities behind its cases are known, so that Bayes' doctors can play."""
+        return self.source == self.waiting.clinic.name
+
+    @property
+    def consultations(self) -> bool:
+        """Whether its cases are patients, not single-turn questions."""
+        return self.source != QUESTIONS
+
+    def label(self, name: str) -> str:
+        """A doctor's name in the table: alone on the starter clinic, with the source on other cases."""
+        return name if self.generative else f"{name}@{self.source}"
+
 
 Table = dict[str, dict[str, Any]]
 
 
-def open_ward(params: Params, cases: Path, index: Path) -> Ward:
-    """Load the test cases of the generative clinic (the Bayes references need its statistics)."""
+def open_wards(params: Params, cases: Path, index: Path) -> list[Ward]:
+    """The test cases, a ward for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them at most."""
     waiting = open_waiting_room(params, index)
-    held_out = [case for case in read_cases(cases / "cases.parquet", "test") if case.source == waiting.clinic.name][: params.evaluate_doctor.cases]
-    if not held_out:
-        raise ClinicError("no test case of the starter clinic; raise patient_cases.starter.cases in params.yaml")
-    return Ward(params, held_out, waiting)
+    opinions = opinions_of(params.reward, params.language_models, ROOT, params.seed) if params.reward.preset != "human" else _nobody
+    judge = params.language_models.evaluation_judge
+    judging = judged_by(judge, ("diagnosis", "recommendation"), params.seed) if judge is not None else None
+    by_source: dict[str, list[Case]] = {waiting.clinic.name: []}
+    for case in read_cases(cases / "cases.parquet", "test"):
+        by_source.setdefault(case.source, []).append(case)
+    held_out = [found[: params.evaluate_doctor.cases] for found in by_source.values() if found]
+    wards = [Ward(params, found, waiting, opinions, judging) for found in held_out]
+    wards[0].first = True
+    return wards
+
+
+def _nobody(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:  # noqa: ARG001  one signature
+    return [None] * len(trajectories)
 
 
 @task(cache_policy=NO_CACHE, task_run_name="evaluate {name}")
@@ -66,24 +100,41 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
         EpisodeSpec(case.case_id, case.case_id, 0, budget, (params.seed, EVALUATION_STEP), _environment(ward, case, budget, chart), {}) for case in ward.cases
     ]
     trajectories = live.rollout(specs, params.evaluate_doctor.temperature)
-    scores = score_all(ward.scorer, ward.cases, trajectories)
-    turns = diagnosis_turns(live.chat, ward.waiting.clinic)
+    refuse_if_many_failed(trajectories, params.rollout)
+    scores = score_all(ward.scorer, ward.cases, trajectories, ward.opinions(ward.cases, trajectories))
+    verdicts = ward.judge(ward.cases, trajectories) if ward.judge is not None else [None] * len(trajectories)
+    turns = diagnosis_turns(live.chat, ward.waiting.clinic) if ward.generative else []
     names = [condition.name for condition in ward.waiting.clinic.conditions]
     rows = []
-    for case, trajectory, score in zip(ward.cases, trajectories, scores, strict=True):
-        log_C = continuation_logprobs(live.model, trajectory.token_ids[: trajectory.turns[-1][0]], turns)
+    for case, trajectory, score, verdict in zip(ward.cases, trajectories, scores, verdicts, strict=True):
+        log_C = continuation_logprobs(live.model, trajectory.token_ids[: trajectory.turns[-1][0]], turns) if turns and trajectory.turns else []
         ranking = [names[i] for i in np.argsort(log_C)[::-1]]
-        rows.append(measure(case, trajectory.events, score.reward, trajectory.sampled_tokens, ranking))
+        rows.append(measure(case, trajectory.events, score.reward if score.turns else None, trajectory.sampled_tokens, ranking, verdict))
     if keep is not None:
         write_trajectories(trajectories, keep / "rollout.parquet")
         write_scores(scores, keep / "scores.parquet")
-    return _table(ward, name, rows)
+    return _table(ward, name, rows) | patients_of(ward, name, trajectories)
+
+
+def patients_of(ward: Ward, name: str, trajectories: Sequence[Trajectory]) -> Table:
+    """How true to the record the patients were, and how often the filter had to step in, where a model plays them; where they are worth a look."""
+    if ward.params.consultation.patient.backend != "llm":
+        return {}
+    leaks = sum(event.get("leaks", 0) for trajectory in trajectories for event in trajectory.events)
+    return {f"patients of {ward.label(name)}": {**patient_metrics(ward.cases, trajectories, ward.waiting.matchers), "leaks": leaks}}
+
+
+@task(cache_policy=NO_CACHE)
+def compare(ward: Ward, name: str, other: str) -> Table:
+    """Two evaluated doctors on the same cases: differences with intervals, and McNemar's test."""
+    comparison = paired(ward.rows[name], ward.rows[other], ward.params.evaluate_doctor.resamples, ward.params.seed)
+    return {f"{ward.label(name)} minus {ward.label(other)}": comparison}
 
 
 def _environment(ward: Ward, case: Case, budget: int, chart: bool) -> Callable[[], Any]:
-    def make() -> Consultation:
+    def make() -> Consultation | SingleTurn:
         consultation = ward.waiting.consultation(case, budget)
-        if chart:
+        if chart and isinstance(consultation, Consultation):
             consultation.opening = lambda: chart_opening(case, ward.params.consultation)  # type: ignore[method-assign]  # the same rules, another opening
         return consultation
 
@@ -129,14 +180,23 @@ def _reference_row(ward: Ward, case: Case, doctor: doctors.ReferenceDoctor) -> R
 
 
 def _table(ward: Ward, name: str, rows: Sequence[Row]) -> Table:
+    ward.rows[name] = list(rows)
     table = by_category(ward.cases, rows, ward.params.evaluate_doctor.resamples, ward.params.seed)
-    shown = table["overall"]["accuracy"]
-    log.info("%s: accuracy %.3f [%.3f, %.3f] on %d cases", name, shown["mean"], shown["low"], shown["high"], len(rows))
-    return {name: table}
+    which = "accuracy" if table["overall"]["accuracy"] else "reward"
+    if (shown := table["overall"][which]) is not None:
+        log.info("%s: %s %.3f [%.3f, %.3f] on %d cases", ward.label(name), which, shown["mean"], shown["low"], shown["high"], len(rows))
+    return {ward.label(name): table}
+
+
+def doctors_of(metrics: Table) -> Table:
+    """The entries of an evaluation that are doctors with an accuracy, not comparisons or notes on patients."""
+    return {name: table for name, table in metrics.items() if "overall" in table and table["overall"]["accuracy"]}
 
 
 def closed_distance(metrics: Table) -> float:
-    """(trained - warm start) / (bayes_optimal - warm start), in accuracy: how much of what asking well can give was learned."""
+    """(trained - warm start) / (bayes_optimal - warm start), in accuracy: how much of what asking well can give was learned; NaN without a starter clinic."""
+    if not {"trained", "warm_start", "bayes_optimal"} <= set(metrics):
+        return float("nan")
     trained, start, best = (metrics[name]["overall"]["accuracy"]["mean"] for name in ("trained", "warm_start", "bayes_optimal"))
     return (trained - start) / (best - start) if best > start else float("nan")
 
@@ -147,7 +207,7 @@ def write_accuracy_plot(metrics: Table, path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["doctor", "accuracy", "low", "high", "turns"])
-        for name, table in metrics.items():
+        for name, table in doctors_of(metrics).items():
             overall = table["overall"]
             writer.writerow([name, *(overall["accuracy"][k] for k in ("mean", "low", "high")), overall["turns"]["mean"]])
 
@@ -155,11 +215,14 @@ def write_accuracy_plot(metrics: Table, path: Path) -> None:
 def table_text(metrics: Table) -> str:
     """The evaluation table for the terminal."""
     lines = [f"{'doctor':<24}{'accuracy':>22}{'top-3':>8}{'reward':>8}{'turns':>7}{'recall':>8}"]
-    for name, table in metrics.items():
+    for name, table in doctors_of(metrics).items():
         o = table["overall"]
         accuracy = f"{o['accuracy']['mean']:.3f} [{o['accuracy']['low']:.3f}, {o['accuracy']['high']:.3f}]"
         cells = [f"{o[k]['mean']:.2f}" if o[k] else "-" for k in ("top3", "reward", "turns", "fact_recall")]
         lines.append(f"{name:<24}{accuracy:>22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>7}{cells[3]:>8}")
+    for name, comparison in metrics.items():
+        if "accuracy" in comparison and "p" in (by := comparison["accuracy"]):
+            lines.append(f"{name}: {by['mean']:+.3f} [{by['low']:+.3f}, {by['high']:+.3f}], McNemar p {by['p']:.2g}")
     return "\n".join(lines)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from clinic.cases import Case
 from clinic.config import HumanParams, RewardModelParams, RewardParams
@@ -14,25 +13,14 @@ from clinic.questions import SOURCE
 from clinic.ratings import ask_for_ratings, read_ratings, transcript_id
 from clinic.rewards import PRESETS
 from rl.experience import Trajectory
-from rl.generation import LocalModel, LocalModelParams
+from rl.generation import LocalModel
 from rl.reward_models import RewardModel
+from tasks.language_models import LanguageModel, open_model
 from tasks.parameters import LanguageModelParams, LanguageModels
-
-if TYPE_CHECKING:
-    from tasks.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 Opinions = Sequence[Mapping[str, float] | None]
 Gather = Callable[[Sequence[Case], Sequence[Trajectory]], Opinions]
-
-
-def open_model(params: LanguageModelParams, seed: int) -> "LocalModel | Endpoint":
-    """A language model, on this machine or behind an endpoint."""
-    if isinstance(params, LocalModelParams):
-        return LocalModel(params, seed)
-    from tasks.endpoint import Endpoint  # the library behind it takes a second to load, and most runs ask nobody
-
-    return Endpoint(params)
 
 
 def opinions_of(reward: RewardParams, models: LanguageModels, root: Path, seed: int) -> Gather:
@@ -60,7 +48,7 @@ def judged_by(params: LanguageModelParams, criteria: Sequence[str], seed: int) -
     return gather
 
 
-def asking(model: "LocalModel | Endpoint") -> Ask:
+def asking(model: LanguageModel) -> Ask:
     """A model as a judge's mouth; a local one has no structured decoding, so its answers are only checked."""
     if isinstance(model, LocalModel):
         return lambda messages, schema: model.generate(messages)  # noqa: ARG005  one signature

@@ -89,16 +89,16 @@ def run_of(model: Path) -> str | None:
     return str(json.loads(note.read_text())["mlflow_run_id"]) if note.exists() else None
 
 
-def record_evaluation(metrics: Mapping[str, Any], doctor: Path, consultations: Path) -> None:
-    """Final figures and a sample of the test consultations on the doctor's training run."""
+def record_evaluation(metrics: Mapping[str, Any], doctor: Path, consultations: Path, page: Path) -> None:
+    """Final figures, the page and a sample of the test consultations on the doctor's training run."""
     tracking.setup(HOME)
     run_id = run_of(doctor)
     if run_id is None:
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
         return
-    flat = {
-        f"eval/{name}/{measure}": value["mean"] for name, table in metrics.items() for measure, value in table["overall"].items() if isinstance(value, dict)
-    }
+    tables = {name: table["overall"] for name, table in metrics.items() if "overall" in table}
+    flat = {f"eval/{name.replace('@', ' at ')}/{measure}": value["mean"] for name, table in tables.items() for measure, value in table.items() if isinstance(value, dict)}
     tracking.log_metrics_final(run_id, {**flat, "eval/closed_distance": closed_distance(dict(metrics))})
+    tracking.log_artifacts(run_id, page)
     chosen, scores = trajectories_of_note(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20)
     traces.log_consultations(run_id, chosen, scores, 0, "test", {})

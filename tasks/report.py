@@ -1,14 +1,27 @@
 """What a person reads when a run has ended."""
 
+import csv
 import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
+from clinic.cases import read_cases
+from rl.checkpoint import folder_hash
+from rl.experience import read_scores, read_trajectories
+from tasks.consultations import right
 from tasks.evaluation import closed_distance, table_text
-from tasks.parameters import ROOT
+from tasks.html_report import Seen, write_accuracy_by_turns, write_confusion, write_report
+from tasks.outputs import plots_file
+from tasks.parameters import ROOT, Params
+from tasks.versioning import code_state
 
+log = logging.getLogger(__name__)
 MLFLOW_UI = "mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"
 
 
@@ -26,3 +39,29 @@ def summary(registered: str) -> str:
     )
     create_markdown_artifact(f"```\n{text}\n```", key="retrain-report", description="Evaluation after retraining")
     return text
+
+
+@task(cache_policy=NO_CACHE)
+def evaluation_page(params: Params, metrics: Mapping[str, Any], doctor: Path, warm_start: Path, cases: Path, index: Path, out: Path) -> Path:
+    """Write `report.html` beside the metrics, and the confusion and accuracy-by-turns tables for `dvc plots`; returns the page's path."""
+    seen = _seen(cases, out.parent / "consultations")
+    facts = {
+        "code": code_state(ROOT), "algorithm": params.algorithm.name, "reward": params.reward.preset, "seed": str(params.seed), "turn budget": str(params.consultation.turn_budget),
+        "patients": params.consultation.patient.backend,
+        **{name: f"{path.name}, sha256 {folder_hash(path)[:12]}" for name, path in (("doctor", doctor), ("warm start", warm_start), ("cases", cases), ("knowledge base", index))},
+    }
+    curve = plots_file(out, "train_doctor.csv")
+    rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(curve.open())] if curve.exists() else []
+    page = out.with_name("report.html")
+    write_report(page, f"{params.train_doctor.project}: {params.train_doctor.experiment}", facts, metrics, rows, seen)
+    write_confusion(seen, plots_file(out, "confusion.csv"))
+    write_accuracy_by_turns(seen, plots_file(out, "accuracy_by_turns.csv"))
+    log.info("report: %s", page)
+    return page
+
+
+def _seen(cases: Path, consultations: Path) -> list[Seen]:
+    """The doctor's test consultations with their cases and rewards."""
+    by_id = {case.case_id: case for case in read_cases(cases / "cases.parquet", "test")}
+    played = zip(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), strict=True)
+    return [Seen(by_id[t.case_id], t.texts, t.events, score.turns, t.stop_reason, right(by_id[t.case_id], t)) for t, score in played]

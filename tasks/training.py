@@ -34,7 +34,7 @@ from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 log = logging.getLogger(__name__)
 CODE = (
-    "rl", "clinic", "kb", "tasks/parameters.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/endpoint.py", "tasks/opinions.py",
+    "rl", "clinic", "kb", "tasks/parameters.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/endpoint.py", "tasks/language_models.py", "tasks/opinions.py",
     "tasks/rollout.py", "tasks/reward.py", "tasks/training.py", "flows/train_doctor.py",
 )
 

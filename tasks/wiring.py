@@ -25,7 +25,7 @@ from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
 from kb.search import Searcher
 from rl.rollout import EpisodeSpec
-from tasks.opinions import open_model
+from tasks.language_models import open_model
 from tasks.parameters import ROOT, LanguageModelParams, ParameterError, Params
 
 

@@ -43,7 +43,7 @@ def test_opening_messages_and_budget_count_down(seat):
     json.dumps([first.event, second.event])
 
 
-def test_full_instructions_are_a_choice(seat):
+def test_full_instructions_are_a_choice(seat, rules):
     params = rules.model_copy(update={"instructions": "full"})
     assert seat(params=params).opening()[0]["content"] == EN.full
 

@@ -9,7 +9,7 @@ from clinic.consultation import Consultation
 from clinic.dialogues import CHECKLIST_QUESTIONS, asides, at_once, chart_dialogue, chart_excerpt, chart_interview, checklist, final_turn, hasty, hurried, resident_dialogue
 from clinic.doctors import ReferenceDoctor, anchored, at_random, chasing, greedy, resident
 from clinic.matching import relation
-from clinic.metrics import measure, summarise
+from clinic.metrics import mcnemar, measure, paired, rouge_l, summarise
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
 
@@ -262,6 +262,7 @@ def test_measures_of_one_consultation_by_hand(make_case):
     row = measure(make_case(), events, 0.7, None, ["Asthma", "Flu", "Pneumonia", "Gout"])
     assert row == {
         "accuracy": 1.0, "accepted_parent": 1.0, "top3": 1.0, "reward": 0.7, "turns": 5.0, "tokens": None, "valid_question_rate": pytest.approx(1 / 3), "fact_recall": 0.5,
+        "recommendation": 0.0, "judge_diagnosis": None, "judge_recommendation": None, "combined": None, "dei": None,
     }
     parent = measure(make_case(), [{"kind": "diagnosis", "diagnosis": "chest disease"}], 0.0, 12, [])
     assert (parent["accuracy"], parent["accepted_parent"], parent["top3"], parent["valid_question_rate"], parent["tokens"]) == (0.0, 1.0, None, None, 12.0)
@@ -269,3 +270,38 @@ def test_measures_of_one_consultation_by_hand(make_case):
     assert summary["accuracy"]["mean"] == 0.5
     assert summary["accuracy"]["low"] <= 0.5 <= summary["accuracy"]["high"]
     assert summarise([parent], 100, 0)["top3"] is None
+
+
+def test_recommendation_combined_and_dei_by_hand(make_case):
+    """Two turns of 30 tokens in all; the advice shares 2 words in order of 3 and 4; the judge gives 5 and 3 of 5."""
+    events = [{"kind": "question", "topic": "cough", "repeated": False}, {"kind": "diagnosis", "diagnosis": "Pneumonia", "recommendation": "An X-ray, today"}]
+    row = measure(make_case(recommendation="X-ray of the chest"), events, 0.0, 30, [], {"diagnosis": 1.0, "recommendation": 0.6})
+    advice = 2 * 2 / (4 + 5)  # an x ray today; x ray of the chest
+    assert row["recommendation"] == pytest.approx(advice)
+    assert (row["judge_diagnosis"], row["judge_recommendation"]) == (1.0, 0.6)
+    combined = ((1.0 + advice) / 2 + (1.0 + 0.6) / 2) / 2
+    assert row["combined"] == pytest.approx(combined)
+    assert row["dei"] == pytest.approx(combined**2 / (2 + 0.01 * 15))
+
+
+@pytest.mark.parametrize(("given", "true", "score"), [("a b c", "a x c", 2 / 3), ("", "a", 0.0), ("a", "", 0.0), ("c b a", "a b c", 1 / 3), ("胸片", "拍胸片", 4 / 5), ("A-b", "a b", 1.0)])
+def test_rouge_l_by_hand(given, true, score):
+    assert rouge_l(given, true) == pytest.approx(score)
+
+
+def test_an_episode_without_turns_is_a_wrong_diagnosis(make_case):
+    row = measure(make_case(), [], None, 0, [])
+    assert (row["accuracy"], row["turns"], row["reward"], row["dei"]) == (0.0, 0.0, None, None)
+
+
+def test_the_paired_comparison_by_hand(make_case):
+    right, wrong = ([{"kind": "diagnosis", "diagnosis": name}] for name in ("Pneumonia", "Gout"))
+    first = [measure(make_case(), events, 1.0, 5, []) for events in (right, right, right, wrong, right)]
+    second = [measure(make_case(), events, 0.5, 5, []) for events in (right, wrong, wrong, wrong, wrong)]
+    comparison = paired(first, second, 500, 0)
+    assert comparison["accuracy"]["mean"] == 0.6
+    assert (comparison["accuracy"]["only_first"], comparison["accuracy"]["only_second"], comparison["accuracy"]["p"]) == (3, 0, 0.25)
+    assert comparison["reward"] == {"mean": 0.5, "low": 0.5, "high": 0.5}
+    assert mcnemar(0, 0) == 1.0
+    assert mcnemar(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert paired(first, first, 100, 0)["accuracy"]["mean"] == 0.0

@@ -76,8 +76,9 @@ def test_agentclinic_names_tests_and_examinations(loaded):
     cases = {case.case_id: case for case in loaded["agentclinic"][0]}
     patient = ScriptedPatient(cases["AC002"], None)
     answer = asyncio.run(patient.answer("Barium enema"))
-    assert (answer.topic, LeakFilter(cases["AC002"]).clean(answer.text)[1]) == ("Barium Enema: Findings", 1)
-    assert "Hirschsprung" not in answer.text
+    text, leaks = LeakFilter(cases["AC002"]).clean(answer.text)
+    assert (answer.topic, leaks) == ("Barium Enema: Findings", 1)
+    assert "Hirschsprung" not in text
     assert asyncio.run(patient.answer("What is the heart rate?")).text == "120 bpm (normal for age)"
     assert cases["AC146"].diagnosis_id == cases["AC087"].diagnosis_id
 

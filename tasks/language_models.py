@@ -1,0 +1,20 @@
+"""Opens the language models that play patients and judges: on this machine, or behind an endpoint."""
+
+from typing import TYPE_CHECKING, Union
+
+from rl.generation import LocalModel, LocalModelParams
+from tasks.parameters import LanguageModelParams
+
+if TYPE_CHECKING:
+    from tasks.endpoint import Endpoint
+
+LanguageModel = Union[LocalModel, "Endpoint"]
+
+
+def open_model(params: LanguageModelParams, seed: int) -> LanguageModel:
+    """Load a model of this machine, or make the client of an endpoint (nothing is sent yet)."""
+    if isinstance(params, LocalModelParams):
+        return LocalModel(params, seed)
+    from tasks.endpoint import Endpoint  # the library behind it takes a second to load, and most runs ask nobody
+
+    return Endpoint(params)
