@@ -7,7 +7,7 @@ one illness that came to mind (it may say which, in its thoughts), and the diagn
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from clinic.actions import diagnosis, question
 from clinic.cases import Case
 from clinic.generative import Array, Condition, GenerativeClinic
+from clinic.language import phrases
+from clinic.matching import TopicMatcher
 
 
 class Chase(NamedTuple):
@@ -126,3 +128,43 @@ class ReferenceDoctor:
         open_F = np.ones(len(self.clinic.findings), dtype=bool)
         open_F[[*self._opening(), *self.answers, *self.tried]] = False
         return open_F
+
+
+class Doctor(Protocol):
+    """A scripted doctor: it says turns in the grammar and hears what was answered."""
+
+    def turn(self) -> str:
+        """The next doctor turn."""
+        ...
+
+    def hear(self, topic: str | None, present: bool | None) -> None:
+        """Take note of the answer to the last question."""
+        ...
+
+
+class NearestCase:
+    """An honest weak doctor for cases of unknown probabilities: it treats a patient as the one it has seen that opened in the most similar words."""
+
+    def __init__(self, seen: Sequence[Case]) -> None:
+        """Args: cases it has seen before, never the ones it is to be measured on."""
+        self._seen = {case.case_id: case for case in seen}
+        self._nearest = TopicMatcher({case.case_id: (case.self_report,) for case in seen}, 0.0)
+
+    def doctor(self, case: Case, questions: int) -> "_FollowsACase":
+        """The doctor for one patient, of whom it reads the self-report alone."""
+        like = self._seen[self._nearest.match(case.self_report) or next(iter(self._seen))]
+        return _FollowsACase([topic if topic.count("?") == 1 else f"{topic.replace('?', '')}?" for topic in (fact.topic for fact in like.facts)][:questions], like)
+
+
+class _FollowsACase:
+    def __init__(self, questions: Sequence[str], like: Case) -> None:
+        self._questions, self._like = iter(questions), like
+
+    def turn(self) -> str:
+        asked = next(self._questions, None)
+        words = phrases(self._like.language)
+        name = self._like.synonyms[0] if self._like.synonyms else self._like.diagnosis
+        return question(asked, None, words) if asked is not None else diagnosis(name, self._like.recommendation, words)
+
+    def hear(self, topic: str | None, present: bool | None) -> None:
+        """It does not listen."""
