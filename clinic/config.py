@@ -54,6 +54,7 @@ class PatientCasesParams(_Section):
 
     starter: StarterParams
     imported: tuple[CaseSource, ...]
+    vocabulary: str | None  # a CSV of disease names for imported cases; see `clinic.vocabulary`
     personas: Annotated[tuple[Literal["plain", "terse", "talkative", "worried", "reluctant"], ...], Field(min_length=1)]  # dealt out by case id
     near_duplicate: Annotated[float, Field(gt=0, le=1)]  # Jaccard similarity of authored and imported texts that makes two cases one group
     split: SplitParams

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from datasketch import MinHash, MinHashLSH  # type: ignore[import-untyped]
+from datasketch import MinHash, MinHashLSH
 from numpy.typing import NDArray
 
 from clinic.cases import Case, Rejected

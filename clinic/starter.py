@@ -169,6 +169,24 @@ def _check_distinguishable(directory: Path, clinic: GenerativeClinic) -> None:
             raise ClinicError(f"{directory}: {a} and {b} have nearly the same findings; tell them apart or merge them")
 
 
+def read_asking(directory: Path, clinic: GenerativeClinic) -> tuple[dict[str, list[str]], list[str]]:
+    """How doctors ask: questions by finding id (the clinic's own and those of `asking.yaml`, where there is one for its language), and questions off the record.
+
+    Raises:
+        ClinicError: `asking.yaml` names a finding that the clinic has not.
+    """
+    asking = {f.finding_id: [f.name, *f.doctor.train, *f.doctor.test] for f in clinic.findings}
+    path = directory / "asking.yaml" if clinic.language == EN.code else directory / clinic.language / "asking.yaml"
+    if not path.exists():
+        return asking, []
+    more = YAML(typ="safe").load(path)
+    for finding_id, questions in more["asking"].items():
+        if finding_id not in asking:
+            raise ClinicError(f"{path}: {finding_id!r} is no finding of the clinic; correct the id or remove the entry")
+        asking[finding_id] += questions
+    return asking, list(more["off_record"])
+
+
 def check_articles(directory: Path, clinic: GenerativeClinic) -> None:
     """Every condition has a readable article.
 

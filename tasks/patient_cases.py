@@ -10,13 +10,14 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from clinic.cases import Case, Rejected, write_cases, write_rejected
+from clinic.cases import Case, Rejected, flag_opening, write_cases, write_rejected
 from clinic.config import PatientCasesParams
 from clinic.contamination import check, inherit_groups
 from clinic.errors import ClinicError
 from clinic.loaders import GENERATED, load_source
 from clinic.patients.scripted import persona_of
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
+from clinic.vocabulary import read_vocabulary, with_vocabulary
 from rl.models import replace_folder
 from tasks.parameters import ROOT
 
@@ -41,10 +42,11 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     cases: list[Case] = list(draw_cases(clinic, params.starter.cases, params.starter.seed, params.split))
     rejected: list[Rejected] = []
     generated = {clinic.name}
+    vocabulary = read_vocabulary(ROOT / params.vocabulary) if params.vocabulary is not None else None
     for source in params.imported:
         found, bad = load_source(source.model_copy(update={"path": str(ROOT / source.path)}), params.split)
         generated |= {case.source for case in found} if source.format in GENERATED else set()
-        cases += found
+        cases += [flag_opening(with_vocabulary(case, vocabulary)) for case in found] if vocabulary is not None and source.format not in GENERATED else found
         rejected += bad
     repeated = [case_id for case_id, count in Counter(case.case_id for case in cases).items() if count > 1]
     if repeated:

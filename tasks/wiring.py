@@ -15,12 +15,12 @@ from clinic.config import ConsultationParams
 from clinic.consultation import Consultation, draw_turn_budget, privileged
 from clinic.dialogues import topic_matcher
 from clinic.generative import GenerativeClinic
-from clinic.matching import TopicMatcher
+from clinic.matching import Embed, HybridMatcher, TopicMatcher
 from clinic.patients.base import Generate, Matcher
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE, SingleTurn
-from clinic.starter import load_starter
+from clinic.starter import load_starter, read_asking
 from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
 from kb.search import Searcher
@@ -35,7 +35,9 @@ class Waiting:
 
     rules: ConsultationParams
     clinic: GenerativeClinic
+    starter: Path
     index: Path
+    embedder: str
     patient_model: LanguageModelParams | None
     seed: int
 
@@ -44,10 +46,19 @@ class Waiting:
         """The findings of the generative clinic, by their wordings."""
         return topic_matcher(self.clinic)
 
-    @property
+    @cached_property
     def matcher(self) -> Matcher:
-        """Questions to findings of the generative clinic."""
-        return self.topics.match
+        """Questions to findings of the generative clinic, as `consultation.patient.matching` says."""
+        if self.rules.patient.matching == "lexical":
+            return self.topics.match
+        asking, off_record = read_asking(self.starter, self.clinic)
+        return HybridMatcher(asking, off_record, self.embed).match
+
+    @cached_property
+    def embed(self) -> Embed:
+        """The knowledge base's sentence embedder."""
+        embedder = load_embedder(self.embedder, batch_size=32)
+        return lambda texts: embedder.encode(list(texts))
 
     @property
     def matchers(self) -> dict[str, Matcher]:
@@ -99,7 +110,7 @@ def open_waiting_room(params: Params, index: Path) -> Waiting:
     """Load the starter clinic and the rules of the consultation."""
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
-    return Waiting(params.consultation, clinic, index, params.language_models.patient, params.seed)
+    return Waiting(params.consultation, clinic, ROOT / starter.directory, index, params.knowledge_base.embedder, params.language_models.patient, params.seed)
 
 
 def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -> list[Case]:

@@ -85,6 +85,6 @@ def system_prompt(case: Case) -> str:
 
 
 def usable(reply: str) -> bool:
-    """Whether a text can be a patient's words: not empty or endless, mostly letters, none of the doctor's tags."""
-    letters = sum(character.isalpha() for character in reply)
+    """Whether a text can be a patient's words: not empty or endless, mostly letters and digits, none of the doctor's tags."""
+    letters = sum(character.isalnum() for character in reply)
     return bool(letters) and len(reply) <= LONGEST_REPLY and letters >= 0.5 * len(reply.replace(" ", "")) and "<" not in reply

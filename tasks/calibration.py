@@ -1,0 +1,131 @@
+"""`python -m tasks.calibration questions|judge`: how well the simulated patient understands questions, and how well a judge agrees with labels.
+
+What is measured:
+
+    questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right topic, or rightly none
+    judge       the model of language_models.reward_judge (or evaluation_judge) against data/calibration/judge.jsonl
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+from sklearn.metrics import cohen_kappa_score
+
+from clinic.judging import CRITERIA, FULL_MARKS, PROMPT_VERSION, Ask, Subject, judge
+from tasks.language_models import open_model
+from tasks.opinions import asking
+from tasks.parameters import ROOT, ParameterError, Params, load_params
+from tasks.wiring import open_waiting_room
+
+CALIBRATION = ROOT / "data" / "calibration"
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["questions", "judge"])
+    parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
+    given = parser.parse_args()
+    try:
+        params = load_params()
+        lines = questions(params) if given.what == "questions" else judge_lines(params, given.judge)
+    except ParameterError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def questions(params: Params) -> list[str]:
+    """A line for each half and way of matching."""
+    lines = []
+    for way in ("lexical", "hybrid"):
+        patient = params.consultation.patient.model_copy(update={"matching": way})
+        room = open_waiting_room(params.model_copy(update={"consultation": params.consultation.model_copy(update={"patient": patient})}), ROOT / "data/kb_index")
+        for half in ("open", "sealed"):
+            found = agreement(room.matcher, read_lines(CALIBRATION / f"questions_{half}.jsonl"))
+            lines.append(f"{way:<8} {half:<7} {found['all']:.3f} of {found['questions']:.0f}; on record {found['on_record']:.3f}, off record {found['off_record']:.3f}")
+    return lines
+
+
+def agreement(match: Callable[[str], str | None], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Share of labelled questions that are understood: all, those about a finding, those off the record."""
+    right = np.array([match(row["question"]) == row["topic"] for row in rows])
+    on = np.array([row["topic"] is not None for row in rows])
+    return {"questions": len(rows), "all": float(right.mean()), "on_record": float(right[on].mean()), "off_record": float(right[~on].mean())}
+
+
+def judge_lines(params: Params, which: str) -> list[str]:
+    """How a configured judge does on the labelled consultations.
+
+    Raises:
+        ParameterError: no such judge is configured.
+    """
+    model = getattr(params.language_models, which)
+    if model is None:
+        raise ParameterError(f"params.yaml: language_models.{which} is null; name a model or an endpoint there")
+    table = judge_agreement(asking(open_model(model, params.seed)), read_lines(CALIBRATION / "judge.jsonl"))
+    head = f"{model.model}, prompt {PROMPT_VERSION}, {table['rows']} consultations, no verdict in {table['missing']}"
+    columns = f"{'criterion':<16}{'exact':>8}{'within 1':>10}{'kappa':>8}{'rank':>8}{'bias':>8}{'bias under attack':>20}"
+    cells = [f"{name:<16}" + "".join(f"{row[key]:>{width}.2f}" for key, width in COLUMNS) for name, row in table["criteria"].items()]
+    return [head, columns, *cells]
+
+
+COLUMNS = (("exact", 8), ("within_1", 10), ("kappa", 8), ("rank", 8), ("bias", 8), ("bias_attacked", 20))
+
+
+def judge_agreement(ask: Ask, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Agreement with the labels, per criterion.
+
+    Returns:
+        rows, missing (consultations without a verdict), and for each criterion over the others: exact, within_1 (shares), kappa (quadratic weights),
+        rank (Spearman), bias (mean of judge - label, points of 5), bias_attacked (the same where the doctor's text works on the judge); NaN where undefined.
+    """
+
+    async def all_of_them() -> list[dict[str, float] | None]:
+        return list(await asyncio.gather(*(judge(ask, subject_of_row(row), tuple(CRITERIA)) for row in rows)))
+
+    verdicts = asyncio.run(all_of_them())
+    table: dict[str, Any] = {"rows": len(rows), "missing": sum(verdict is None for verdict in verdicts), "criteria": {}}
+    for name in CRITERIA:
+        kept = [(round(verdict[name] * FULL_MARKS), int(row["labels"][name]), bool(row["attack"])) for verdict, row in zip(verdicts, rows, strict=True) if verdict is not None]
+        table["criteria"][name] = _agreement(kept)
+    return table
+
+
+def _agreement(kept: Sequence[tuple[int, int, bool]]) -> dict[str, float]:
+    if not kept:
+        return dict.fromkeys((key for key, _ in COLUMNS), float("nan"))
+    given, label, attacked = (np.array(column) for column in zip(*kept, strict=True))
+    varied = len(set(given.tolist())) > 1 and len(set(label.tolist())) > 1
+    return {
+        "exact": float((given == label).mean()), "within_1": float((abs(given - label) <= 1).mean()),
+        "kappa": float(cohen_kappa_score(given, label, weights="quadratic", labels=list(range(FULL_MARKS + 1)))) if varied else float("nan"),
+        "rank": float(spearmanr(given, label).statistic) if varied else float("nan"),
+        "bias": float((given - label).mean()), "bias_attacked": float((given - label)[attacked].mean()) if attacked.any() else float("nan"),
+    }
+
+
+def subject_of_row(row: Mapping[str, Any]) -> Subject:
+    """What the judge is shown of a labelled consultation."""
+    case, given = row["case"], row["given"]
+    reference = {"diagnosis": case["diagnosis"], "synonyms": [], "recommendation": case["recommendation"], "facts": case["facts"]}
+    said = [{"speaker": "patient", "text": case["complaint"]}, *({"speaker": turn["role"], "text": turn["content"]} for turn in row["transcript"])]
+    material = {"transcript": said, "final_diagnosis": given["diagnosis"], "recommendation": given["recommendation"]}
+    return Subject(reference, material, CRITERIA, "a doctor's consultation with a patient")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
