@@ -12,7 +12,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 LOCAL_API := http://127.0.0.1:4200/api
 SEEDS ?= 0,1,2
 
-.PHONY: setup run test check lint slow learn base-model ui server worker deploy clean
+.PHONY: setup run test check lint slow learn attacks base-model ui server worker deploy clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -43,6 +43,9 @@ slow: setup
 
 learn: setup
 	@$(BIN)/python -m tasks.learning_report --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
+
+attacks: setup
+	@$(BIN)/python -m tasks.attack_report
 
 base-model: setup
 	$(BIN)/python -m flows.base_model --out models/base

@@ -6,6 +6,7 @@ counts as a whole word (plural included), since the same letters inside another 
 Not caught: paraphrase, another language than the terms', misspelling by other letters, traditional for simplified characters.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
@@ -22,6 +23,7 @@ _LOOKALIKES = str.maketrans({
     "i": "l",  # i, l, 1 and | are told apart by nobody who wants to be understood
 })
 _JOINERS = frozenset("-‐‑‒–—_.·•*/'’´`~+")
+_SENTENCE_END = re.compile(r"[!?;:。！？；：]|\.\s")
 _LONGEST_GAP = 3  # characters between two letters of a term
 
 
@@ -68,7 +70,7 @@ def _held_together(term: _Skeleton, text: _Skeleton, start: int) -> bool:
     if not term.latin[0]:
         return all(set(gap) <= _JOINERS or gap.isspace() for gap in gaps)
     spelled_out = len(gaps) > 1 and all(gaps)
-    return spelled_out or all(set(gap) <= _JOINERS or (term.gaps[k] and not set(gap) & set("!?;:。！？；：")) for k, gap in zip(inner, gaps, strict=True))
+    return spelled_out or all(set(gap) <= _JOINERS or (term.gaps[k] and not _SENTENCE_END.search(gap)) for k, gap in zip(inner, gaps, strict=True))
 
 
 def _ends_at(term: _Skeleton, text: _Skeleton, start: int) -> int | None:

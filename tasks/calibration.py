@@ -18,7 +18,10 @@ import numpy as np
 from scipy.stats import spearmanr
 from sklearn.metrics import cohen_kappa_score
 
+from clinic.config import CaseSource
 from clinic.judging import CRITERIA, FULL_MARKS, PROMPT_VERSION, Ask, Subject, judge
+from clinic.loaders import load_source
+from clinic.matching import MATCH_THRESHOLD, TopicMatcher
 from tasks.language_models import open_model
 from tasks.opinions import asking
 from tasks.parameters import ROOT, ParameterError, Params, load_params
@@ -31,11 +34,15 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tasks.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["questions", "judge"])
+    parser.add_argument("--imported", metavar="FORMAT=FILE", help="questions: recorded question and answer pairs, for example mtmeddialog_cases=cases.jsonl.gz")
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
     given = parser.parse_args()
     try:
         params = load_params()
-        lines = questions(params) if given.what == "questions" else judge_lines(params, given.judge)
+        if given.what == "judge":
+            lines = judge_lines(params, given.judge)
+        else:
+            lines = recorded_pairs(params, given.imported) if given.imported else questions(params)
     except ParameterError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
@@ -53,6 +60,28 @@ def questions(params: Params) -> list[str]:
             found = agreement(room.matcher, read_lines(CALIBRATION / f"questions_{half}.jsonl"))
             lines.append(f"{way:<8} {half:<7} {found['all']:.3f} of {found['questions']:.0f}; on record {found['on_record']:.3f}, off record {found['off_record']:.3f}")
     return lines
+
+
+def recorded_pairs(params: Params, source: str) -> list[str]:
+    """How often a recorded question finds its own answer among those of its consultation, when the patient knows the answers alone and not the questions they were given to.
+
+    Cases with at least two answers. "lexical" as the patient matches them, or says that it does not know; "nearest" is forced to choose; "chance" is choosing at random.
+    """
+    name, _, path = source.partition("=")
+    cases, _ = load_source(CaseSource.model_validate({"format": name, "path": path, "cases": 0, "licence": "see its source"}), params.patient_cases.split)
+    embed = open_waiting_room(params, ROOT / "data/kb_index").embed
+    right: dict[str, list[float]] = {"lexical": [], "nearest by words": [], "nearest by embedding": [], "chance": []}
+    for case in (case for case in cases if len(case.facts) > 1):
+        answers = {fact.topic: (fact.text,) for fact in case.facts}
+        strict, forced = (TopicMatcher(answers, threshold).match for threshold in (MATCH_THRESHOLD, 0.0))
+        vectors = embed([text for fact in case.facts for text in (fact.topic, fact.text)])
+        nearest = (vectors[0::2] @ vectors[1::2].T).argmax(axis=1)
+        for place, fact in enumerate(case.facts):
+            right["lexical"].append(strict(fact.topic) == fact.topic)
+            right["nearest by words"].append(forced(fact.topic) == fact.topic)
+            right["nearest by embedding"].append(int(nearest[place]) == place)
+            right["chance"].append(1 / len(case.facts))
+    return [f"{way:<22}{np.mean(values):.3f} of {len(values)} pairs" for way, values in right.items()]
 
 
 def agreement(match: Callable[[str], str | None], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

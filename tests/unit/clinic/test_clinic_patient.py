@@ -1,14 +1,18 @@
 import asyncio
 
+import numpy as np
 import pytest
 
 from clinic.cases import Fact
 from clinic.consultation import Consultation
 from clinic.leaks import LeakFilter
-from clinic.matching import MATCH_THRESHOLD, TopicMatcher, normalise, relation
+from clinic.matching import MATCH_THRESHOLD, HybridMatcher, TopicMatcher, normalise, relation
 from clinic.patients.base import Answer
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
+from tasks.calibration import CALIBRATION, agreement, read_lines
+from tasks.parameters import ROOT, load_params
+from tasks.wiring import open_waiting_room
 
 
 def ask(patient, text) -> Answer:
@@ -110,3 +114,37 @@ def test_normalise_folds_case_width_and_punctuation():
 def test_a_matcher_without_topics_or_words_finds_nothing():
     assert TopicMatcher({}, MATCH_THRESHOLD).match("fever?") is None
     assert TopicMatcher({"x": ("the",)}, MATCH_THRESHOLD).match("fever?") is None
+
+
+def letters(texts):
+    """A stand-in for sentence embeddings: counts of letters, as unit vectors."""
+    rows = np.array([[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts], dtype=np.float32) + 1e-6
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_the_hybrid_matcher_knows_exact_near_and_off_the_record():
+    asking = {"fever": ["Any fever?", "Do you have a fever?", "Is there a fever?"], "cough": ["Any cough?", "Do you cough?", "Coughing a lot?"]}
+    matcher = HybridMatcher(asking, ["Who is your landlord?", "Where is your landlord from?"], letters)
+    assert matcher.match("ANY FEVER") == "fever"
+    assert matcher.match("Who is your landlord") is None
+    assert matcher.match("Have you got a fever at all?") == "fever"
+    assert matcher.match("And do you cough a lot?") == "cough"
+    assert matcher.match("Where is your landlord?") is None
+    assert matcher.match("xxxx zzzz qqqq?") is None
+    assert matcher.match("") is None
+
+
+@pytest.mark.slow
+def test_the_scripted_patient_agrees_with_labelled_questions():
+    """All 300, of which half are sealed: the least that hybrid matching must reach, and that it is what makes the difference."""
+    found = {}
+    params = load_params()
+    for way in ("lexical", "hybrid"):
+        patient = params.consultation.patient.model_copy(update={"matching": way})
+        room = open_waiting_room(params.model_copy(update={"consultation": params.consultation.model_copy(update={"patient": patient})}), ROOT / "data/kb_index")
+        rows = [row for half in ("open", "sealed") for row in read_lines(CALIBRATION / f"questions_{half}.jsonl")]
+        assert len(rows) == 300
+        assert sum(row["topic"] is None for row in rows) == 90
+        found[way] = agreement(room.matcher, rows)["all"]
+    assert found["hybrid"] >= 0.95
+    assert found["lexical"] < found["hybrid"] - 0.2

@@ -38,7 +38,7 @@ def test_the_command_shows_and_writes_nothing() -> None:
     assert (ROOT / "params.yaml").read_bytes() == before
     wrong = subprocess.run([sys.executable, "-m", "tasks.profile", "nope"], cwd=ROOT, capture_output=True, text=True)
     assert wrong.returncode == 1
-    assert wrong.stderr.strip() == "error: there is no profile 'nope'; choose one of: ppo_two_phase, rollout_8192"
+    assert wrong.stderr.strip() == "error: there is no profile 'nope'; choose one of: chinese, ppo_two_phase, rollout_8192"
 
 
 def test_a_profile_with_an_unknown_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

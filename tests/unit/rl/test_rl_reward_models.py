@@ -1,0 +1,62 @@
+"""Real sequence-classification models, made on the spot."""
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
+
+from rl.errors import TrainingError
+from rl.models import new_tokenizer
+from rl.reward_models import RewardModel
+
+TALKS = [
+    [{"role": "user", "content": "you said hello"}, {"role": "assistant", "content": "ask one question"}],
+    [{"role": "user", "content": "tell me more " * 9}, {"role": "assistant", "content": "you"}],
+    [{"role": "user", "content": "hello"}, {"role": "assistant", "content": ""}],
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(0)
+    tokenizer = new_tokenizer(["you said hello", "ask one question", "tell me more"] * 3, 300)
+    place = tmp_path_factory.mktemp("reward") / "model"
+    for labels, name in ((1, "one"), (3, "three")):
+        config = LlamaConfig(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, num_labels=labels, pad_token_id=tokenizer.pad_token_id)
+        model = LlamaForSequenceClassification(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter *= 6
+        model.save_pretrained(place / name)
+        tokenizer.save_pretrained(place / name)
+    return place
+
+
+def test_batches_change_nothing_and_order_is_kept(folder):
+    one_by_one = RewardModel(str(folder / "one"), "float32", 1, 256).score(TALKS)
+    together = RewardModel(str(folder / "one"), "float32", 3, 256).score(TALKS)
+    assert together == pytest.approx(one_by_one, abs=1e-5)
+    assert len({round(score, 4) for score in one_by_one}) == 3
+    assert RewardModel(str(folder / "one"), "float32", 2, 256).score(TALKS[::-1]) == pytest.approx(one_by_one[::-1], abs=1e-5)
+    assert RewardModel(str(folder / "one"), "float32", 2, 256).score([]) == []
+
+
+def test_it_is_the_models_own_output(folder):
+    reward = RewardModel(str(folder / "one"), "float32", 1, 256)
+    model = AutoModelForSequenceClassification.from_pretrained(folder / "one").eval()
+    inputs = reward._tokenizer(reward.render(TALKS[0]), return_tensors="pt")
+    with torch.no_grad():
+        assert reward.score(TALKS[:1])[0] == pytest.approx(model(**inputs).logits[0, 0].item(), abs=1e-5)
+
+
+def test_a_long_transcript_keeps_its_end(folder):
+    long = [{"role": "user", "content": "tell me more " * 200}, {"role": "assistant", "content": "you said hello"}]
+    other = [{"role": "user", "content": "hello " + "tell me more " * 200}, {"role": "assistant", "content": "you said hello"}]
+    short = RewardModel(str(folder / "one"), "float32", 1, 16)
+    assert short.score([long]) == pytest.approx(short.score([other]))
+
+
+def test_what_cannot_be_used_is_one_line(folder):
+    with pytest.raises(TrainingError, match=r"has 3 outputs; reward\.model needs one with a single score"):
+        RewardModel(str(folder / "three"), "float32", 1, 16)
+    with pytest.raises(TrainingError, match=r"cannot be loaded .*correct reward\.model\.path"):
+        RewardModel(str(folder / "nowhere"), "float32", 1, 16)
