@@ -39,10 +39,8 @@ def main() -> int:
     given = parser.parse_args()
     try:
         params = load_params()
-        if given.what == "judge":
-            lines = judge_lines(params, given.judge)
-        else:
-            lines = recorded_pairs(params, given.imported) if given.imported else questions(params)
+        asked = recorded_pairs(params, given.imported) if given.imported else []
+        lines = judge_lines(params, given.judge) if given.what == "judge" else asked or questions(params)
     except ParameterError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -97,7 +97,8 @@ def report_html(title: str, facts: Mapping[str, str], metrics: Mapping[str, Any]
         seen: consultations of the trained doctor.
     """
     doctors = {name: table for name, table in metrics.items() if isinstance(table, Mapping) and "overall" in table}
-    doctors = dict(sorted(doctors.items(), key=lambda item: (-item[1]["overall"]["accuracy"]["mean"], item[0])))
+    doctors = dict(sorted(doctors.items(), key=lambda item: (-(item[1]["overall"]["accuracy"] or {"mean": -1.0})["mean"], item[0])))
+    compared = {name: by["accuracy"] for name, by in metrics.items() if isinstance(by, Mapping) and "p" in (by.get("accuracy") or {})}
     best, worst = _of_note(seen)
     categories, pairs = sorted({category for table in doctors.values() for category in table} - {"overall"}), confusion(seen)
     environment = Environment(
@@ -106,7 +107,7 @@ def report_html(title: str, facts: Mapping[str, str], metrics: Mapping[str, Any]
     environment.filters["decimals"] = lambda value: f"{value:z.3f}"
     environment.filters["signed"] = lambda value: f"{value:+z.3f}".replace("-", "−")
     return environment.get_template("report.html.j2").render(
-        title=title, facts=facts, doctors=doctors, by_turns=accuracy_by_turns(seen), seen=len(seen),
+        title=title, facts=facts, doctors=doctors, compared=compared, by_turns=accuracy_by_turns(seen), seen=len(seen),
         measures=[name for name in MEASURES if any(table["overall"].get(name) for table in doctors.values())],
         categories={name: max(table[name]["cases"] for table in doctors.values() if name in table) for name in categories},
         panels=[panel for panel in (_panel(curve, *given) for given in PANELS) if panel["lines"]], heat=_heat(pairs),

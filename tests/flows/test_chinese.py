@@ -28,6 +28,7 @@ def test_the_chinese_slice_runs_end_to_end(copy_project: Callable[[str], Path], 
     text = re.sub(r"(?m)^(\s+(?:dialogues|checklists|charts)): \d+", r"\1: 20", params.read_text())
     text = re.sub(r"(?m)^  cases: \d+", "  cases: 60", text)  # of the base model and of the evaluation
     text = re.sub(r"(?m)^    cases: \d+", "    cases: 300", text)
+    text = re.sub(r"(?m)^  width: \d+", "  width: 64", re.sub(r"(?m)^  layers: \d+", "  layers: 2", re.sub(r"(?m)^  article_repeats: \d+", "  article_repeats: 1", text)))
     params.write_text(re.sub(r"(?m)^  steps: \d+", "  steps: 2", text))
     run(sys.executable, "-m", "flows.base_model", "--out", "models/base")
     run("dvc", "repro")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from clinic.cases import Case, Fact
+from clinic.metrics import MEASURES
 from tasks.html_report import NO_DIAGNOSIS, SOMETHING_ELSE, Seen, accuracy_by_turns, confusion, report_html, write_accuracy_by_turns, write_confusion, write_report
 
 VOID = {"meta", "line", "circle", "polyline"}
@@ -203,3 +204,11 @@ def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         write_report(tmp_path / "report.html", "Doctor", {}, {}, [{"reward/mean": 1.0}], [])
     assert (tmp_path / "report.html").read_text() == "old"
+
+
+def test_a_doctor_without_accuracy_and_a_comparison_are_shown():
+    overall = {"cases": 3, **dict.fromkeys(MEASURES), "reward": {"mean": 0.5, "low": 0.4, "high": 0.6}}
+    metrics = {"trained@questions": {"overall": overall}, "trained minus warm_start": {"accuracy": {"mean": 0.2, "low": 0.1, "high": 0.3, "only_first": 30, "only_second": 10, "p": 0.0022}}}
+    page = report_html("x", {}, metrics, [], [])
+    assert "trained@questions" in page
+    assert "+0.200 [+0.100, +0.300] in accuracy; 30 cases only the first got right, 10 only the second (McNemar&#39;s test: p = 0.0022)" in page.replace("McNemar's", "McNemar&#39;s")
