@@ -47,6 +47,11 @@ class Trajectory:
     ended_s: float
 
     @property
+    def played(self) -> bool:
+        """Whether it came to an end that can be judged: it had a turn, and its environment did not fail."""
+        return bool(self.events) and self.stop_reason != "failed"
+
+    @property
     def sampled_tokens(self) -> int:
         """How many tokens the policy sampled."""
         return sum(self.loss_mask)

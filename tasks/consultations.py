@@ -18,7 +18,7 @@ def score_all(scorer: Scorer, cases: Sequence[Case], trajectories: Sequence[Traj
     """Score each trajectory against its case; a failed episode, and one whose opinion is missing, gets no component."""
     by_id = {case.case_id: case for case in cases}
     return [
-        Scores(t.episode_id, tuple(scorer.score(by_id[t.case_id], t.events, t.stop_reason, opinion)) if t.events else ())
+        Scores(t.episode_id, tuple(scorer.score(by_id[t.case_id], t.events, t.stop_reason, opinion)) if t.played else ())
         for t, opinion in zip(trajectories, opinions or [None] * len(trajectories), strict=True)
     ]
 

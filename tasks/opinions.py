@@ -56,7 +56,7 @@ def asking(model: LanguageModel) -> Ask:
 
 
 async def _verdict(ask: Ask, case: Case, trajectory: Trajectory, criteria: Sequence[str]) -> Mapping[str, float] | None:
-    return await judge(ask, subject_of(case, trajectory), criteria) if trajectory.events else None
+    return await judge(ask, subject_of(case, trajectory), criteria) if trajectory.played else None
 
 
 def subject_of(case: Case, trajectory: Trajectory) -> Subject:
@@ -72,9 +72,9 @@ def _by_model(params: RewardModelParams, root: Path) -> Gather:
     model = RewardModel(str(root / path) if (root / path).exists() else path, params.dtype, params.batch_size, params.max_tokens)
 
     def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:  # noqa: ARG001  one signature
-        played = [trajectory for trajectory in trajectories if trajectory.events]
+        played = [trajectory for trajectory in trajectories if trajectory.played]
         scores = iter(model.score([trajectory.texts for trajectory in played]))
-        return [{"model": next(scores)} if trajectory.events else None for trajectory in trajectories]
+        return [{"model": next(scores)} if trajectory.played else None for trajectory in trajectories]
 
     return gather
 
@@ -85,7 +85,7 @@ def _by_people(params: HumanParams, root: Path) -> Gather:
     def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:
         ratings = read_ratings(path)
         keys = [transcript_id(trajectory.texts) for trajectory in trajectories]
-        missing = [(case.case_id, t.texts) for case, t, key in zip(cases, trajectories, keys, strict=True) if t.events and key not in ratings]
+        missing = [(case.case_id, t.texts) for case, t, key in zip(cases, trajectories, keys, strict=True) if t.played and key not in ratings]
         if missing:
             added = ask_for_ratings(path, missing)
             log.warning("%d of %d consultations are not rated in %s; %d were added to it", len(missing), len(trajectories), path, added)
@@ -100,7 +100,7 @@ def refuse_if_many_missing(reward: RewardParams, trajectories: Sequence[Trajecto
     Raises:
         ClinicError: the share of played consultations without an opinion exceeds `reward.max_missing_share`.
     """
-    played = [opinion for t, opinion in zip(trajectories, opinions, strict=True) if t.events]
+    played = [opinion for t, opinion in zip(trajectories, opinions, strict=True) if t.played]
     missing = sum(opinion is None for opinion in played)
     if PRESETS[reward.preset].opinion and played and missing / len(played) > reward.max_missing_share:
         fix = f"rate them in {reward.human.path} (a number in place of null) and run again" if reward.preset == "human" else "see the warnings above, mend the judge and run again"

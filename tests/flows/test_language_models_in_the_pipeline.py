@@ -62,7 +62,7 @@ def test_patients_and_judges_behind_an_endpoint(copy_project: Callable[[str], Pa
     assert metrics["trained@questions"]["overall"]["accuracy"] is None
     assert metrics["trained@questions"]["overall"]["judge_diagnosis"]["mean"] > 0
     assert "p" in metrics["trained minus warm_start"]["accuracy"]
-    assert metrics["patients of trained"]["completeness"] > 0
+    assert metrics["patients of trained"]["leaks"] == 0
     assert (project / "metrics/report.html").exists()
     assert "no verdict" in out or "the environment failed" in out
     params.write_text(re.sub(r"(?m)^  max_failed_share: 0.95", "  max_failed_share: 0.2", text))  # the endpoint is gone: everything fails

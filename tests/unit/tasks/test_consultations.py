@@ -1,5 +1,6 @@
 """Stored experience: scoring is a pure function of what was recorded, under any preset."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ def test_step_metrics_add_up(waiting: Waiting, cases: list[Case]) -> None:
 
 def test_every_group_shares_case_and_budget_and_none_shares_noise(waiting: Waiting, cases: list[Case]) -> None:
     rules = PARAMS.consultation.model_copy(update={"turn_budget": -1})
-    specs = Waiting(rules, waiting.clinic, waiting.index).episodes([*cases, cases[0]], 4, 0, 7)
+    specs = replace(waiting, rules=rules).episodes([*cases, cases[0]], 4, 0, 7)
     budgets: dict[str, set[int]] = {}
     for spec in specs:
         budgets.setdefault(spec.group_id, set()).add(spec.turn_budget)
