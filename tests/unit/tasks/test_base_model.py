@@ -59,7 +59,7 @@ def test_branches_are_what_comes_to_mind_and_the_chase(params, made):
         turns = [m["content"] for m in dialogue if m["role"] == "assistant"]
         said = asides(clinic, case, matcher, dialogue, 5, rng)
         for asking, chase in ((True, True), (False, False)):
-            example = _example(chat, dialogue, said, 4.0, asking=asking, chase=chase)
+            example = _example(chat, clinic.words, dialogue, said, 4.0, asking=asking, chase=chase)
             ids, mask = example.token_ids, example.loss_mask
             starts = [i for i in range(1, len(ids)) if ids[i - 1] == chat.after_reply_ids[-1]]
             texts, weights = {}, {}
@@ -112,7 +112,7 @@ def test_fixed_ideas_are_not_learned_but_the_questions_after_them_are(params, ma
     (case,) = draw_cases(clinic, 1, 5, params.patient_cases.split, keep=["train"])
     rng = np.random.default_rng(1)
     dialogue = resident_dialogue(clinic, case, matcher, params.consultation, anchored(clinic, [0], 1.0, 1.0, rng), rng, to_the_end=True)
-    example = _without_thoughts(chat, _example(chat, dialogue, asides(clinic, case, matcher, dialogue, 3, rng), 4.0, asking=True))
+    example = _without_thoughts(chat, _example(chat, clinic.words, dialogue, asides(clinic, case, matcher, dialogue, 3, rng), 4.0, asking=True))
     turns = [m["content"] for m in dialogue if m["role"] == "assistant"]
     learned = chat.tokenizer.decode([t for t, m in zip(example.token_ids, example.loss_mask, strict=True) if m])
     assert learned == "<|end|>".join([*(turn.partition("</think>")[2] for turn in turns[:-1]), turns[-1], ""])
