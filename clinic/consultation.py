@@ -4,7 +4,7 @@ It keeps the rules (grammar, turn budget, endings) and records events. It gives 
 maps the recorded events to scores later, so that stored consultations can be scored again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -52,11 +52,11 @@ def draw_turn_budget(params: ConsultationParams, seed: Sequence[int]) -> int:
 class Consultation:
     """One doctor, one patient, one case, a budget of doctor turns."""
 
-    def __init__(self, case: Case, patient: Patient, params: ConsultationParams, turn_budget: int, retrieve: Retrieve | None) -> None:
-        """Args: the case, who plays it, the rules, the budget of this group, and the knowledge base search if there is one."""
+    def __init__(self, case: Case, patient: Patient, params: ConsultationParams, turn_budget: int, retrieve: Retrieve | None, others: Collection[str] = ()) -> None:
+        """Args: case, who plays it, rules, budget of this group, knowledge base search if there is one, and other diseases' names that the patient may not echo."""
         self._case = case
         self._words = phrases(case.language)
-        self._filter = LeakFilter(case)
+        self._filter = LeakFilter(case, others)
         self._patient = patient
         self._params = params
         self._left = turn_budget
@@ -67,7 +67,7 @@ class Consultation:
 
     def opening(self) -> list[Message]:
         """The system and first patient message; a self-report that names the diagnosis is heard without it."""
-        report, _ = self._filter.clean(self._case.self_report)
+        report, _ = LeakFilter(self._case).clean(self._case.self_report)
         return [
             {"role": "system", "content": self._words.instructions[self._params.instructions]},
             {"role": "user", "content": self._with_budget(report)},
@@ -104,7 +104,9 @@ class Consultation:
         answer = await (self._patient.examine if action.kind is Kind.TEST else self._patient.answer)(action.text)
         text, leaks = self._filter.clean(answer.text)
         repeated = normalise(action.text) in self._asked or (answer.topic is not None and answer.topic in self._told)
-        if not answer.withheld:
+        if answer.withheld:
+            event["withheld"] = True
+        else:
             self._asked.add(normalise(action.text))
         if answer.topic is not None:
             self._told.add(answer.topic)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clinic.cases import Case
+from clinic.language import without_thinking
 
 log = logging.getLogger(__name__)
 PROMPT_VERSION = "judge-1"
@@ -110,7 +111,7 @@ async def judge(ask: Ask, subject: Subject, criteria: Sequence[str]) -> dict[str
     except Exception as error:  # noqa: BLE001  the edge of the judge: its failure is a missing score
         log.warning("no verdict: %s", error)
         return None
-    verdict = read_verdict(answer, criteria)
+    verdict = read_verdict(without_thinking(answer), criteria)
     if verdict is None:
         log.warning("no verdict: the judge answered %r", answer[:120])
         return None

@@ -4,6 +4,7 @@ What a phrase says is the same in each; texts of cases and conditions come from 
 relies on spaces between words.
 """
 
+import re
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -93,6 +94,26 @@ ZH = Phrases(
     question="问题：", search="检索：", test="检查：", diagnosis="诊断：", recommendation="建议：",
 )
 PHRASES = MappingProxyType({"en": EN, "zh": ZH})
+
+
+_UNKNOWN = {
+    "en": re.compile(
+        r"\b(?:do not|don't|dont|wouldn't|couldn't) (?:really |actually )?(?:know|remember|recall)\b"
+        r"|\bnot sure\b|\bno idea\b|\bcan(?:no|')?t (?:say|tell|remember)\b", re.IGNORECASE
+    ),
+    "zh": re.compile(r"不知道|不清楚|不确定|记不清|没注意|说不上"),
+}
+_THINKING = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
+
+
+def says_unknown(text: str, language: str) -> bool:
+    """Whether somebody says that they do not know."""
+    return _UNKNOWN[language].search(text.replace("’", "'")) is not None
+
+
+def without_thinking(text: str) -> str:
+    """What a model says after its thoughts."""
+    return _THINKING.sub("", text)
 
 
 def phrases(language: str) -> Phrases:

@@ -32,7 +32,9 @@ def read_ratings(path: Path) -> dict[str, float]:
     ratings: dict[str, float] = {}
     if not path.exists():
         return ratings
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
             key, score = row["transcript_id"], row["score"]
@@ -49,8 +51,8 @@ def read_ratings(path: Path) -> dict[str, float]:
 
 def ask_for_ratings(path: Path, missing: Iterable[tuple[str, Messages]]) -> int:
     """Add (case id, transcript) pairs that the file does not have yet, with score null; returns how many. What stands in it stays."""
-    known: set[Any] = {json.loads(line)["transcript_id"] for line in path.read_text(encoding="utf-8").splitlines()} if path.exists() else set()
-    lines = [path.read_text(encoding="utf-8")] if path.exists() else []
+    lines = [f"{line}\n" for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()] if path.exists() else []
+    known: set[Any] = {json.loads(line)["transcript_id"] for line in lines}
     added = 0
     for case_id, messages in missing:
         key = transcript_id(messages)

@@ -37,7 +37,7 @@ def read_preferences(path: Path, chat: ChatFormat) -> Preferences:
     """
     trajectories: list[Trajectory] = []
     scores: list[Scores] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         if not line.strip():
             continue
         try:

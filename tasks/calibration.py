@@ -151,7 +151,7 @@ def subject_of_row(row: Mapping[str, Any]) -> Subject:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSONL file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What every patient is to the consultation, whoever plays it."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,6 +34,14 @@ class Patient(Protocol):
     async def examine(self, test: str) -> Answer:
         """The result of an examination or laboratory test that the doctor ordered."""
         ...
+
+
+_CLAUSE = re.compile(r"[.!?;,。！？；，]+|\b(?:and|but)\b")
+
+
+def clauses(text: str) -> list[str]:
+    """The parts of a reply that can tell a fact each."""
+    return [clause.strip() for clause in _CLAUSE.split(text) if len(clause.strip()) > 1]
 
 
 def record_matcher(case: Case) -> Matcher:

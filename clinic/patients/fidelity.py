@@ -19,10 +19,9 @@ from typing import Any
 
 from clinic.actions import Kind
 from clinic.cases import Case
-from clinic.language import phrases
-from clinic.patients.base import Matcher, record_matcher
+from clinic.language import phrases, says_unknown
+from clinic.patients.base import Matcher, clauses, record_matcher
 
-_CLAUSE = re.compile(r"[.!?;,。！？；，]+|\b(?:and|but)\b")
 _LEAD = {
     "en": (re.compile(r"\A\W*(?:yes|yeah|yep)\b", re.I), re.compile(r"\A\W*(?:no|nope|not really)\b", re.I)),
     "zh": (re.compile(r"\A(?:是|对|有(?!时))"), re.compile(r"\A(?:没|不|无|否)")),
@@ -56,11 +55,11 @@ def fidelity(played: Iterable[tuple[Case, Sequence[Mapping[str, Any]]]], matcher
             if event["kind"] != Kind.QUESTION or "reply" not in event:
                 continue
             reply, asked = str(event["reply"]), match(str(event["text"]))
-            told = {topic for clause in _CLAUSE.split(reply) if len(clause.strip()) > 1 and (topic := match(clause)) in facts} - set(case.opening)
+            told = {topic for clause in clauses(reply) if (topic := match(clause)) in facts} - set(case.opening)
             controlled.append(told <= {asked})
             if asked not in facts or event.get("repeated"):
                 continue
-            silent = words.unknown.rstrip(".。") in reply or reply == words.withheld
+            silent = says_unknown(reply, case.language) or reply == words.withheld
             complete.append(not silent)
             if not silent:
                 fact = facts[asked]

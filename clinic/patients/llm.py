@@ -1,14 +1,14 @@
 """The language-model patient: a model plays the case from its record and the dialogue so far.
 
 Examinations and tests are answered from the record, as by the scripted patient: a patient does not know their results. Which fact an answer
-told is read back by matching, so events look the same whoever plays. What the model says is neither trusted (the leak filter stands
+tells is the one that the question asks for, so events look the same whoever plays. What the model says is neither trusted (the leak filter stands
 between it and the doctor) nor taken for the record (`clinic.patients.fidelity` measures how true to it a run's patients were).
 """
 
-from clinic.cases import Case
+from clinic.cases import Case, Fact
 from clinic.errors import ClinicError
-from clinic.language import EN, phrases
-from clinic.patients.base import Answer, Generate, Matcher, record_matcher
+from clinic.language import EN, says_unknown, without_thinking
+from clinic.patients.base import Answer, Generate, Matcher, clauses, record_matcher
 from clinic.patients.scripted import ScriptedPatient
 
 PROMPT_VERSION = "patient-1"
@@ -51,7 +51,7 @@ class LanguageModelPatient:
         self._facts = {fact.topic: fact for fact in case.facts}
         self._match = matcher or record_matcher(case)
         self._generate = generate
-        self._unknown = phrases(case.language).unknown
+        self._language = case.language
         self._messages = [{"role": "system", "content": system_prompt(case)}]
 
     async def answer(self, question: str) -> Answer:
@@ -60,17 +60,24 @@ class LanguageModelPatient:
         Raises:
             PatientError: its replies cannot be used. Or what `generate` raises.
         """
-        messages = [*self._messages, {"role": "user", "content": question}]
+        messages = asked = [*self._messages, {"role": "user", "content": question}]
         for _ in range(TRIES):
-            said = " ".join((await self._generate(messages)).split())
+            said = " ".join(without_thinking(await self._generate(messages)).split())
             if usable(said):
                 break
+            messages = [*asked, {"role": "assistant", "content": said}, {"role": "user", "content": question}]
         else:
             raise PatientError(f"the patient's model answered {said[:80]!r}, which is no reply; use a stronger model or raise its max_tokens")
-        self._messages = [*messages, {"role": "assistant", "content": said}]
-        topic = None if said.startswith(self._unknown.rstrip(".。")) else self._match(question) or self._match(said)
-        fact = self._facts.get(topic) if topic is not None else None
+        self._messages = [*asked, {"role": "assistant", "content": said}]
+        fact = self._told(question, said)
         return Answer(said, fact.topic if fact else None, fact.present if fact else None)
+
+    def _told(self, question: str, said: str) -> Fact | None:
+        """The fact that was asked for, if it is on record; none where the model says that it does not know and does not tell it all the same."""
+        topic = self._match(question)
+        if topic is None or (says_unknown(said, self._language) and not any(self._match(clause) == topic for clause in clauses(said))):
+            return None
+        return self._facts.get(topic)
 
     async def examine(self, test: str) -> Answer:
         """The result on record."""
@@ -85,6 +92,8 @@ def system_prompt(case: Case) -> str:
 
 
 def usable(reply: str) -> bool:
-    """Whether a text can be a patient's words: not empty or endless, mostly letters and digits, none of the doctor's tags."""
+    """Whether a text can be a patient's words: not empty or endless, mostly letters and digits, valid Unicode, none of the doctor's tags."""
+    if any("\ud800" <= character <= "\udfff" for character in reply):
+        return False
     letters = sum(character.isalnum() for character in reply)
     return bool(letters) and len(reply) <= LONGEST_REPLY and letters >= 0.5 * len(reply.replace(" ", "")) and "<" not in reply

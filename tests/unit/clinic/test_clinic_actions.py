@@ -3,16 +3,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clinic.actions import MAX_DIAGNOSIS_CHARS, Action, Kind, diagnosis, parse, question
+from clinic.language import EN, ZH, phrases
 
 PIECES = st.sampled_from([
     "<answer>", "</answer>", "<think>", "</think>", "Question:", "question：", "Queſtion:", "dıagnosis:", "TEST :", "teſt:", "Search:", "Diagnosis:",
-    "Recommendation:", "recommendation：", "Do you have a fever?", "？", "?", "\n", " ", "\u3000", "flu", "x" * 130, "\x00", "\ud800", "İ", "ſ",
+    "Recommendation:", "recommendation：", "Do you have a fever?", "？", "?", "\n", " ", "\u3000", "flu", "x" * 130, "\x00", "\ud800", "İ", "ſ", "问题：", "诊断:", "检查：", "检索：", "建议：", "你发烧吗？",
 ])
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=10_000, deadline=None)
 @given(st.one_of(st.text(), st.lists(PIECES).map("".join), st.lists(st.one_of(PIECES, st.text(max_size=4))).map(lambda parts: f"<answer>{''.join(parts)}</answer>")))
 def test_any_text_parses(turn):
+    assert parse(turn, ZH).kind is parse(turn).kind
     action = parse(turn)
     assert isinstance(action.kind, Kind)
     assert (action.kind is Kind.INVALID) == bool(action.error)
@@ -23,6 +25,9 @@ def test_any_text_parses(turn):
 
 
 VALID = [
+    ("<answer>问题：你发烧吗？</answer>", Action(Kind.QUESTION, "你发烧吗？")),
+    ("<think>诊断：肺炎?</think><answer>检查：胸片</answer>", Action(Kind.TEST, "胸片")),
+    ("<answer>诊断：肺炎\n建议：拍胸片</answer>", Action(Kind.DIAGNOSIS, "肺炎", "拍胸片")),
     ("<answer>Question: Do you have a fever?</answer>", Action(Kind.QUESTION, "Do you have a fever?")),
     ("  <answer>\nquestion:Fever?\n</answer>\n", Action(Kind.QUESTION, "Fever?")),
     ("<answer>QUESTION ： 你发烧吗？</answer>", Action(Kind.QUESTION, "你发烧吗？")),
@@ -77,3 +82,19 @@ def test_long_turns_parse_in_linear_time():
     for turn in ("<think>" * 20000, "<answer>" + "</answer> " * 20000 + "x", "<think>" + "</think> " * 20000, f"<answer>Diagnosis: x{gap}y</answer>"):
         assert parse(turn).kind is Kind.INVALID
     assert parse(f"<answer>Diagnosis: {gap}Flu{gap}Recommendation: {gap}Rest{gap}</answer>") == Action(Kind.DIAGNOSIS, "Flu", "Rest")
+
+
+def test_errors_are_in_the_language_of_the_consultation():
+    assert parse("hello", ZH).error == ZH.one_answer
+    assert parse("<answer>hello</answer>").error == EN.begin_with
+    assert parse("<answer>诊断：</answer>", ZH).error == "诊断是空的"
+    assert parse("<answer>Diagnosis: </answer>").error == "the diagnosis is empty"
+
+
+def test_what_a_doctor_writes_is_read_back_in_every_language():
+    for code in ("en", "zh"):
+        words = phrases(code)
+        assert parse(question("发烧吗？", "肺炎", words), words) == Action(Kind.QUESTION, "发烧吗？")
+        assert parse(diagnosis("肺炎", "休息", words), words) == Action(Kind.DIAGNOSIS, "肺炎", "休息")
+    with pytest.raises(ValueError, match="language 'fr' is not spoken here; use one of: en, zh"):
+        phrases("fr")

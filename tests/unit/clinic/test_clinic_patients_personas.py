@@ -118,3 +118,31 @@ def test_fidelity_by_hand(make_case):
     measures = fidelity([(case, events)], {"toy": match})
     assert measures == {"information_control": pytest.approx(4 / 5), "completeness": pytest.approx(3 / 4), "conflict": pytest.approx(1 / 3)}
     assert fidelity([(case, [{"kind": "search", "text": "x"}])], {}) == {}
+
+
+@pytest.mark.parametrize(("said", "told"), [
+    ("Yes, all day.", True), ("I don’t know.", False), ("I do not know, sorry.", False), ("I'm not sure.", False), ("Honestly, no idea.", False),
+    ("I don't know about that, but yes: I cough all day", True), ("No.", True), ("I cannot say.", False),
+])
+def test_not_knowing_is_no_answer(make_case, said, told):
+    def match(text):
+        return "cough" if "cough" in text.lower() else None
+
+    answer = ask(LanguageModelPatient(make_case(), match, Model(said).generate), "Do you cough?")
+    assert (answer.topic == "cough") == told
+
+
+def test_a_reply_earns_nothing_that_was_not_asked_for(make_case):
+    def match(text):
+        return "cough" if "cough" in text.lower() else None
+
+    assert ask(LanguageModelPatient(make_case(), match, Model("No, but I cough.").generate), "Are you married?").topic is None
+
+
+def test_thoughts_are_not_heard_and_broken_unicode_is_no_reply(make_case):
+    model = Model("<think>They ask about <cough>.</think> Yes, all day.", "\ud83d yes", "Yes.")
+    patient = LanguageModelPatient(make_case(), known, model.generate)
+    assert ask(patient, "Cough?").text == "Yes, all day."
+    assert ask(patient, "Fever?").text == "Yes."
+    assert model.heard[2][-1]["content"] == "Fever?"
+    assert len(model.heard[2]) == len(model.heard[1]) + 2

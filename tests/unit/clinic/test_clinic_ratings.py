@@ -37,3 +37,14 @@ def test_a_bad_line_is_named(tmp_path, line, told):
     path.write_text(line + "\n")
     with pytest.raises(ClinicError, match=told):
         read_ratings(path)
+
+
+def test_what_editors_do_to_the_file_is_no_matter(tmp_path):
+    path = tmp_path / "ratings.jsonl"
+    strange = [{"role": "user", "content": "line\u2028separator\u0085"}]
+    ask_for_ratings(path, [("c1", SAID), ("c2", strange)])
+    rows = [json.loads(line) for line in path.read_text().split("\n") if line]
+    path.write_text("\ufeff" + "\n\n".join(json.dumps(row | {"score": 2}, ensure_ascii=False) for row in rows))  # a mark, a blank line, no end of line
+    assert read_ratings(path) == {transcript_id(SAID): 2.0, transcript_id(strange): 2.0}
+    assert ask_for_ratings(path, [("c3", [*SAID, *strange])]) == 1
+    assert len(read_ratings(path)) == 2
