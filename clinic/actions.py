@@ -58,7 +58,8 @@ def parse(turn: str, words: Phrases = EN) -> Action:
         return _diagnosis(text, words)
     if not text:
         return Action(Kind.INVALID, body, error=words.empty.format(kind[1].lower()))
-    if name is Kind.QUESTION and text.count("?") + text.count("？") != 1:
+    marks = text.count("?") + text.count("？")
+    if (name is Kind.QUESTION and marks != 1) or (name is Kind.TEST and marks > 1):
         return Action(Kind.INVALID, body, error=words.one_question)
     return Action(name, text)
 

@@ -150,7 +150,7 @@ class RewardModelParams(_Section):
     """The preset `model`: a sequence-classification model with one output."""
 
     path: str | None  # folder or Hugging Face id; needed by this preset alone
-    dtype: str
+    dtype: Literal["float32", "bfloat16"]
     batch_size: Annotated[int, Field(ge=1)]
     max_tokens: Annotated[int, Field(ge=8)]
     scale: float

@@ -49,6 +49,11 @@ def draw_turn_budget(params: ConsultationParams, seed: Sequence[int]) -> int:
     return int(np.random.default_rng(list(seed)).integers(low, high + 1))
 
 
+def largest_turn_budget(params: ConsultationParams) -> int:
+    """The turn budget, or the largest of random ones: what evaluations and attacks play with."""
+    return params.turn_budget if params.turn_budget != -1 else RANDOM_BUDGET[1]
+
+
 class Consultation:
     """One doctor, one patient, one case, a budget of doctor turns."""
 

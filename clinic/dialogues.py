@@ -17,6 +17,7 @@ from clinic.consultation import RANDOM_BUDGET, Consultation, Message
 from clinic.doctors import Ask, Chase, ReferenceDoctor, at_random, chase_turn, chased
 from clinic.generative import Array, Condition, GenerativeClinic
 from clinic.language import EN, Phrases, phrases
+from clinic.leaks import LeakFilter
 from clinic.matching import MATCH_THRESHOLD, TopicMatcher
 from clinic.patients.scripted import ScriptedPatient
 
@@ -50,7 +51,7 @@ def interview(doctor: ReferenceDoctor, consultation: Consultation) -> list[Messa
     for _ in range(doctor.questions):
         turn = doctor.turn()
         reply = at_once(consultation.step(turn))
-        doctor.hear(reply.event["topic"], reply.event["present"])
+        doctor.hear(reply.event)
         messages += [{"role": "assistant", "content": turn}, {"role": "user", "content": reply.text or ""}]
     return messages
 
@@ -160,7 +161,7 @@ def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:
     told = words.list_comma.join(fact.text for fact in case.facts if fact.present)
     return [
         {"role": "system", "content": words.instructions[rules.instructions]},
-        {"role": "user", "content": words.turns_left.format(words.chart.format(told), 1)},
+        {"role": "user", "content": words.turns_left.format(words.chart.format(LeakFilter(case).clean(told)[0]), 1)},
     ]
 
 

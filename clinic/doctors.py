@@ -5,9 +5,9 @@ colleague whose dialogues the warm start imitates: half of the questions come fr
 one illness that came to mind (it may say which, in its thoughts), and the diagnosis comes too early. None of them is optimal.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,22 +100,30 @@ class ReferenceDoctor:
     rng: np.random.Generator
     wordings: str = "train"  # which question wordings it uses, "train" or "test"
     answers: dict[int, bool] = field(default_factory=dict)
-    tried: set[int] = field(default_factory=set)
+    tried: list[int] = field(default_factory=list)  # columns it asked for, in order; one that a reluctant patient withheld stays open
+    asked: int = 0
 
     def turn(self) -> str:
         """The next doctor turn, in the grammar."""
-        if len(self.tried) >= self.questions:
+        if self.asked >= self.questions:
             condition = self.clinic.conditions[int(self.posterior().argmax())]
             return diagnosis(condition.name, condition.next_steps[0], self.clinic.words)
         chosen = self.ask(self.clinic, self.posterior(), self._open(), self.rng)
         chase = chosen if isinstance(chosen, Chase) else Chase(chosen, None)
-        self.tried.add(chase.column)
+        self.tried.append(chase.column)
+        self.asked += 1
         return chase_turn(self.clinic, chase, self.wordings)
 
-    def hear(self, topic: str | None, present: bool | None) -> None:
-        """Take note of the answer to the last question."""
-        if topic is not None and present is not None:
-            self.answers[self.clinic.finding_index[topic]] = present
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Take note of the answer to the last question, as the consultation recorded it."""
+        if event.get("withheld"):
+            self.tried.pop()
+        elif event.get("topic") is not None:
+            self.learn(event["topic"], event["present"])
+
+    def learn(self, topic: str, present: bool) -> None:
+        """Take note of a finding."""
+        self.answers[self.clinic.finding_index[topic]] = present
 
     def posterior(self) -> Array:
         """Bayes' posterior after what it heard; float64 (C,)."""
@@ -137,7 +145,7 @@ class Doctor(Protocol):
         """The next doctor turn."""
         ...
 
-    def hear(self, topic: str | None, present: bool | None) -> None:
+    def hear(self, event: Mapping[str, Any]) -> None:
         """Take note of the answer to the last question."""
         ...
 
@@ -166,5 +174,5 @@ class _FollowsACase:
         name = self._like.synonyms[0] if self._like.synonyms else self._like.diagnosis
         return question(asked, None, words) if asked is not None else diagnosis(name, self._like.recommendation, words)
 
-    def hear(self, topic: str | None, present: bool | None) -> None:
+    def hear(self, event: Mapping[str, Any]) -> None:
         """It does not listen."""

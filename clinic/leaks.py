@@ -131,9 +131,10 @@ class LeakFilter:
     """Removes one case's diagnosis, its synonyms and accepted parents from anything said to the doctor."""
 
     def __init__(self, case: Case, others: Collection[str] = ()) -> None:
-        """Args: the case; names of other diseases that are masked too, uncounted (for patients that could echo the doctor)."""
+        """Args: the case; names of other diseases that are masked too, uncounted (for patients that could echo the doctor), unless the record itself speaks of them."""
         self._terms = tuple(sorted({term for term in (case.diagnosis, *case.synonyms, *case.parents) if skeleton(term).letters}))
-        self._others = others
+        record = "\n".join((case.self_report, *(fact.text for fact in case.facts)))
+        self._others = tuple(other for other in others if next(mentions(other, record), None) is None)
         self._instead = phrases(case.language).that_illness
 
     def clean(self, text: str) -> tuple[str, int]:

@@ -79,10 +79,20 @@ def _texts(path: Path) -> dict[str, dict[str, Any]]:
         missing = [key for key in ("id", *needed) if not entry.get(key)]
         if missing:
             raise ClinicError(f"{path}: entry {entry.get('id', '?')!r} lacks {missing[0]}; add it")
+        for key in sorted({"synonyms", "parents", "next_steps"} & set(needed)):
+            _texts_of(path, entry, key)
         if entry["id"] in texts:
             raise ClinicError(f"{path}: id {entry['id']!r} is used twice; remove one")
         texts[entry["id"]] = entry
     return texts
+
+
+def _texts_of(path: Path, entry: dict[str, Any], key: str) -> tuple[str, ...]:
+    """A list of texts; a lone text would be read letter by letter."""
+    texts = entry[key]
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ClinicError(f"{path}: entry {entry.get('id', '?')!r}: {key} must be a list of texts, not {texts!r}; write it as [..., ...]")
+    return tuple(texts)
 
 
 def _entries(place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -113,7 +123,7 @@ def _finding(path: Path, entry: dict[str, Any]) -> Finding:
 
 def _wordings(path: Path, entry: dict[str, Any]) -> dict[str, Wordings]:
     try:
-        wordings = {key: Wordings(tuple(entry[key]["train"]), tuple(entry[key]["test"])) for key in ("patient", "denial", "doctor")}
+        wordings = {key: Wordings(*(_texts_of(path, entry[key] | {"id": entry["id"]}, fold) for fold in ("train", "test"))) for key in ("patient", "denial", "doctor")}
     except (KeyError, TypeError) as error:
         raise ClinicError(f"{path}: finding {entry.get('id', '?')!r} lacks or mistypes {error}") from error
     if any(not w.train or not w.test for w in wordings.values()):
@@ -124,9 +134,9 @@ def _wordings(path: Path, entry: dict[str, Any]) -> dict[str, Wordings]:
 def _condition(path: Path, entry: dict[str, Any], known: set[str]) -> Condition:
     try:
         condition = Condition(
-            entry["id"], entry["name"], entry["specialty"], str(entry["icd10"]), tuple(entry["synonyms"]),
-            tuple(entry["parents"]), float(entry["prevalence"]), bool(entry["urgent"]), tuple(entry["red_flags"]),
-            tuple(entry["next_steps"]), {k: float(v) for k, v in entry["findings"].items()},
+            entry["id"], entry["name"], entry["specialty"], str(entry["icd10"]), _texts_of(path, entry, "synonyms"),
+            _texts_of(path, entry, "parents"), float(entry["prevalence"]), bool(entry["urgent"]), _texts_of(path, entry, "red_flags"),
+            _texts_of(path, entry, "next_steps"), {k: float(v) for k, v in entry["findings"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ClinicError(f"{path}: condition {entry.get('id', '?')!r} lacks or mistypes {error}") from error
@@ -180,6 +190,8 @@ def read_asking(directory: Path, clinic: GenerativeClinic) -> tuple[dict[str, li
     if not path.exists():
         return asking, []
     more = YAML(typ="safe").load(path)
+    if not isinstance(more, dict) or not isinstance(more.get("asking"), dict) or not isinstance(more.get("off_record"), list):
+        raise ClinicError(f"{path} needs a mapping `asking` (finding id: questions) and a list `off_record` (questions that no finding answers)")
     for finding_id, questions in more["asking"].items():
         if finding_id not in asking:
             raise ClinicError(f"{path}: {finding_id!r} is no finding of the clinic; correct the id or remove the entry")

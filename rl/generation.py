@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import count
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,7 +19,7 @@ class LocalModelParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     model: str
-    dtype: str
+    dtype: Literal["float32", "bfloat16"]
     slots: int = Field(ge=1)  # replies under way at once
     context: int = Field(ge=16)  # tokens, prompt and reply together
     temperature: float = Field(ge=0)

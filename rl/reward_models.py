@@ -1,5 +1,6 @@
 """A sequence-classification model as reward: any Hugging Face id or folder with one output, batched."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -18,22 +19,27 @@ class RewardModel:
             path: folder or Hugging Face id.
             dtype: torch dtype name.
             batch_size: transcripts in one forward pass.
-            max_tokens: a longer transcript keeps its end.
+            max_tokens: a longer transcript keeps its end; never more than the model has places for.
 
         Raises:
-            TrainingError: it cannot be loaded, or has another number of outputs than one.
+            TrainingError: it cannot be loaded, lacks a trained head, or has another number of outputs than one.
         """
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left")
-            self._model = AutoModelForSequenceClassification.from_pretrained(path, dtype=getattr(torch, dtype)).eval()
-        except (OSError, ValueError, AttributeError) as error:
+            model, loaded = AutoModelForSequenceClassification.from_pretrained(path, dtype=getattr(torch, dtype), output_loading_info=True)
+        except (OSError, ValueError) as error:
             raise TrainingError(f"reward model {path!r} cannot be loaded ({' '.join(str(error).split())[:200]}); correct reward.model.path in params.yaml") from error
+        self._model = model.eval()
+        if loaded["missing_keys"]:
+            missing = sorted(loaded["missing_keys"])[0]
+            raise TrainingError(f"reward model {path!r} has no weights for {missing}, so its scores would be noise; name a trained sequence-classification model")
         if self._model.config.num_labels != 1:
             raise TrainingError(f"reward model {path!r} has {self._model.config.num_labels} outputs; reward.model needs one with a single score")
         if self._tokenizer.pad_token_id is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
         self._model.config.pad_token_id = self._tokenizer.pad_token_id
-        self._batch_size, self._max_tokens = batch_size, max_tokens
+        places = getattr(self._model.config.get_text_config(), "max_position_embeddings", max_tokens)
+        self._batch_size, self._max_tokens = batch_size, min(max_tokens, places)
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """A transcript as the model reads it."""
@@ -42,14 +48,14 @@ class RewardModel:
         return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
     @torch.inference_mode()
-    def score(self, transcripts: Sequence[Sequence[Mapping[str, str]]]) -> list[float]:
-        """The model's output for each transcript, in order; batches are cut by length so that little is padded."""
+    def score(self, transcripts: Sequence[Sequence[Mapping[str, str]]]) -> list[float | None]:
+        """The model's output for each transcript, in order, None where it is no number; batches are cut by length so that little is padded."""
         texts = [self.render(messages) for messages in transcripts]
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        scores = [0.0] * len(texts)
+        scores: list[float | None] = [None] * len(texts)
         for start in range(0, len(order), self._batch_size):
             rows = order[start : start + self._batch_size]
             inputs = self._tokenizer([texts[i] for i in rows], return_tensors="pt", padding=True, truncation=True, max_length=self._max_tokens)
             for i, value in zip(rows, self._model(**inputs).logits[:, 0].float().tolist(), strict=True):
-                scores[i] = value
+                scores[i] = value if math.isfinite(value) else None
         return scores

@@ -15,7 +15,7 @@ import numpy as np
 from clinic.attacks import ATTACKS, Attack, play
 from clinic.cases import Case
 from clinic.config import CaseSource
-from clinic.consultation import Consultation
+from clinic.consultation import Consultation, largest_turn_budget
 from clinic.dialogues import at_once
 from clinic.doctors import Ask, Doctor, NearestCase, ReferenceDoctor, at_random, greedy
 from clinic.generative import GenerativeClinic
@@ -61,7 +61,7 @@ def on_starter(params: Params, count: int, presets: Sequence[str]) -> dict[str, 
     def honest(rule: Ask) -> Player:
         def consult(case: Case, consultation: Consultation, i: int) -> Consulted:
             rng = np.random.default_rng([params.seed, i])
-            return _consult(ReferenceDoctor(waiting.clinic, case, rule, params.consultation.turn_budget - 1, rng), consultation)
+            return _consult(ReferenceDoctor(waiting.clinic, case, rule, largest_turn_budget(params.consultation) - 1, rng), consultation)
 
         return consult
 
@@ -80,7 +80,7 @@ def on_imported(params: Params, source: str, count: int, presets: Sequence[str])
     trade = {"names": [name for name, _ in common.most_common()], "broader": ["inflammation", "infection"], "questions": questions}
 
     def honest(case: Case, consultation: Consultation, i: int) -> Consulted:  # noqa: ARG001  one signature
-        return _consult(colleague.doctor(case, params.consultation.turn_budget - 1), consultation)
+        return _consult(colleague.doctor(case, largest_turn_budget(params.consultation) - 1), consultation)
 
     players: dict[str, Player] = {NEAREST: honest}
     return _earnings(params, cases, None, [], players | _attackers(params, cases, trade), presets)
@@ -91,7 +91,7 @@ def _attackers(params: Params, cases: Sequence[Case], trade: Mapping[str, Any]) 
         def consult(case: Case, consultation: Consultation, i: int) -> Consulted:  # noqa: ARG001  one signature
             neighbour = cases[(i + 1) % len(cases)]
             known = {**trade, "neighbour": (neighbour.diagnosis, neighbour.recommendation)}
-            return play(attack, consultation, params.consultation.turn_budget, known, np.random.default_rng([params.seed, i]))
+            return play(attack, consultation, largest_turn_budget(params.consultation), known, np.random.default_rng([params.seed, i]))
 
         return consult
 
@@ -107,7 +107,7 @@ def _earnings(
     for name, player in players.items():
         played = []
         for i, case in enumerate(cases):
-            consultation = Consultation(case, ScriptedPatient(case, matcher), params.consultation, params.consultation.turn_budget, None)
+            consultation = Consultation(case, ScriptedPatient(case, matcher), params.consultation, largest_turn_budget(params.consultation), None)
             played.append((case, *player(case, consultation, i)))
         table[name] = {preset: _mean(scorer, played) for preset, scorer in scorers.items()}
     return table
@@ -140,7 +140,7 @@ def _consult(doctor: Doctor, consultation: Consultation) -> Consulted:
         events.append(reply.event)
         if reply.text is None:
             return events, reply.stop_reason or ""
-        doctor.hear(reply.event.get("topic"), reply.event.get("present"))
+        doctor.hear(reply.event)
 
 
 def _mean(scorer: Scorer, played: Sequence[tuple[Case, list[dict[str, Any]], str]]) -> float:

@@ -9,6 +9,7 @@ from clinic.cases import Case
 from clinic.matching import relation
 from clinic.patients.base import Matcher
 from clinic.patients.fidelity import fidelity
+from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from rl.experience import Scores, Trajectory
 from tasks.opinions import Opinions
@@ -30,9 +31,10 @@ def right(case: Case, trajectory: Trajectory) -> bool:
 
 
 def accuracy(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> float:
-    """Share of consultations that ended with the exact condition."""
-    by_id = {case.case_id: case for case in cases}
-    return sum(right(by_id[t.case_id], t) for t in trajectories) / len(trajectories)
+    """Share of consultations that ended with the exact condition; single-turn questions are none. NaN where there is no consultation."""
+    patients = {case.case_id: case for case in cases if case.source != QUESTIONS}
+    seen = [right(patients[t.case_id], t) for t in trajectories if t.case_id in patients]
+    return sum(seen) / len(seen) if seen else float("nan")
 
 
 def step_metrics(cases: Sequence[Case], trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> dict[str, float]:

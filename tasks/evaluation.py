@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic import doctors
 from clinic.cases import Case, read_cases
-from clinic.consultation import RANDOM_BUDGET, Consultation
+from clinic.consultation import Consultation, largest_turn_budget
 from clinic.dialogues import at_once, chart_opening
 from clinic.metrics import Row, by_category, measure, paired
 from clinic.patients.scripted import ScriptedPatient
@@ -24,7 +24,7 @@ from rl.ranking import continuation_logprobs
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
 from rl.workers.local import Session
 from tasks.consultations import patient_metrics, score_all
-from tasks.opinions import Gather, Opinions, judged_by, opinions_of
+from tasks.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
 from tasks.parameters import ROOT, Params
 from tasks.warm_start import diagnosis_turns
 from tasks.wiring import Waiting, open_waiting_room
@@ -47,7 +47,7 @@ class Ward:
     @property
     def budget(self) -> int:
         """Doctor turns per consultation; a random budget is evaluated at its largest."""
-        return self.params.consultation.turn_budget if self.params.consultation.turn_budget != -1 else RANDOM_BUDGET[1]
+        return largest_turn_budget(self.params.consultation)
 
     @property
     def source(self) -> str:
@@ -74,7 +74,7 @@ Table = dict[str, dict[str, Any]]
 
 def open_wards(params: Params, cases: Path, index: Path) -> list[Ward]:
     """The test cases, a ward for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them at most."""
-    waiting = open_waiting_room(params, index)
+    waiting = open_waiting_room(params, index, cases)
     opinions = opinions_of(params.reward, params.language_models, ROOT, params.seed) if params.reward.preset != "human" else _nobody
     judge = params.language_models.evaluation_judge
     judging = judged_by(judge, ("diagnosis", "recommendation"), params.seed) if judge is not None else None
@@ -101,8 +101,8 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
     ]
     trajectories = live.rollout(specs, params.evaluate_doctor.temperature)
     refuse_if_many_failed(trajectories, params.rollout)
-    scores = score_all(ward.scorer, ward.cases, trajectories, ward.opinions(ward.cases, trajectories))
-    verdicts = ward.judge(ward.cases, trajectories) if ward.judge is not None else [None] * len(trajectories)
+    opinions, verdicts = _opinions(ward, trajectories)
+    scores = score_all(ward.scorer, ward.cases, trajectories, opinions)
     turns = diagnosis_turns(live.chat, ward.waiting.clinic) if ward.generative else []
     names = [condition.name for condition in ward.waiting.clinic.conditions]
     rows = []
@@ -114,6 +114,19 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
         write_trajectories(trajectories, keep / "rollout.parquet")
         write_scores(scores, keep / "scores.parquet")
     return _table(ward, name, rows) | patients_of(ward, name, trajectories)
+
+
+def _opinions(ward: Ward, trajectories: Sequence[Trajectory]) -> tuple[Opinions, Opinions]:
+    """What the reward's judge or model, and the evaluation judge, said of consultations; people are not asked about test cases."""
+    opinions, params = ward.opinions(ward.cases, trajectories), ward.params
+    if params.reward.preset != "human":
+        refuse_if_many_missing(params.reward, trajectories, opinions)
+    if ward.judge is None:
+        return opinions, [None] * len(trajectories)
+    verdicts = ward.judge(ward.cases, trajectories)
+    if unjudged := sum(verdict is None for verdict in verdicts):
+        log.warning("%d of %d consultations have no verdict of the evaluation judge; its measures are means over the others", unjudged, len(verdicts))
+    return opinions, verdicts
 
 
 def patients_of(ward: Ward, name: str, trajectories: Sequence[Trajectory]) -> Table:
@@ -159,7 +172,7 @@ def evaluate_bayes_full_information(ward: Ward) -> Table:
     for case in ward.cases:
         doctor = doctors.ReferenceDoctor(ward.waiting.clinic, case, doctors.at_random, 0, np.random.default_rng(0))
         for fact in case.facts:
-            doctor.hear(fact.topic, fact.present)
+            doctor.learn(fact.topic, fact.present)
         row = _reference_row(ward, case, doctor)
         rows.append(row | {"reward": None, "fact_recall": 1.0})
     return _table(ward, "bayes_full_information", rows)
@@ -173,8 +186,9 @@ def _reference_row(ward: Ward, case: Case, doctor: doctors.ReferenceDoctor) -> R
         events.append(reply.event)
         if reply.text is None:
             break
-        doctor.hear(reply.event["topic"], reply.event["present"])
-    reward = sum(sum(turn.values()) for turn in ward.scorer.score(case, events, "diagnosed"))
+        doctor.hear(reply.event)
+    turns = ward.scorer.score(case, events, "diagnosed")
+    reward = sum(sum(turn.values()) for turn in turns) if turns else None
     order = np.argsort(doctor.posterior())[::-1]
     return measure(case, events, reward, None, [ward.waiting.clinic.conditions[i].name for i in order])
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Union
 
 from rl.generation import LocalModel, LocalModelParams
-from tasks.parameters import LanguageModelParams
+from tasks.parameters import ROOT, LanguageModelParams
 
 if TYPE_CHECKING:
     from tasks.endpoint import Endpoint
@@ -14,7 +14,8 @@ LanguageModel = Union[LocalModel, "Endpoint"]
 def open_model(params: LanguageModelParams, seed: int) -> LanguageModel:
     """Load a model of this machine, or make the client of an endpoint (nothing is sent yet)."""
     if isinstance(params, LocalModelParams):
-        return LocalModel(params, seed)
+        place = ROOT / params.model
+        return LocalModel(params.model_copy(update={"model": str(place)}) if place.exists() else params, seed)
     from tasks.endpoint import Endpoint  # the library behind it takes a second to load, and most runs ask nobody
 
     return Endpoint(params)

@@ -73,8 +73,8 @@ def _by_model(params: RewardModelParams, root: Path) -> Gather:
 
     def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:  # noqa: ARG001  one signature
         played = [trajectory for trajectory in trajectories if trajectory.played]
-        scores = iter(model.score([trajectory.texts for trajectory in played]))
-        return [{"model": next(scores)} if trajectory.played else None for trajectory in trajectories]
+        scores = {id(t): value for t, value in zip(played, model.score([trajectory.texts for trajectory in played]), strict=True)}
+        return [{"model": value} if (value := scores.get(id(trajectory))) is not None else None for trajectory in trajectories]
 
     return gather
 

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from clinic.config import ConsultationParams, PatientCasesParams, RewardParams
-from clinic.rewards import JUDGED, REWARD_COMPONENTS
+from clinic.rewards import JUDGED, REWARD_COMPONENTS, SINGLE_TURN
 from kb.config import KnowledgeBaseParams
 from rl.adapters import LoraParams
 from rl.algorithms import Algorithm, make_algorithm
@@ -197,6 +197,8 @@ class Params(_Section):
             raise ValueError("consultation.patient.backend is llm, but language_models.patient is null; name a model or an endpoint there")
         if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
             raise ValueError(f"reward.preset {self.reward.preset} needs language_models.reward_judge; name a model or an endpoint there")
+        if self.reward.preset not in SINGLE_TURN and any(source.format == "questions" for source in self.patient_cases.imported):
+            raise ValueError(f"reward.preset {self.reward.preset} cannot score the single-turn questions of patient_cases.imported; choose one of: {', '.join(SINGLE_TURN)}")
         return self
 
 

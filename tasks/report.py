@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,10 @@ def summary(registered: str) -> str:
     metrics = json.loads((ROOT / "metrics/evaluate_doctor.json").read_text())
     table = table_text(metrics)
     closed = closed_distance(metrics)
+    told = "" if math.isnan(closed) else f"The trained doctor closes {closed:.0%} of the distance between its warm start and the Bayes doctor at the same turn budget.\n"
     text = (
         f"\nHeld-out cases of the starter clinic (means with 95% bootstrap intervals):\n\n{table}\n\n"
-        f"The trained doctor closes {closed:.0%} of the distance between its warm start and the Bayes doctor at the same turn budget.\n"
+        f"{told}"
         f"{registered}\n\nTo look closer:\n  MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/{MLFLOW_UI} --workers 1\n"
         "  then open http://127.0.0.1:5000/#/experiments/1/runs\n"
     )

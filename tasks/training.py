@@ -16,6 +16,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case, read_cases
+from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups, keep_informative
@@ -25,6 +26,7 @@ from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.models import average_weights, replace_folder, save_model
 from rl.preferences import Preferences, read_preferences
+from rl.rollout import refuse_if_many_failed
 from rl.workers.local import Session, open_session, session
 from tasks.consultations import accuracy
 from tasks.opinions import Gather, opinions_of
@@ -105,10 +107,10 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     """Load everything once, keep it findable by id while the flow runs, and go on from the last complete step."""
     params = load_params(params_file)
     algorithm = load_algorithm(params)
-    waiting = open_waiting_room(params, index)
+    waiting = open_waiting_room(params, index, cases)
     digest = input_hash(params, warm_start, cases, index)
     folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
-    validation = read_cases(cases / "cases.parquet", "validation")[: params.train_doctor.validation_cases]
+    validation = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS][: params.train_doctor.validation_cases]
     log.info("%s", plan_text(params, algorithm))
     memory = estimate(model_shape(str(warm_start), params.warm_start.dtype, params.train_doctor.lora), params.rollout, algorithm)
     log.info("%s", memory_text(memory))
@@ -141,9 +143,7 @@ def plan_text(params: Params, algorithm: Algorithm) -> str:
 def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> str:
     """sha256 over everything a training result depends on: parameters, recipe, data, start weights and code."""
     digest = hashlib.sha256()
-    relevant = params.model_dump(mode="json", include={"seed", "patient_cases", "consultation", "reward", "warm_start", "language_models", "algorithm", "rollout", "train_doctor"})
-    relevant["temperature"] = params.evaluate_doctor.temperature  # validation plays at it
-    digest.update(json.dumps(relevant, sort_keys=True).encode())
+    digest.update(json.dumps(_what_counts(params), sort_keys=True).encode())
     digest.update(recipe_path(params).read_bytes())
     if (pairs := pairs_path(load_algorithm(params))) is not None:
         digest.update(pairs.read_bytes())
@@ -155,6 +155,16 @@ def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> st
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _what_counts(params: Params) -> dict[str, Any]:
+    """The parameters that a training result depends on: not when a run gives up, where an endpoint is, or who judges the evaluation."""
+    sections = params.model_dump(mode="json", include={"seed", "patient_cases", "consultation", "reward", "warm_start", "language_models", "algorithm", "rollout", "train_doctor"})
+    del sections["language_models"]["evaluation_judge"], sections["rollout"]["max_failed_share"], sections["reward"]["max_missing_share"]
+    for model in filter(None, sections["language_models"].values()):
+        for transport in ("url", "key_env", "timeout_s", "retries", "concurrency"):
+            model.pop(transport, None)
+    return sections | {"temperature": params.evaluate_doctor.temperature}  # validation plays at it
 
 
 @task(cache_policy=NO_CACHE)
@@ -235,6 +245,7 @@ def validate(session_id: str, step: int) -> dict[str, float]:
 def _accuracy(run: Training, live: Session) -> dict[str, float]:
     specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
     trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature)
+    refuse_if_many_failed(trajectories, run.params.rollout)
     return {
         "validation/accuracy": accuracy(run.validation, trajectories),
         "validation/turns": sum(len(t.turns) for t in trajectories) / len(trajectories),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clinic.cases import Case
+from clinic.cases import Case, read_cases
 from clinic.config import ConsultationParams
 from clinic.consultation import Consultation, draw_turn_budget, privileged
 from clinic.dialogues import topic_matcher
@@ -21,6 +21,7 @@ from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE, SingleTurn
 from clinic.starter import load_starter, read_asking
+from kb.config import KnowledgeBaseParams
 from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
 from kb.search import Searcher
@@ -37,7 +38,8 @@ class Waiting:
     clinic: GenerativeClinic
     starter: Path
     index: Path
-    embedder: str
+    cases: Path | None  # folder of the case table, whose diseases a model that plays a patient may not echo
+    knowledge_base: KnowledgeBaseParams
     patient_model: LanguageModelParams | None
     seed: int
 
@@ -52,12 +54,15 @@ class Waiting:
         if self.rules.patient.matching == "lexical":
             return self.topics.match
         asking, off_record = read_asking(self.starter, self.clinic)
+        if not off_record:
+            where = f"asking.yaml for language {self.clinic.language!r} in {self.starter}"
+            raise ParameterError(f"params.yaml: consultation.patient.matching is hybrid, but there is no {where}; use lexical, or write one")
         return HybridMatcher(asking, off_record, self.embed).match
 
     @cached_property
     def embed(self) -> Embed:
         """The knowledge base's sentence embedder."""
-        embedder = load_embedder(self.embedder, batch_size=32)
+        embedder = load_embedder(self.knowledge_base.embedder, self.knowledge_base.batch_size)
         return lambda texts: embedder.encode(list(texts))
 
     @property
@@ -73,6 +78,14 @@ class Waiting:
         return open_model(self.patient_model, self.seed).generate
 
     @cached_property
+    def diseases(self) -> frozenset[str]:
+        """Names of every disease that the run knows."""
+        named: list[tuple[str, Sequence[str]]] = [(condition.name, condition.synonyms) for condition in self.clinic.conditions]
+        if self.cases is not None:
+            named += [(case.diagnosis, case.synonyms) for case in read_cases(self.cases / "cases.parquet") if case.source != SOURCE]
+        return frozenset(name for first, others in named for name in (first, *others))
+
+    @cached_property
     def retrieve(self) -> Callable[[str, int], Sequence[str]]:
         """Search of the knowledge base; embedder and index are loaded at the first search."""
         loaded: list[Searcher] = []
@@ -80,7 +93,7 @@ class Waiting:
         def search(query: str, k: int) -> list[str]:
             if not loaded:
                 index = KnowledgeIndex.load(self.index)
-                loaded.append(Searcher(index, load_embedder(index.manifest.embedder, batch_size=32)))
+                loaded.append(Searcher(index, load_embedder(index.manifest.embedder, self.knowledge_base.batch_size)))
             return [f"{hit.passage.title}: {hit.passage.text}" for hit in loaded[0].search(query, k)]
 
         return search
@@ -92,7 +105,7 @@ class Waiting:
         matcher = self.matchers.get(case.source)
         llm = self.rules.patient.backend == "llm"
         patient = LanguageModelPatient(case, matcher, self.generate) if llm else ScriptedPatient(case, matcher)
-        return Consultation(case, patient, self.rules, budget, self.retrieve)
+        return Consultation(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
 
     def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int, first: int = 0) -> list[EpisodeSpec]:
         """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling noise. `first` numbers the first group."""
@@ -106,11 +119,11 @@ class Waiting:
         return specs
 
 
-def open_waiting_room(params: Params, index: Path) -> Waiting:
-    """Load the starter clinic and the rules of the consultation."""
+def open_waiting_room(params: Params, index: Path, cases: Path | None = None) -> Waiting:
+    """Load the starter clinic and the rules of the consultation; `cases` is the folder of the case table, where there is one yet."""
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
-    return Waiting(params.consultation, clinic, ROOT / starter.directory, index, params.knowledge_base.embedder, params.language_models.patient, params.seed)
+    return Waiting(params.consultation, clinic, ROOT / starter.directory, index, cases, params.knowledge_base, params.language_models.patient, params.seed)
 
 
 def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -> list[Case]:

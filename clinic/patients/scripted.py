@@ -43,7 +43,7 @@ class ScriptedPatient:
 
     async def answer(self, question: str) -> Answer:
         """Yes or no with the fact in this patient's words (the words alone without a matcher), or "I don't know"."""
-        answer = await self.examine(question)
+        answer = self._on_record(question)
         if answer.topic is None:
             return answer
         if self._case.persona == "reluctant" and answer.topic not in self._asked_before and _coin(self._case.case_id, answer.topic):
@@ -52,7 +52,10 @@ class ScriptedPatient:
         return Answer(self._worded(answer.text, answer.present), answer.topic, answer.present)
 
     async def examine(self, test: str) -> Answer:
-        """As `answer`, plainly: results have no persona."""
+        """The result on record, plainly. In a generative clinic, where a finding can be both asked and examined for, the persona holds for both: no test is a way round it."""
+        return self._on_record(test) if self._as_it_stands else await self.answer(test)
+
+    def _on_record(self, test: str) -> Answer:
         topic = self._match(test)
         fact = self._facts.get(topic) if topic is not None else None
         if fact is None:

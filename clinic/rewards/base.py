@@ -48,6 +48,7 @@ class Preset:
     components: frozenset[str]
     opinion: str = ""
     criteria: tuple[str, ...] = ()  # that a judge is asked for
+    single_turn: bool = False  # whether it can score the answer to a single-turn question
 
 
 def missed_red_flags(case: Case, events: Sequence[Event]) -> list[str]:

@@ -20,5 +20,5 @@ def score_human(params: RewardParams, record: Record) -> list[Components]:  # no
     return [*({} for _ in record.events[:-1]), {"human": record.opinion["human"]}]
 
 
-MODEL = Preset(score_model, frozenset({"model"}), opinion="model")
-HUMAN = Preset(score_human, frozenset({"human"}), opinion="human")
+MODEL = Preset(score_model, frozenset({"model"}), opinion="model", single_turn=True)
+HUMAN = Preset(score_human, frozenset({"human"}), opinion="human", single_turn=True)

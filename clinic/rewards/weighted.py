@@ -21,4 +21,4 @@ def score(params: RewardParams, record: Record) -> list[Components]:
     return turns
 
 
-PRESET = Preset(score, frozenset({*CRITERIA, "invalid"}), opinion="judge", criteria=CRITERIA)
+PRESET = Preset(score, frozenset({*CRITERIA, "invalid"}), opinion="judge", criteria=CRITERIA, single_turn=True)

@@ -17,7 +17,7 @@ from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.matching import TopicMatcher
 from clinic.patients.fidelity import fidelity
-from clinic.patients.llm import LanguageModelPatient
+from clinic.patients.llm import LanguageModelPatient, PatientError
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases, load_starter
 from rl.errors import TrainingError
@@ -234,8 +234,8 @@ def test_nothing_else_is_redacted(real):
 def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
     """Random weights: what it says is noise, but the protocol holds: every consultation ends or fails as data."""
     tokenizer = new_tokenizer(["You play a patient in a consultation. I have a cough. I do not know."] * 4, 400)
-    save_model(new_model(tokenizer, width=32, layers=1, heads=2, context=4096, seed=0), tokenizer, tmp_path / "patient")
-    model = LocalModel(LocalModelParams(model=str(tmp_path / "patient"), dtype="float32", slots=8, context=4096, temperature=1.0, max_tokens=12), 0)
+    save_model(new_model(tokenizer, width=32, layers=1, heads=2, context=16384, seed=0), tokenizer, tmp_path / "patient")
+    model = LocalModel(LocalModelParams(model=str(tmp_path / "patient"), dtype="float32", slots=8, context=16384, temperature=1.0, max_tokens=12), 0)
     clinic = load_starter(ROOT / "data/starter", 0.8)
     cases = list(draw_cases(clinic, 6, 3, SPLIT))
     first = asyncio.run(model.generate([{"role": "user", "content": "Do you cough?"}]))
@@ -244,8 +244,18 @@ def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
         patient = LanguageModelPatient(case, None, model.generate)
         examined = asyncio.run(patient.examine(case.facts[0].text))
         assert examined.topic == case.facts[0].topic
+    colleague, stops = NearestCase(cases[:2]), Counter()
+    for case in cases[2:]:
+        try:
+            _, events, stop = asyncio.run(consult(colleague.doctor(case, 3), Consultation(case, LanguageModelPatient(case, None, model.generate), RULES, 4, None)))
+            stops[stop] += 1
+            assert all(names_it(case, event.get("reply", "")) == [] for event in events)
+        except PatientError:
+            stops["no patient"] += 1
+    assert stops.total() == 4
+    assert stops["diagnosed"] > 0
     with pytest.raises(TrainingError, match="raise context"):
-        asyncio.run(model.generate([{"role": "user", "content": "cough " * 5000}]))
+        asyncio.run(model.generate([{"role": "user", "content": "cough " * 20000}]))
 
 
 @pytest.mark.timeout(400)

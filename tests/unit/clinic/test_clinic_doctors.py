@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import re
 
 import numpy as np
@@ -26,7 +27,7 @@ def play(clinic, matcher, rules, case, ask, questions, seed, wordings="train"):
         events.append(reply.event)
         if reply.text is None:
             return events
-        doctor.hear(reply.event["topic"], reply.event["present"])
+        doctor.hear(reply.event)
 
 
 @pytest.fixture(scope="module")
@@ -305,3 +306,21 @@ def test_the_paired_comparison_by_hand(make_case):
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
     assert paired(first, first, 100, 0)["accuracy"]["mean"] == 0.0
+
+
+def test_a_reference_doctor_asks_again_for_what_was_withheld(starter, starter_matcher, rules, patients):
+    from dataclasses import replace
+
+    shy = [replace(case, persona="reluctant") for case in patients[:20]]
+    withheld = again = 0
+    for case in shy:
+        events = play(starter, starter_matcher, rules.model_copy(update={"turn_budget": 20}), case, greedy, 15, 0)
+        assert len(events) == 16
+        for first, second in itertools.pairwise(events):
+            if first.get("withheld"):
+                withheld += 1
+                again += second.get("text") == first["text"]
+                assert not second.get("withheld")
+                assert not second.get("repeated")
+    assert withheld > 50
+    assert again > 0.9 * withheld  # the last question apart, nothing was learned that would change what tells most

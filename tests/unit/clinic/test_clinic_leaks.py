@@ -61,3 +61,8 @@ def test_other_diseases_are_masked_where_a_model_could_echo_them(make_case):
     assert LeakFilter(make_case()).clean(echo) == ("No, not gout, that illness or a heart attack.", 1)
     assert LeakFilter(make_case(), ("Gout", "Heart attack", "Pneumonia")).clean(echo) == ("No, not that illness, that illness or a that illness.", 1)
     assert LeakFilter(make_case(diagnosis="Asthma", synonyms=(), parents=()), ("Gout", "Heart attack", "Pneumonia")).clean(echo) == ("No, not that illness, that illness or a that illness.", 0)
+
+
+def test_a_disease_that_the_record_itself_speaks_of_is_no_echo(make_case):
+    clean = LeakFilter(make_case(self_report="My migraine is back."), ("Migraine", "Gout")).clean
+    assert clean("A migraine, no gout.") == ("A migraine, no that illness.", 0)

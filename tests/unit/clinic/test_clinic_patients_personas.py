@@ -146,3 +146,16 @@ def test_thoughts_are_not_heard_and_broken_unicode_is_no_reply(make_case):
     assert ask(patient, "Fever?").text == "Yes."
     assert model.heard[2][-1]["content"] == "Fever?"
     assert len(model.heard[2]) == len(model.heard[1]) + 2
+
+
+def test_no_test_is_a_way_round_reluctance_in_a_generative_clinic(starter, starter_matcher, split):
+    from dataclasses import replace
+
+    (case,) = draw_cases(starter, 1, 3, split)
+    shy = replace(case, persona="reluctant")
+    asked = {f.finding_id: ask(ScriptedPatient(shy, starter_matcher.match), f.doctor.train[0]).withheld for f in starter.findings}
+    examined = {f.finding_id: asyncio.run(ScriptedPatient(shy, starter_matcher.match).examine(f.doctor.train[0])).withheld for f in starter.findings}
+    assert asked == examined
+    assert 0.3 < sum(asked.values()) / len(asked) < 0.7
+    record = ScriptedPatient(replace(shy, source="records"), None)
+    assert not any(asyncio.run(record.examine(fact.text)).withheld for fact in case.facts)

@@ -198,7 +198,7 @@ def play(clinic, matcher, rules, case, ask, questions, seed):
         events.append(reply.event)
         if reply.text is None:
             return events, reply.stop_reason
-        doctor.hear(reply.event["topic"], reply.event["present"])
+        doctor.hear(reply.event)
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,8 @@ PLANTED = {
     "same wording": (lambda f: f["findings"][1]["patient"]["test"].append("I HAVE fever"), r"wording 'i have fever' is used twice"),
     "same id": (lambda f: spoil(f, "conditions", 1, id="flu"), r"id 'flu' is used twice"),
     "same name": (lambda f: spoil(f, "conditions", 1, synonyms=["flu"]), r"name 'flu' is used twice"),
+    "lone text": (lambda f: spoil(f, "conditions", 0, synonyms="grippe"), r"entry 'flu': synonyms must be a list of texts, not 'grippe'"),
+    "lone wording": (lambda f: f["findings"][2]["doctor"].update(train="Rash?"), r"entry 'rash': train must be a list of texts, not 'Rash\?'"),
     "alike": (lambda f: spoil(f, "conditions", 1, findings={"fever": 0.9, "cough": 0.5}), r"flu and measles have nearly the same findings"),
 }
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
 from rl.errors import TrainingError
 from rl.models import new_tokenizer
@@ -60,3 +60,16 @@ def test_what_cannot_be_used_is_one_line(folder):
         RewardModel(str(folder / "three"), "float32", 1, 16)
     with pytest.raises(TrainingError, match=r"cannot be loaded .*correct reward\.model\.path"):
         RewardModel(str(folder / "nowhere"), "float32", 1, 16)
+
+
+def test_a_model_without_a_trained_head_and_scores_that_are_no_numbers(folder, tmp_path):
+    scorer = AutoModelForSequenceClassification.from_pretrained(folder / "one")
+    scorer.model.save_pretrained(tmp_path / "headless")
+    AutoTokenizer.from_pretrained(folder / "one").save_pretrained(tmp_path / "headless")
+    with pytest.raises(TrainingError, match=r"has no weights for score\.weight, so its scores would be noise"):
+        RewardModel(str(tmp_path / "headless"), "float32", 1, 16)
+    model = RewardModel(str(folder / "one"), "float32", 2, 256)
+    with torch.no_grad():
+        model._model.score.weight[0, 0] = float("nan")
+    assert model.score(TALKS) == [None] * 3
+    assert RewardModel(str(folder / "one"), "float32", 2, 10**6)._max_tokens == model._model.config.max_position_embeddings

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clinic.cases import Case
+from clinic.cases import Case, write_cases
 from clinic.dialogues import at_once
 from clinic.doctors import ReferenceDoctor, at_random
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
 from rl.experience import Trajectory, read_trajectories, write_trajectories
 from tasks.consultations import accuracy, score_all, step_metrics
-from tasks.parameters import load_params
+from tasks.parameters import ParameterError, load_params
 from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 PARAMS = load_params()
@@ -42,7 +42,7 @@ def played(waiting: Waiting, case: Case, place: int) -> Trajectory:
         if reply.text is None:
             break
         texts.append({"role": "user", "content": reply.text})
-        doctor.hear(reply.event["topic"], reply.event["present"])
+        doctor.hear(reply.event)
     turns = tuple((k, k + 1) for k in range(len(events)))
     size = len(events)
     return Trajectory(
@@ -91,3 +91,26 @@ def test_the_cases_of_a_step_depend_on_seed_and_step_alone(cases: list[Case]) ->
     assert sorted(whole) == sorted(case.case_id for case in cases)  # one epoch passes every case once
     assert [c.case_id for c in cases_of_draw(cases, 4, 1, 0)] == whole[4:8]
     assert [c.case_id for c in cases_of_draw(cases, 12, 0, 1)] != whole
+
+
+def test_accuracy_is_of_patients_alone(waiting: Waiting, cases: list[Case]) -> None:
+    question = replace(cases[0], case_id="q1", source="questions")
+    answer = replace(played(waiting, cases[0], 0), case_id="q1")
+    assert np.isnan(accuracy([question], [answer]))
+    trajectories = [played(waiting, case, i) for i, case in enumerate(cases)]
+    assert accuracy([*cases, question], [*trajectories, answer]) == accuracy(cases, trajectories)
+
+
+def test_a_patient_that_a_model_plays_echoes_no_disease_of_the_run(cases: list[Case], tmp_path: Path) -> None:
+    write_cases([replace(cases[0], case_id="r1", source="records", diagnosis="Dragon pox", synonyms=("Scale fever",))], tmp_path / "cases.parquet")
+    known = open_waiting_room(PARAMS, Path("unused"), tmp_path).diseases
+    assert {"Dragon pox", "Scale fever", "Pneumonia"} <= known
+    assert "Dragon pox" not in open_waiting_room(PARAMS, Path("unused")).diseases
+
+
+def test_hybrid_matching_without_questions_off_the_record_is_refused() -> None:
+    waiting = open_waiting_room(PARAMS, Path("unused"))
+    patient = waiting.rules.patient.model_copy(update={"matching": "hybrid"})
+    chinese = replace(waiting, rules=waiting.rules.model_copy(update={"patient": patient}), clinic=replace(waiting.clinic, language="zh"))
+    with pytest.raises(ParameterError, match=r"matching is hybrid, but there is no asking\.yaml for language 'zh' in .*; use lexical"):
+        _ = chinese.matcher

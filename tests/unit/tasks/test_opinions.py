@@ -15,6 +15,7 @@ from tasks.consultations import score_all, step_metrics
 from tasks.endpoint import Endpoint
 from tasks.opinions import asking, opinions_of, refuse_if_many_missing
 from tasks.parameters import EndpointParams, LanguageModels, ParameterError, Params, load_params
+from tasks.training import _what_counts
 from tests.endpoint_server import MODEL, chat_server
 
 PARAMS = load_params()
@@ -117,6 +118,7 @@ def test_the_evaluation_judge_is_another_than_the_rewards():
     ({"reward": {"preset": "weighted"}}, "needs language_models.reward_judge"),
     ({"reward": {"preset": "model"}}, "needs reward.model.path"),
     ({"reward": {"preset": "human"}}, "needs reward.human.path"),
+    ({"patient_cases": {"imported": [{"format": "questions", "path": "q.jsonl", "cases": 0, "licence": "CC0-1.0"}]}}, r"preset outcome cannot score .*one of: weighted, model, human"),
     ({"consultation": {"patient": {"backend": "llm", "matching": "lexical"}}}, "language_models.patient is null"),
 ])
 def test_what_a_choice_needs_is_said_at_once(sections, told):
@@ -151,3 +153,15 @@ def test_a_judge_that_is_not_configured_is_one_line():
 
     with pytest.raises(ParameterError, match=r"language_models\.reward_judge is null"):
         judge_lines(PARAMS, "reward_judge")
+
+
+def test_what_a_training_result_depends_on():
+    judge = at("http://a/v1").model_dump()
+    base = changed(language_models={"reward_judge": judge})
+    other_place = changed(
+        language_models={"reward_judge": judge | {"url": "http://b/v1", "key_env": "KEY", "timeout_s": 9.0, "retries": 3, "concurrency": 1}, "evaluation_judge": at("http://c/v1", model="c").model_dump()},
+        reward={"max_missing_share": 0.9}, rollout={"max_failed_share": 0.9},
+    )
+    assert _what_counts(base) == _what_counts(other_place)
+    assert _what_counts(base) != _what_counts(changed(language_models={"reward_judge": judge | {"temperature": 1.0}}))
+    assert _what_counts(base) != _what_counts(changed(language_models={"reward_judge": judge | {"model": "other"}}))
