@@ -7,14 +7,16 @@ taken over the whole mini-batch beforehand.
 Shapes: B sequences, T tokens (padded), N positions that carry loss.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 LOGIT_ELEMENTS = 2**24  # logits that exist at once
+SIBLINGS = 4  # sequences behind one shared opening, at most: what they do not see of each other is computed and masked
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,18 @@ class MicroBatch:
 
     index: tuple[int, ...]  # which sequences of the mini-batch
     token_BT: torch.Tensor  # int64
-    row_N: torch.Tensor  # sequence of each loss position
+    row_N: torch.Tensor  # row of each loss position
     source_N: torch.Tensor  # place whose hidden state predicts it; in a sequence, the one before
     target_N: torch.Tensor  # the token itself
     weight_N: torch.Tensor  # its weight in the loss, float32
     position_BT: torch.Tensor | None = None  # with branches only: rotary positions
     mask_B1TT: torch.Tensor | None = None  # with branches only: who sees whom
+    sibling_N: torch.Tensor | None = None  # where a row holds several sequences: which of `index` a loss position belongs to
+
+    @property
+    def sequence_N(self) -> torch.Tensor:  # noqa: N802  a shape suffix
+        """Which of `index` each loss position belongs to."""
+        return self.row_N if self.sibling_N is None else self.sibling_N
 
 
 def computed_tokens(tokens: Sequence[int], branches: Sequence[Branch]) -> int:
@@ -76,6 +84,49 @@ def micro_batches(
         batch += unit
     if batch:
         yield _micro_batch(batch, tokens, masks, branches)
+
+
+def sibling_batches(tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], token_budget: int, units: Sequence[Sequence[int]] | None = None) -> Iterator[MicroBatch]:
+    """As `micro_batches` without branches, but sequences that begin with the same opening (all before the first token that carries loss) share its computation where that pays.
+
+    It pays for openings at least as long as what follows them: a masked row then costs less than the opening computed again and again (benchmarks/, part `prefix`).
+    """
+    families, alone = _families(tokens, masks, units if units is not None else [(i,) for i in range(len(tokens))])
+    flat = [i for unit in alone for i in unit]
+    place = {i: k for k, i in enumerate(flat)}
+    together = [tuple(place[i] for i in unit) for unit in alone]
+    for batch in micro_batches([tokens[i] for i in flat], [masks[i] for i in flat], token_budget, None, together):
+        yield replace(batch, index=tuple(flat[i] for i in batch.index))
+    cut = [masks[family[0]].index(1) for family in families]
+    openings = [tokens[family[0]][:size] for family, size in zip(families, cut, strict=True)]
+    rests = [[Branch(size, tuple(tokens[i][size:]), tuple(map(float, masks[i][size:]))) for i in family] for family, size in zip(families, cut, strict=True)]
+    for batch in micro_batches(openings, [[0] * size for size in cut], token_budget, rests):
+        members = tuple(i for number in batch.index for i in families[number])
+        sibling_N = torch.repeat_interleave(torch.arange(len(members)), torch.tensor([sum(masks[i]) for i in members]))
+        yield replace(batch, index=members, sibling_N=sibling_N)
+
+
+def _families(tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], units: Sequence[Sequence[int]]) -> tuple[list[list[int]], list[Sequence[int]]]:
+    """Sequences that share their opening in one row (whole units only), and the units that stay alone."""
+    same: dict[tuple[int, ...], list[Sequence[int]]] = defaultdict(list)
+    alone: list[Sequence[int]] = []
+    for unit in units:
+        openings = {tuple(tokens[i][: masks[i].index(1)]) if 1 in masks[i] else () for i in unit}
+        opening = openings.pop()
+        if openings or 2 * len(opening) * len(unit) < sum(len(tokens[i]) for i in unit):
+            alone.append(unit)
+        else:
+            same[opening].append(unit)
+    families: list[list[int]] = []
+    for siblings in same.values():
+        family: list[int] = []
+        for unit in siblings:
+            if family and len(family) + len(unit) > SIBLINGS:
+                families.append(family)
+                family = []
+            family = [*family, *unit]
+        families.append(family)
+    return [f for f in families if len(f) > 1], [*alone, *((f[0],) for f in families if len(f) == 1)]
 
 
 def _pad(rows: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -4,7 +4,7 @@ import logging
 import math
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,7 +17,7 @@ from rl.algorithms.advantages import Array
 from rl.algorithms.base import Algorithm, Lesson, Record, TokenBatch
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
-from rl.batching import MicroBatch, head_logprobs, hidden_states, micro_batches
+from rl.batching import MicroBatch, head_logprobs, hidden_states, micro_batches, sibling_batches
 from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
@@ -58,6 +58,9 @@ class Learner:
         self.model, self.algorithm, self.temperature, self.seed = model, algorithm, temperature, seed
         self.reference, self.exact_sampler = reference, exact_sampler
         params = algorithm.optimizer
+        if params.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only: never while the engine plays
+        self._decoder: torch.nn.Module = torch.compile(model.get_decoder(), dynamic=True) if params.compile else model.get_decoder()  # type: ignore[assignment]  # torch.compile gives a module for a module
         self.optimizer = self._adamw(model, params.learning_rate)
         self.critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
         self.critic_optimizer = self._adamw(self.critic, algorithm.critic.learning_rate) if self.critic is not None and algorithm.critic is not None else None
@@ -148,7 +151,7 @@ class Learner:
         means: dict[str, float] = defaultdict(float)
         seen: list[tuple[Array, Array]] = []
         self._zero_grad()
-        for batch in micro_batches([trajectories[i].token_ids for i in chosen], masks, self.algorithm.optimizer.micro_batch_tokens, None, together):
+        for batch in self._batches([trajectories[i].token_ids for i in chosen], masks, together):
             tokens = self._token_batch(batch, chosen, together, records, lesson, total)
             loss, parts = self.algorithm.loss(tokens)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
@@ -160,8 +163,12 @@ class Learner:
         self._apply(norms["grad_norm"])
         return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True))) if seen else {}
 
+    def _batches(self, tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], together: Units) -> Iterator[MicroBatch]:
+        budget = self.algorithm.optimizer.micro_batch_tokens
+        return sibling_batches(tokens, masks, budget, together) if self.critic is None else micro_batches(tokens, masks, budget, None, together)
+
     def _token_batch(self, batch: MicroBatch, chosen: Sequence[int], together: Units, records: Sequence[Record], lesson: Lesson, total: Totals) -> TokenBatch:
-        hidden_BTD = hidden_states(self.model.get_decoder(), batch)
+        hidden_BTD = hidden_states(self._decoder, batch)
         logprob_N, entropy_N = head_logprobs(self.model, hidden_BTD, batch, self.temperature, entropy_gradient=self.algorithm.entropy_gradient)
         value_N = self.critic(batch, hidden_BTD)[batch.row_N, batch.source_N] if self.critic is not None else None
 
@@ -173,7 +180,7 @@ class Learner:
         index = [chosen[i] for i in batch.index]
         some = [records[i] for i in index]
         return TokenBatch(
-            batch.row_N.to(logprob_N.device), unit_S, logprob_N, entropy_N, value_N, gather([r.old_logprob_A for r in some]),
+            batch.sequence_N.to(logprob_N.device), unit_S, logprob_N, entropy_N, value_N, gather([r.old_logprob_A for r in some]),
             gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None]) if "reference" in self.algorithm.roles else None,
             gather([r.value_A for r in some if r.value_A is not None]) if self.critic is not None else None,
             gather([lesson.advantage[i] for i in index]), gather([lesson.weight[i] for i in index]),

@@ -22,7 +22,7 @@ GIB = 2**30
 KNOBS = {
     "weights": "a smaller model, or dtype: bfloat16", "gradients": "train_doctor.lora", "optimizer": "train_doctor.lora",
     "critic": "critic.trunk: shared in the recipe", "reference": "train_doctor.lora, or kl.place: none in the recipe", "kv_cache": "rollout.slots or rollout.max_episode_tokens",
-    "activations": "optimizer.micro_batch_tokens in the recipe", "logits": "a smaller vocabulary",
+    "activations": "optimizer.micro_batch_tokens or optimizer.gradient_checkpointing in the recipe", "logits": "a smaller vocabulary",
 }
 
 
@@ -80,18 +80,20 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm) ->
     critic       its trunk, with gradients and moments of what is trained of it, if it has its own
     reference    parameters x bytes, if there is one and no adapter to switch off
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes
-    activations  tokens of a micro-batch x layers x (10 width + 4 intermediate + 4 heads x head width + 6 key-value heads x head width) x bytes
+    activations  tokens of a micro-batch x layers x (10 width + 4 intermediate + 4 heads x head width + 6 key-value heads x head width) x bytes;
+                 with gradient checkpointing that of one layer, with its gradients, and every layer's input
     logits       4 x one chunk, float32
     """
     s, optimizer = shape, algorithm.optimizer
     kept = 10 * s.width + 4 * s.intermediate + 4 * s.heads * s.head_width + 6 * s.key_value_heads * s.head_width
+    per_token = 2 * kept + s.layers * s.width if optimizer.gradient_checkpointing else s.layers * kept
     passes = 2 if algorithm.critic is not None and algorithm.critic.trunk == "own" else 1
     parts = {
         "weights": s.parameters * s.bytes, "gradients": s.trainable * s.bytes, "optimizer": 2 * s.trainable * s.bytes,
         "critic": (s.trunk_parameters + 3 * s.trainable_trunk) * s.bytes * (passes - 1),
         "reference": s.parameters * s.bytes * ("reference" in algorithm.roles and s.trainable == s.parameters),
         "kv_cache": rollout.slots * rollout.max_episode_tokens * s.layers * 2 * s.key_value_heads * s.head_width * s.bytes,
-        "activations": passes * max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * s.layers * kept * s.bytes,
+        "activations": passes * max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * per_token * s.bytes,
         "logits": 4 * 4 * min(LOGIT_ELEMENTS, max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * s.vocabulary),
     }
     return {name: value for name, value in parts.items() if value}

@@ -3,7 +3,7 @@
 All in eval mode and without gradient; the recorded actions are read again, never sampled again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from rl.algorithms.advantages import Array
 from rl.algorithms.base import Record
-from rl.batching import MicroBatch, hidden_states, micro_batches, token_logprobs
+from rl.batching import MicroBatch, hidden_states, micro_batches, sibling_batches, token_logprobs
 from rl.critic import Critic
 from rl.experience import Scores, Trajectory
 
@@ -23,7 +23,7 @@ TRUNCATED = frozenset({"out_of_tokens"})
 def logprobs_of(model: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int, temperature: float) -> list[Array]:
     """Log-probability of every action token under a model, (A,) per trajectory, nats."""
     model.eval()
-    return _by_trajectory(trajectories, budget, lambda batch: token_logprobs(model, batch, temperature)[0])
+    return _by_trajectory(trajectories, budget, lambda batch: token_logprobs(model, batch, temperature)[0], sibling_batches)
 
 
 def values_of(critic: Critic, policy: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int) -> tuple[list[Array], list[float]]:
@@ -38,15 +38,15 @@ def values_of(critic: Critic, policy: PreTrainedModel, trajectories: Sequence[Tr
             last[i] = float(value_BT[row, len(trajectories[i].token_ids) - 1])
         return value_BT[batch.row_N, batch.source_N]
 
-    return _by_trajectory(trajectories, budget, look), last
+    return _by_trajectory(trajectories, budget, look, micro_batches), last
 
 
 @torch.no_grad()
-def _by_trajectory(trajectories: Sequence[Trajectory], budget: int, look: Callable[[MicroBatch], torch.Tensor]) -> list[Array]:
+def _by_trajectory(trajectories: Sequence[Trajectory], budget: int, look: Callable[[MicroBatch], torch.Tensor], cut: Callable[..., Iterator[MicroBatch]]) -> list[Array]:
     """Run `look` on micro-batches of the trajectories that have action tokens; its (N,) values per trajectory."""
     found = [np.zeros(0) for _ in trajectories]
     some = [i for i, t in enumerate(trajectories) if t.sampled_tokens]
-    for batch in micro_batches([trajectories[i].token_ids for i in some], [trajectories[i].loss_mask for i in some], budget):
+    for batch in cut([trajectories[i].token_ids for i in some], [trajectories[i].loss_mask for i in some], budget):
         batch = replace(batch, index=tuple(some[i] for i in batch.index))
         value_N = look(batch).double().cpu().numpy()
         places = np.cumsum([trajectories[i].sampled_tokens for i in batch.index])[:-1]

@@ -7,7 +7,7 @@ from ruamel.yaml import YAML
 
 FOLDER = Path(__file__).resolve().parent.parent / "recipes"
 OPTIMIZER = {
-    "num_epochs": 1, "mini_batch_size": 64, "learning_rate": 1e-3, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1.0, "micro_batch_tokens": 4096,
+    "num_epochs": 1, "mini_batch_size": 64, "learning_rate": 1e-3, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1.0, "micro_batch_tokens": 4096, "gradient_checkpointing": False, "compile": False,
 }  # fmt: skip
 
 

@@ -30,6 +30,8 @@ class OptimizerParams(BaseModel):
     weight_decay: float = Field(ge=0)
     max_grad_norm: float = Field(gt=0)
     micro_batch_tokens: int = Field(ge=1)
+    gradient_checkpointing: bool  # keep each layer's input alone and compute the rest again for the gradient; changes no result
+    compile: bool  # torch.compile of the training phase's forward pass; changes rounding alone
 
 
 class CriticParams(BaseModel):

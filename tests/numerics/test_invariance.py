@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
+import rl.learner
+import rl.records
 from rl.algorithms import make_algorithm
-from rl.batching import Branch, computed_tokens, micro_batches, token_logprobs
+from rl.batching import Branch, computed_tokens, micro_batches, sibling_batches, token_logprobs
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner, gradient_steps_per_rollout
@@ -18,7 +20,7 @@ from rl.sft import Example, SFTParams, train_supervised
 from tests.recipes import recipe
 
 OPTIMIZER = {
-    "num_epochs": 1, "mini_batch_size": 64, "learning_rate": 1e-3, "warmup_rollout_steps": 0, "weight_decay": 0.01, "max_grad_norm": 1.0, "micro_batch_tokens": 256,
+    "num_epochs": 1, "mini_batch_size": 64, "learning_rate": 1e-3, "warmup_rollout_steps": 0, "weight_decay": 0.01, "max_grad_norm": 1.0, "micro_batch_tokens": 256, "gradient_checkpointing": False, "compile": False,
 }  # fmt: skip
 TEMPERATURE = 0.8
 
@@ -103,6 +105,65 @@ def test_an_episode_without_sampled_tokens_changes_nothing(base, experience):
     trajectories, scores = experience
     failed = dataclasses.replace(trajectories[0], episode_id="g0/9", loss_mask=(0,) * len(trajectories[0].loss_mask))
     assert_same(one_update(base, trajectories, scores), one_update(base, [failed, *trajectories], [Scores("g0/9", ({"outcome": 50.0},)), *scores]))
+
+
+def test_gradient_checkpointing_changes_nothing(base, experience):
+    plain, checkpointed = one_update(base, *experience), one_update(base, *experience, gradient_checkpointing=True)
+    assert_same(plain, checkpointed)
+    assert new_learner(base, gradient_checkpointing=True).model.is_gradient_checkpointing
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_compiling_changes_rounding_alone(base, experience):
+    assert_same(one_update(base, *experience), one_update(base, *experience, compile=True))
+
+
+@pytest.fixture(scope="module")
+def siblings(experience) -> tuple[list[Trajectory], list[Scores]]:
+    """The same, each group behind an opening of its own that is longer than what follows; one group has openings that differ."""
+    trajectories, scores = experience
+    made = []
+    for i, t in enumerate(trajectories):
+        group = int(t.group_id[1])
+        opening = tuple((7 * group + 3 * k + (i if group == 3 else 0)) % 250 + 5 for k in range(24))
+        tail, first = slice(None, 20), t.loss_mask.index(1)
+        mask = (0,) * len(opening) + ((0,) * first + t.loss_mask[first:])[tail]
+        ids = (opening[: len(opening) - first] + t.token_ids[:first] + t.token_ids[first:])[: len(mask)] if group == 3 else (opening + (9,) * first + t.token_ids[first:])[: len(mask)]
+        mask = mask[: len(ids)]
+        made.append(dataclasses.replace(t, token_ids=ids, loss_mask=mask, logprobs=(-1.5,) * len(ids), turns=((mask.index(1), len(ids)),)))
+    return made, scores
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo", "dr_grpo", "dpo"])
+def test_an_opening_computed_once_for_siblings_changes_nothing(base, siblings, monkeypatch, name):
+    shared = [b.sibling_N is not None for b in sibling_batches([t.token_ids for t in siblings[0]], [t.loss_mask for t in siblings[0]], 256)]
+    assert 0 < sum(shared) < len(shared)
+
+    def update() -> tuple[dict, dict, dict]:
+        params = OPTIMIZER | {"max_grad_norm": 1e9, "mini_batch_size": 4 if name == "dpo" else 64}
+        learner = Learner(copy.deepcopy(base), make_algorithm(recipe(name, group_size=4, optimizer=params, **({"pairs_per_group": 2} if name == "dpo" else {}))), 4, TEMPERATURE, seed=0, reference=base, exact_sampler=False)
+        metrics = learner.update(*siblings, step=1)
+        return {n: p.grad for n, p in learner.model.named_parameters()}, learner.model.state_dict(), metrics
+
+    together = update()
+    for module in (rl.learner, rl.records):
+        monkeypatch.setattr(module, "sibling_batches", micro_batches)
+    monkeypatch.setattr(rl.learner, "sibling_batches", lambda tokens, masks, budget, units: micro_batches(tokens, masks, budget, None, units))
+    assert_same(together, update())
+
+
+def test_siblings_share_a_row_where_the_opening_is_long(base):
+    tokens = [[1] * 30 + [k] * 10 for k in range(6)] + [[2] * 5 + [k] * 10 for k in range(3)] + [[3] * 9]
+    masks = [[0] * 30 + [1] * 10] * 6 + [[0] * 5 + [1] * 10] * 3 + [[0] * 9]
+    batches = list(sibling_batches(tokens, masks, 200))
+    assert [b.index for b in batches if b.sibling_N is not None] == [(4, 5, 0, 1, 2, 3)]  # rows by length
+    (row,) = [b for b in batches if b.sibling_N is not None]
+    assert row.token_BT.shape == (2, 30 + 4 * 9)
+    assert row.sequence_N.tolist() == [i for i in range(6) for _ in range(10)]
+    assert sorted(i for b in batches for i in b.index) == list(range(10))
+    pairs = list(sibling_batches(tokens[:6], masks[:6], 200, [(0, 5), (1, 4), (2, 3)]))
+    assert [b.index for b in pairs] == [(2, 3, 0, 5, 1, 4)]
 
 
 def test_micro_batches_keep_every_sequence_and_the_budget():

@@ -21,6 +21,7 @@ CHOICES = {
     "grpo": recipe("grpo", group_size=8, optimizer={"micro_batch_tokens": 4096}),
     "ppo with a reference": recipe("ppo", group_size=8, kl={"place": "loss", "coefficient": 0.1}, critic={"warmup_rollout_steps": 0}, optimizer={"micro_batch_tokens": 2048}),
 }
+CHOICES["grpo with gradient checkpointing"] = CHOICES["grpo"] | {"optimizer": CHOICES["grpo"]["optimizer"] | {"gradient_checkpointing": True}}
 CHOICES["grpo with an adapter as reference"] = CHOICES["grpo"] | {"kl": CHOICES["ppo with a reference"]["kl"]}
 
 

@@ -16,7 +16,7 @@ from rl.rollout import RolloutParams
 from rl.workers.local import Session
 from tests.recipes import recipe
 
-OPTIMIZER = {"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2, "warmup_rollout_steps": 1, "weight_decay": 0.1, "micro_batch_tokens": 64}
+OPTIMIZER = {"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2, "warmup_rollout_steps": 1, "weight_decay": 0.1, "micro_batch_tokens": 64, "gradient_checkpointing": False, "compile": False}
 RECIPES = {
     "grpo": recipe("grpo", group_size=2, credit="episode", divide_by_std="group", optimizer=OPTIMIZER),
     "ppo": recipe("ppo", group_size=2, critic={"warmup_rollout_steps": 1}, kl={"place": "loss", "coefficient": 0.1, "target": 0.01, "horizon": 10}, optimizer=OPTIMIZER),
