@@ -12,6 +12,7 @@ import asyncio
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -20,6 +21,7 @@ from rl.engines.base import Completion, Finish, Request, uniform
 from rl.engines.slots import SlotCache, slot_attention
 from rl.errors import TrainingError
 
+SHORTEST_SPAN = 128  # cached tokens that a compiled decoding step reads, at least; its shapes are this one doubled as often as needed
 FEED_SHARE = 0.25  # feed waiting slots once they are this share of the busy ones (or nothing else can run)
 
 
@@ -38,12 +40,13 @@ class TransformersEngine:
 
     shares_weights = True
 
-    def __init__(self, model: PreTrainedModel, slots: int, max_length: int) -> None:
-        """Args: the live model (shared with the learner, so there are no weights to sync), how many episodes at once, tokens per episode."""
+    def __init__(self, model: PreTrainedModel, slots: int, max_length: int, *, compiled: bool = False) -> None:
+        """Args: the live model (shared with the learner, so there are no weights to sync), how many episodes at once, tokens per episode, whether decoding is compiled."""
         self.model = model
         self.policy_version = 0
         self._slots = slots
         self._max_length = max_length
+        self._compiled = torch.compile(model.get_decoder(), dynamic=False) if compiled else None
         self._cache = SlotCache(model, slots, max_length)
         self._length = torch.zeros(slots, dtype=torch.long)
         self._free = list(range(slots))  # a heap: the lowest slot goes first, so an idle engine is the same whatever it played before
@@ -138,20 +141,42 @@ class TransformersEngine:
         rows = sorted(self._running)
         last_B = torch.tensor([self._running[slot].token_ids[-1] for slot in rows], device=self.model.device)
         inputs_BQD = self.model.get_input_embeddings()(last_B)[:, None]
-        self._forward(rows, inputs_BQD, torch.ones(len(rows), dtype=torch.long))
+        if self._compiled is None:
+            self._forward(rows, inputs_BQD, torch.ones(len(rows), dtype=torch.long))
+        else:
+            self._decode_all(rows, inputs_BQD)
+
+    def _decode_all(self, rows: list[int], inputs_BQD: torch.Tensor) -> None:
+        """A decoding step in static shapes: every slot takes part, the idle ones beyond their end, where what they write is overwritten before anybody reads it."""
+        start_S1 = torch.zeros(self._slots, 1, dtype=torch.long)
+        for slot in self._slot_of.values():
+            start_S1[slot] = self._length[slot]
+        place_S1 = start_S1.clamp(max=self._max_length - 1)
+        span = SHORTEST_SPAN
+        while span <= int(place_S1.max()):
+            span *= 2
+        inputs_S1D = inputs_BQD.new_zeros(self._slots, 1, inputs_BQD.shape[-1])
+        inputs_S1D[rows] = inputs_BQD
+        hidden_SD = self._hidden(self._compiled, list(range(self._slots)), inputs_S1D, place_S1, min(span, self._max_length))[:, 0]
+        self._length[rows] += 1
+        self._sample(rows, self.model.get_output_embeddings()(hidden_SD[rows]).float())
 
     def _forward(self, rows: list[int], inputs_BQD: torch.Tensor, count_B: torch.Tensor) -> None:
-        row_B = torch.tensor(rows)
-        start_B = self._length[row_B]
+        start_B = self._length[rows]
         place_BQ = start_B[:, None] + torch.arange(inputs_BQD.shape[1])
         place_BQ = place_BQ.clamp(max=self._max_length - 1)  # padding past the end is never read
-        span = int((start_B + count_B).max())
-        span = max(span, int(place_BQ.max()) + 1)
+        span = max(int((start_B + count_B).max()), int(place_BQ.max()) + 1)
+        hidden_BQD = self._hidden(self.model.get_decoder(), rows, inputs_BQD, place_BQ, span)
+        self._length[rows] = start_B + count_B
+        self._sample(rows, self.model.get_output_embeddings()(hidden_BQD[torch.arange(len(rows)), count_B - 1]).float())
+
+    def _hidden(self, decoder: Any, rows: list[int], inputs_BQD: torch.Tensor, place_BQ: torch.Tensor, span: int) -> torch.Tensor:
+        """Last hidden states (B, Q, D) of new tokens at their places in the slots' caches, which are read up to `span`."""
         mask_B1QL = (torch.arange(span)[None, None] <= place_BQ[:, :, None])[:, None]
         device = self.model.device
         self._cache.select(rows, place_BQ, span)
         with slot_attention(self.model):
-            hidden_BQD = self.model.get_decoder()(
+            hidden_BQD: torch.Tensor = decoder(
                 inputs_embeds=inputs_BQD,
                 attention_mask=mask_B1QL.to(device),
                 position_ids=place_BQ.to(device),
@@ -159,9 +184,7 @@ class TransformersEngine:
                 use_cache=True,
                 slots=self._cache,
             ).last_hidden_state
-        last_BD = hidden_BQD[torch.arange(len(rows)), count_B - 1]
-        self._length[row_B] = start_B + count_B
-        self._sample(rows, self.model.get_output_embeddings()(last_BD).float())
+        return hidden_BQD
 
     def _sample(self, rows: list[int], logits_BV: torch.Tensor) -> None:
         """Draw one token a row by inverting the cumulative distribution at a keyed uniform; finish turns that ended."""
