@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rl.chat import ChatFormat
 from rl.engines.base import Engine, Finish, Request, Sampling, noise_key
+from rl.engines.vllm_core import VllmParams
 from rl.environment import Environment, Message
 from rl.errors import TrainingError
 from rl.experience import Trajectory
@@ -33,11 +34,15 @@ class RolloutParams(BaseModel):
     max_episode_tokens: int = Field(ge=16)
     slots: int = Field(ge=1)  # episodes in the engine at once
     max_failed_share: float = Field(ge=0, le=1)  # of a rollout's episodes; more of them stop the run
+    engine: Literal["transformers", "vllm"]
+    vllm: VllmParams | None  # read with engine: vllm
 
     @model_validator(mode="after")
     def _a_turn_fits(self) -> "RolloutParams":
         if self.response_length >= self.max_episode_tokens:
             raise ValueError(f"response_length {self.response_length} leaves no room in max_episode_tokens {self.max_episode_tokens}; raise the latter")
+        if self.engine == "vllm" and self.vllm is None:
+            raise ValueError("engine is vllm, but section vllm is null; give its numbers")
         return self
 
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 import torch
+from transformers import PreTrainedModel
 
 
 class Finish(StrEnum):
@@ -57,6 +58,10 @@ class Engine(Protocol):
 
     def release(self, session: str) -> None:
         """Forget a session."""
+        ...
+
+    def sync(self, model: PreTrainedModel, version: int) -> None:
+        """Sample from this model as it is now; completions carry the version from now on. Called between rollouts."""
         ...
 
     async def close(self) -> None:

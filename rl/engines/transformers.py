@@ -90,6 +90,10 @@ class TransformersEngine:
             self._waiting = deque(turn for turn in self._waiting if turn.request.session != session)
             heapq.heappush(self._free, slot)
 
+    def sync(self, model: PreTrainedModel, version: int) -> None:  # noqa: ARG002  one signature
+        """Take the version; the weights are the learner's own."""
+        self.policy_version = version
+
     async def close(self) -> None:
         """Wait for the pump to end; nothing else to free."""
         if self._pump is not None:

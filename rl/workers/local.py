@@ -1,4 +1,4 @@
-"""All roles in one process: the live policy, its engine and its learner share one set of weights.
+"""All roles in one process: the live policy, its learner and its engine, which shares their weights or takes them over before each rollout.
 
 The flow opens a session; tasks find it by id, so nothing heavy is passed or pickled between them.
 """
@@ -14,7 +14,7 @@ from rl.adapters import LoraParams, adapter_weights, add_adapter
 from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
-from rl.engines.transformers import TransformersEngine
+from rl.engines.opening import open_engine
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
@@ -37,7 +37,7 @@ class Session:
         self.model.eval()
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
-        self.engine = TransformersEngine(self.model, rollout.slots, rollout.max_episode_tokens)
+        self.engine = open_engine(self.model, rollout)
         copied = algorithm is not None and "reference" in algorithm.roles and lora is None
         reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
         exact = self.engine.shares_weights and dtype == "float32"
@@ -53,7 +53,7 @@ class Session:
     def rollout(self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None) -> list[Trajectory]:
         """One rollout phase with the frozen policy: dropout off, no gradient, no parameter changes."""
         self.model.eval()
-        self.engine.policy_version = self._learner.policy_version if self._learner else 0
+        self.engine.sync(self.model, self._learner.policy_version if self._learner else 0)
         return asyncio.run(play(specs, self.engine, self.chat, self.params, temperature, progress))
 
     def learn(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What every engine promises, as one suite. A new engine adds a line to ENGINES."""
+"""What every engine promises, as one suite. A new engine adds a line to ENGINES; what only the slot engine promises (bits, slots, embeddings) asks for SLOTS."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,16 +10,31 @@ from transformers import PreTrainedModel
 
 from rl.engines.base import Completion, Engine, Finish, Request, Sampling, noise_key
 from rl.engines.transformers import TransformersEngine
+from rl.engines.vllm import VllmEngine
+from rl.engines.vllm_core import VllmParams
 from rl.errors import TrainingError
 from rl.models import new_model, new_tokenizer
 
 MakeEngine = Callable[[PreTrainedModel, int, int], Engine]  # model, slots, tokens per session
-ENGINES: dict[str, MakeEngine] = {"transformers": TransformersEngine}
+VLLM = VllmParams(
+    dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.25, block_size=32, max_sequences=256, enforce_eager=True, probe_tolerance=1e-4, timeout_s=200
+)
+
+
+def vllm_engine(model: PreTrainedModel, slots: int, length: int) -> Engine:
+    engine = VllmEngine(model, VLLM.model_copy(update={"max_sequences": slots}), length)
+    engine.sync(model, 0)
+    return engine
+
+
+ENGINES: dict[str, MakeEngine] = {"transformers": TransformersEngine, "vllm": vllm_engine}
+MARKS = {"vllm": [pytest.mark.vllm]}
+SLOTS = pytest.mark.parametrize("make_engine", [TransformersEngine])
 
 STOP, LIMIT, LENGTH = 4, 6, 96  # a token id, tokens per turn, tokens per session
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES])
 def make_engine(request) -> MakeEngine:
     return ENGINES[request.param]
 
@@ -27,7 +42,7 @@ def make_engine(request) -> MakeEngine:
 @pytest.fixture(scope="module")
 def model() -> PreTrainedModel:
     """Weights large enough that every token of the past visibly moves the next distribution."""
-    model = new_model(new_tokenizer(["one two three four"], 280), width=32, layers=2, heads=2, context=LENGTH, seed=0).eval()
+    model = new_model(new_tokenizer(["one two three four"], 280), width=64, layers=2, heads=2, context=LENGTH, seed=0).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:
@@ -85,7 +100,7 @@ def play(engine: Engine, *waves: Sequence[Script]) -> None:
             await asyncio.gather(*(script.play(engine) for script in wave))
         await engine.close()
 
-    asyncio.run(asyncio.wait_for(run(), timeout=60))
+    asyncio.run(asyncio.wait_for(run(), timeout=120))
 
 
 def full_forward(model: PreTrainedModel, script: Script) -> torch.Tensor:
@@ -140,6 +155,7 @@ def test_company_and_order_change_no_token(make_engine, model):
     assert tokens(alone) == tokens(together) == tokens(backwards) == tokens(among) == tokens(hurried)
 
 
+@SLOTS
 def test_what_an_idle_engine_played_before_changes_no_bit(make_engine, model):
     """A resumed run starts with a fresh engine and must go on as the engine that was never killed."""
     fresh, later = some_scripts(24, 4), some_scripts(24, 4)
@@ -180,10 +196,14 @@ def test_release_frees_the_slot_and_forgets_the_session(make_engine, model):
     torch.testing.assert_close(first.logprobs, again.logprobs)
 
 
-def test_more_sessions_than_slots_and_too_long_a_session_are_refused(make_engine, model):
+@SLOTS
+def test_more_sessions_than_slots_are_refused(make_engine, model):
     first, second = Script("s0", [[7]] * 2, [0, 50]), Script("s1", [[7]], [30])
     with pytest.raises(TrainingError, match=r"all 1 engine slots are taken.*slots"):
         play(make_engine(model, 1, LENGTH), [first, second])
+
+
+def test_too_long_a_session_is_refused(make_engine, model):
     with pytest.raises(TrainingError, match=r"needs 9 tokens but rollout.max_episode_tokens is 8"):
         play(make_engine(model, 1, 8), [Script("s", [[7, 8, 9]], [0])])
     exact = Script("s", [[7, 8]], [0])
@@ -191,6 +211,7 @@ def test_more_sessions_than_slots_and_too_long_a_session_are_refused(make_engine
     assert exact.turns
 
 
+@SLOTS
 @pytest.mark.parametrize("feed", [[7, 10**6], [-1]])
 def test_a_failing_forward_reaches_everyone_who_waits(make_engine, model, feed):
     """No hang; and the engine serves the next rollout."""
@@ -231,6 +252,7 @@ def test_a_rollout_cut_short_leaves_no_ghosts(make_engine, model):
     assert [script.ids for script in healthy] == [script.ids for script in fresh]
 
 
+@SLOTS
 @pytest.mark.parametrize("fed_as", [1, 3, 5])
 def test_embeddings_stand_in_for_tokens(make_engine, model, fed_as):
     """The first `fed_as` of five tokens come as their embeddings; in company of a session that gives none."""
@@ -254,7 +276,7 @@ def test_embeddings_stand_in_for_tokens(make_engine, model, fed_as):
 
 def test_completions_tell_the_policy_version(make_engine, model):
     engine = make_engine(model, 1, LENGTH)
-    engine.policy_version = 7
+    engine.sync(model, 7)
     script = Script("s", [[7]], [0])
     play(engine, [script])
     assert script.turns[0].policy_version == 7

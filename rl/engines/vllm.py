@@ -1,0 +1,223 @@
+"""An engine on vLLM, in this process: paged cache, prefix caching, its own copy of the weights.
+
+Every turn is one request with the session's whole token history; the prefix cache spares what was computed before. All calls into vLLM run in one thread,
+in order; a pump submits what is waiting, makes one step, and hands the finished turns to their episodes. Weights arrive by `sync`, in place, and each
+time a probe compares the engine's log-probabilities of a fixed token sequence with the trainer's.
+
+Not bit-for-bit: rounding depends on which requests share a step. With the same noise key a turn is sampled with the same noise, whatever runs beside it.
+"""
+
+import asyncio
+import logging
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+from transformers import PreTrainedModel
+
+from rl.adapters import merged_weights
+from rl.engines.base import Completion, Finish, Request
+from rl.engines.lane import Lane
+from rl.engines.vllm_core import Core, Order, VllmParams
+from rl.errors import TrainingError
+
+log = logging.getLogger(__name__)
+RESTARTS = 1  # of a dead engine, per policy version
+COLDEST = 0.01  # vLLM raises temperatures between 0 and this one to it
+PROBE_TOKENS = 64
+
+
+@dataclass
+class _Turn:
+    """A turn in the making."""
+
+    order: Order
+    future: asyncio.Future[Completion]
+
+    @property
+    def session(self) -> str:
+        return self.order.request.session
+
+
+class VllmEngine:
+    """Serves what vLLM serves of the models that transformers loads; started at the first sync."""
+
+    shares_weights = False
+
+    def __init__(self, model: PreTrainedModel, params: VllmParams, max_length: int) -> None:
+        """Args: the trainer's live model, the engine's numbers, tokens per episode."""
+        self.policy_version = 0
+        self.probe_error = 0.0  # of the last sync
+        self._model, self._params, self._max_length = model, params, max_length
+        self._core, self._lane = Core(params, max_length), Lane()
+        self._history: dict[str, tuple[int, ...]] = {}  # what each session was fed and sampled
+        self._waiting: deque[_Turn] = deque()
+        self._running: dict[str, _Turn] = {}
+        self._gone: list[str] = []  # requests to abort before the next step
+        self._names = map(str, count())
+        self._synced: object = None
+        self._restarts = 0
+        self._pump: asyncio.Task[None] | None = None
+        weakref.finalize(self, self._lane.submit, self._core.stop).atexit = False
+
+    async def generate(self, request: Request) -> Completion:
+        """Append the request's tokens to its session's history and sample a turn; more sessions than `max_sequences` wait for each other.
+
+        Raises:
+            TrainingError: the request cannot be served (the message says why), or the engine died twice or is stuck.
+        """
+        if self._synced is None:
+            raise TrainingError("this vLLM engine has no weights yet; call sync first")
+        self._forget_a_dead_loop()
+        self._refuse_what_cannot_be_served(request)
+        prompt = (*self._history.get(request.session, ()), *request.token_ids)
+        self._history.setdefault(request.session, ())
+        turn = _Turn(Order(next(self._names), prompt, request), asyncio.get_running_loop().create_future())
+        self._waiting.append(turn)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.get_running_loop().create_task(self._run())
+        return await turn.future
+
+    def release(self, session: str) -> None:
+        """Forget a session; a turn in the making is dropped."""
+        self._history.pop(session, None)
+        self._waiting = deque(turn for turn in self._waiting if turn.session != session)
+        for name in [name for name, turn in self._running.items() if turn.session == session]:
+            del self._running[name]
+            self._gone.append(name)
+
+    def sync(self, model: PreTrainedModel, version: int) -> None:
+        """Take over the trainer's weights, adapters merged in, and check that the engine computes as the trainer does.
+
+        Nothing happens if neither the version nor any weight has changed since the last sync. On a GPU the engine is woken up.
+
+        Args:
+            model: the trainer's model, in eval mode.
+            version: what completions carry from now on.
+
+        Raises:
+            TrainingError: turns are under way, the engine cannot start or is stuck, or its log-probabilities differ from the trainer's by more than `probe_tolerance`.
+        """
+        self._forget_a_dead_loop()
+        if self._waiting or self._running:
+            raise TrainingError(f"{len(self._waiting) + len(self._running)} turns are under way; sync the vLLM engine between rollouts")
+        state = (version, id(model), *((name, tensor._version) for name, tensor in model.state_dict(keep_vars=True).items()))
+        if state == self._synced and not self._core.asleep:
+            return
+        self._synced, self._model = None, model
+        try:
+            self.probe_error = self._lane.wait(self._params.timeout_s, self._bring, model)
+        except TimeoutError as error:
+            raise self._stuck() from error
+        if not self.probe_error <= self._params.probe_tolerance:
+            raise TrainingError(
+                f"after the sync to policy version {version} the engine's log-probabilities differ from the trainer's by up to {self.probe_error:.2g}, more than "
+                f"rollout.vllm.probe_tolerance = {self._params.probe_tolerance:g}: it did not take over all weights, or computes less exactly (rollout.vllm.dtype); "
+                "use rollout.engine: transformers, or raise the tolerance if rounding explains it"
+            )
+        log.info("vLLM engine synced to policy version %d, largest difference of a log-probability %.2g", version, self.probe_error)
+        self.policy_version, self._synced, self._restarts = version, state, 0
+
+    async def close(self) -> None:
+        """Wait for the pump to end and give a GPU's memory back to the trainer; the next sync wakes the engine."""
+        if self._pump is not None:
+            await asyncio.gather(self._pump, return_exceptions=True)
+        if self._synced is not None and not self._core.on_cpu:
+            await self._lane.run(self._params.timeout_s, self._core.sleep)
+
+    def _bring(self, model: PreTrainedModel) -> float:
+        """In the lane: start if need be, load the weights, measure."""
+        if self._core.llm is None:
+            self._core.start(model)
+        with torch.no_grad():
+            self._core.load(merged_weights(model))
+        ids = [(31 * i + 7) % model.config.get_text_config().vocab_size for i in range(min(PROBE_TOKENS, self._max_length - 1))]
+        return float((self._core.logprobs(ids) - trainer_logprobs(model, ids)).abs().max())
+
+    def _refuse_what_cannot_be_served(self, request: Request) -> None:
+        if request.input_embeddings is not None:
+            raise TrainingError("the vLLM engine takes tokens only; use rollout.engine: transformers where embeddings are fed")
+        if any(turn.session == request.session for turn in (*self._waiting, *self._running.values())):
+            raise TrainingError(f"session {request.session!r} is in the middle of a turn; give every episode a session name of its own")
+        need = len(self._history.get(request.session, ())) + len(request.token_ids) + request.sampling.max_tokens
+        if need > self._max_length:
+            raise TrainingError(f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget")
+        if 0 < request.sampling.temperature < COLDEST:
+            raise TrainingError(f"vLLM samples at temperatures from {COLDEST} on, or at 0, not at {request.sampling.temperature:g}; change rollout.temperature")
+        size = self._model.config.get_text_config().vocab_size
+        if wrong := [token for token in request.token_ids if not 0 <= token < size]:
+            raise TrainingError(f"session {request.session!r} was fed token {wrong[0]}, which is outside the model's vocabulary of {size}")
+
+    def _forget_a_dead_loop(self) -> None:
+        """Turns of an event loop that ended in the middle are nobody's."""
+        if (self._pump is None or self._pump.done()) and self._running:
+            self._gone += self._running
+            self._running.clear()
+
+    async def _run(self) -> None:
+        """The pump: runs while there is work, hands the loop to the environments between steps."""
+        try:
+            while True:
+                for _ in range(4):  # let finished turns reach their environment and come back as requests
+                    await asyncio.sleep(0)
+                if not self._waiting and not self._running:
+                    return
+                await self._advance()
+        except Exception as error:  # noqa: BLE001  a broken engine must reach every episode that waits for it
+            for turn in [*self._waiting, *self._running.values()]:
+                if not turn.future.done():
+                    turn.future.set_exception(error)
+            self._waiting.clear()
+            self._running.clear()
+
+    async def _advance(self) -> None:
+        """One step in the lane; what it ended reaches its episode."""
+        new, gone = list(self._waiting), self._gone
+        self._waiting.clear()
+        self._gone = []
+        self._running |= {turn.order.name: turn for turn in new}
+        try:
+            ended = await self._lane.run(self._params.timeout_s, self._core.advance, [turn.order for turn in new], gone)
+        except TimeoutError as error:
+            self._synced = None
+            raise self._stuck() from error
+        except Exception as error:  # noqa: BLE001  whatever killed it, a fresh one may serve
+            await self._restart(error)
+            return
+        for sampled in ended:
+            turn = self._running.pop(sampled.name, None)
+            if turn is None or turn.future.done():
+                continue  # released meanwhile
+            self._history[turn.session] = turn.order.prompt + sampled.token_ids
+            finish = Finish.STOP if sampled.token_ids[-1] == turn.order.request.sampling.stop_id else Finish.LENGTH
+            turn.future.set_result(Completion(sampled.token_ids, sampled.logprobs, finish, self.policy_version))
+
+    async def _restart(self, error: Exception) -> None:
+        """After a death: a fresh engine with the same weights takes the unfinished turns from their beginning."""
+        state, self._synced = self._synced, None
+        if self._restarts >= RESTARTS:
+            raise TrainingError(f"the vLLM engine died again in the same rollout ({type(error).__name__}: {error}); run again, it resumes from the last checkpoint") from error
+        self._restarts += 1
+        log.warning("the vLLM engine died (%s: %s); starting it anew for %d unfinished turns", type(error).__name__, error, len(self._running))
+        try:
+            self._lane.submit(self._core.stop)
+            self.probe_error = await self._lane.run(self._params.timeout_s, self._bring, self._model)
+        except Exception as second:
+            raise TrainingError(f"the vLLM engine died ({error}) and does not start again ({second}); run again, it resumes from the last checkpoint") from second
+        self._synced = state
+        self._waiting.extendleft(reversed(self._running.values()))
+        self._running.clear()
+        self._gone.clear()
+
+    def _stuck(self) -> TrainingError:
+        return TrainingError(f"the vLLM engine did not answer for rollout.vllm.timeout_s = {self._params.timeout_s:g} s; raise it if it only is slow, or run again: it resumes")
+
+
+@torch.no_grad()
+def trainer_logprobs(model: PreTrainedModel, ids: Sequence[int]) -> torch.Tensor:
+    """Log-probability of every token but the first under the trainer's model, float32 (T - 1,)."""
+    logits_TV = model(input_ids=torch.tensor([list(ids)], device=model.device)).logits[0, :-1].float()
+    return torch.log_softmax(logits_TV, dim=-1).gather(1, torch.tensor(ids[1:], device=model.device)[:, None])[:, 0].cpu()
