@@ -101,13 +101,19 @@ class Core:
             self.llm.llm_engine.abort_request(list(gone))
         for turn in new:
             self.llm.llm_engine.add_request(turn.name, {"prompt_token_ids": list(turn.prompt)}, _sampling_params(turn.request))
-        return [_sampled(output) for output in self.llm.llm_engine.step() if output.finished]
+        with self._as_asked():
+            return [_sampled(output) for output in self.llm.llm_engine.step() if output.finished]
 
     def logprobs(self, ids: Sequence[int]) -> torch.Tensor:
         """Log-probability of every token but the first, as the engine computes it, float (T - 1,)."""
         params = _library().SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
-        output = self.llm.generate([{"prompt_token_ids": list(ids)}], [params], use_tqdm=False)[0]
+        with self._as_asked():
+            output = self.llm.generate([{"prompt_token_ids": list(ids)}], [params], use_tqdm=False)[0]
         return torch.tensor([found[token].logprob for token, found in zip(ids[1:], output.prompt_logprobs[1:], strict=True)])
+
+    def _as_asked(self) -> Any:
+        """With `enforce_eager`, vLLM would still compile a helper of its sampler: half a minute for nothing."""
+        return torch.compiler.set_stance("force_eager" if self.params.enforce_eager else "default")
 
     def sleep(self) -> None:
         """Give a GPU's memory back, weights and cache; `load` wakes it. Nothing on a CPU."""
