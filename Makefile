@@ -1,9 +1,11 @@
 # make run     the whole pipeline on the bundled starter clinic
 # make test    the tests that need no server and no browser
 # make check   lint, types, import rules and make test
+# make vllm    a second environment, with vLLM for the CPU; make test-vllm: the tests of that engine
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VLLM := .venv-vllm
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -12,7 +14,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 LOCAL_API := http://127.0.0.1:4200/api
 SEEDS ?= 0,1,2
 
-.PHONY: setup run test check lint slow learn attacks base-model ui server worker deploy clean
+.PHONY: setup vllm run test test-vllm check lint slow learn attacks base-model ui server worker deploy clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -25,11 +27,22 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 setup: $(VENV)/.ready
 
+# Every version is pinned and no dependency is followed but torch's own: vLLM asks for torchvision, torchaudio and torchcodec too, which text needs not.
+$(VLLM)/.ready: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --upgrade pip
+	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0 --constraint constraints-vllm.txt
+	$(VLLM)/bin/python -m pip install --quiet --no-deps --requirement constraints-vllm.txt
+	$(VLLM)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+vllm: $(VLLM)/.ready
+
 run: setup
 	@$(BIN)/python -m tasks.main_job
 
 test: setup
-	@$(BIN)/python -m pytest -m "not slow and not gpu"
+	@$(BIN)/python -m pytest -m "not slow and not gpu and not vllm"
 
 lint: setup
 	$(BIN)/ruff check .
@@ -39,7 +52,10 @@ lint: setup
 check: lint test
 
 slow: setup
-	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(BIN)/python -m pytest -m "slow and not gpu and not vllm"
+
+test-vllm: vllm
+	@$(VLLM)/bin/python -m pytest -m "vllm and not gpu" tests/contract tests/vllm
 
 learn: setup
 	@$(BIN)/python -m tasks.learning_report --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))

@@ -43,7 +43,7 @@ class _Turn:
 
 
 class VllmEngine:
-    """Serves what vLLM serves of the models that transformers loads; started at the first sync."""
+    """Serves what vLLM serves of the models that transformers loads. Started by a sync, one at a time in a process: another one's sync puts this one away until its next."""
 
     shares_weights = False
 
@@ -69,8 +69,8 @@ class VllmEngine:
         Raises:
             TrainingError: the request cannot be served (the message says why), or the engine died twice or is stuck.
         """
-        if self._synced is None:
-            raise TrainingError("this vLLM engine has no weights yet; call sync first")
+        if self._synced is None or self._core.llm is None:
+            raise TrainingError("this vLLM engine has no weights yet, or another one was started in this process; call sync first")
         self._forget_a_dead_loop()
         self._refuse_what_cannot_be_served(request)
         prompt = (*self._history.get(request.session, ()), *request.token_ids)
@@ -105,7 +105,7 @@ class VllmEngine:
         if self._waiting or self._running:
             raise TrainingError(f"{len(self._waiting) + len(self._running)} turns are under way; sync the vLLM engine between rollouts")
         state = (version, id(model), *((name, tensor._version) for name, tensor in model.state_dict(keep_vars=True).items()))
-        if state == self._synced and not self._core.asleep:
+        if state == self._synced and self._core.llm is not None and not self._core.asleep:
             return
         self._synced, self._model = None, model
         try:
@@ -125,7 +125,7 @@ class VllmEngine:
         """Wait for the pump to end and give a GPU's memory back to the trainer; the next sync wakes the engine."""
         if self._pump is not None:
             await asyncio.gather(self._pump, return_exceptions=True)
-        if self._synced is not None and not self._core.on_cpu:
+        if self._core.llm is not None and not self._core.on_cpu:
             await self._lane.run(self._params.timeout_s, self._core.sleep)
 
     def _bring(self, model: PreTrainedModel) -> float:

@@ -8,6 +8,7 @@ import gc
 import os
 import random
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -57,8 +58,12 @@ class Sampled:
     logprobs: tuple[float, ...]
 
 
+_TURN = threading.RLock()
+_holder: list["Core"] = []  # the one core of this process that is started: vLLM keeps its process groups in globals
+
+
 class Core:
-    """vLLM itself. Every method runs in the engine's lane."""
+    """vLLM itself. Every method runs in the engine's lane. Starting one stops another that is started in this process."""
 
     def __init__(self, params: VllmParams, max_length: int) -> None:
         self.params, self.max_length = params, max_length
@@ -68,7 +73,10 @@ class Core:
 
     def start(self, model: PreTrainedModel) -> None:
         """Make the engine for models of this shape, with random weights."""
-        with _undisturbed(), tempfile.TemporaryDirectory() as folder:
+        with _TURN, _undisturbed(), tempfile.TemporaryDirectory() as folder:
+            for other in _holder[:]:
+                other.stop()
+            _holder.append(self)
             library = _library()
             from vllm.platforms import current_platform
 
@@ -123,11 +131,14 @@ class Core:
 
     def stop(self) -> None:
         """Free everything; a start makes it anew."""
-        if self.llm is not None:
-            with suppress(Exception):  # it may be dead already
-                self.llm.llm_engine.engine_core.shutdown()
-            self.llm, self.asleep = None, False
-            gc.collect()
+        with _TURN:
+            if self in _holder:
+                _holder.remove(self)
+            if self.llm is not None:
+                with suppress(Exception):  # it may be dead already
+                    self.llm.llm_engine.engine_core.shutdown()
+                self.llm, self.asleep = None, False
+                gc.collect()
 
 
 def _sampling_params(request: Request) -> Any:

@@ -57,6 +57,7 @@ def model() -> PreTrainedModel:
         for parameter in model.parameters():
             if parameter.ndim == 2:
                 parameter *= 4
+        model.get_input_embeddings().weight[STOP] *= 2  # tied: the stop token's logit spreads, so that some turns end by it
     return model
 
 
