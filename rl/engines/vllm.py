@@ -112,6 +112,11 @@ class VllmEngine:
             self.probe_error = self._lane.wait(self._params.timeout_s, self._bring, model)
         except TimeoutError as error:
             raise self._stuck() from error
+        except TrainingError:
+            raise
+        except Exception as error:  # a head width without a kernel, memory that does not suffice
+            self._lane.submit(self._core.stop)
+            raise TrainingError(f"vLLM cannot serve this model ({type(error).__name__}: {error}); use rollout.engine: transformers, or change section rollout.vllm") from error
         if not self.probe_error <= self._params.probe_tolerance:
             raise TrainingError(
                 f"after the sync to policy version {version} the engine's log-probabilities differ from the trainer's by up to {self.probe_error:.2g}, more than "

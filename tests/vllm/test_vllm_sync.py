@@ -115,11 +115,12 @@ def test_adapters_arrive_merged_and_the_model_keeps_its_bits(engine_for):
 
 def test_random_generators_and_threads_are_left_alone(engine_for):
     """A start of vLLM seeds the process and takes `set_num_threads` away; a run must not depend on when its engine starts."""
-    engine = engine_for(small_model())
+    model = small_model()
+    engine = engine_for(model)
     torch.manual_seed(5)
     state, numbers, threads = torch.get_rng_state(), random.getstate(), torch.set_num_threads
     engine._core.stop()
-    engine._core.start(small_model())
+    engine._core.start(model)
     assert torch.equal(torch.get_rng_state(), state)
     assert random.getstate() == numbers
     assert torch.set_num_threads is threads

@@ -1,0 +1,61 @@
+"""A whole session: the toy's policy plays on vLLM, learns, and the engine follows."""
+
+import pytest
+import torch
+
+from rl.adapters import LoraParams
+from rl.algorithms import make_algorithm
+from rl.engines.vllm import VllmEngine
+from rl.models import new_model, save_model
+from rl.rollout import RolloutParams
+from rl.workers.local import Session
+from tests.learning.toy import EASY, School, episodes, score
+from tests.recipes import recipe
+from tests.vllm.conftest import PARAMS
+
+pytestmark = pytest.mark.vllm
+ROLLOUT = RolloutParams(prompts=4, temperature=1.0, response_length=3, max_episode_tokens=32, slots=16, max_failed_share=0.0, engine="vllm", vllm=PARAMS)
+OPTIMIZER = {"num_epochs": 1, "mini_batch_size": 16, "learning_rate": 1e-2, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1.0, "micro_batch_tokens": 4096}
+
+
+@pytest.fixture
+def base(tmp_path) -> str:
+    school = School(EASY)
+    model = new_model(school.chat.tokenizer, width=64, layers=2, heads=2, context=32, seed=1)  # vLLM's attention on a CPU wants heads of 32 or more
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter *= 4
+    save_model(model, school.chat.tokenizer, tmp_path / "base")
+    return str(tmp_path / "base")
+
+
+@pytest.mark.parametrize("lora", [None, LoraParams(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))], ids=["all weights", "lora"])
+def test_two_steps_of_training_on_vllm(base, lora):
+    session = Session(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1, lora=lora)
+    assert isinstance(session.engine, VllmEngine)
+    assert not session.learner.exact_sampler
+    for step in (1, 2):
+        trajectories = session.rollout(episodes(EASY, 8, step), 1.0)
+        assert {t.policy_version for t in trajectories} == {step - 1}
+        metrics = session.learn(trajectories, score(trajectories), step)
+        print(f"step {step}: probe error {session.engine.probe_error:.1e}, sampler mismatch, largest {metrics['sampler_mismatch_max']:.1e}")
+        assert metrics["sampler_mismatch_max"] < 1e-4
+        assert metrics["gradient_steps"] == 2
+        assert session.engine.probe_error < 1e-4
+
+
+def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
+    session = Session(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1)
+    first = session.rollout(episodes(EASY, 8, 1), 1.0)
+    directory = session.save(tmp_path / "run", 0)
+    session.learn(first, score(first), 1)
+    assert [t.logprobs for t in session.rollout(episodes(EASY, 8, 1), 1.0)] != [t.logprobs for t in first]
+    session.restore(directory)
+    again = session.rollout(episodes(EASY, 8, 1), 1.0)
+    assert [t.token_ids for t in again] == [t.token_ids for t in first]
+
+
+def test_a_session_that_only_plays(base):
+    session = Session(base, "float32", ROLLOUT, None, seed=1)
+    assert len(session.rollout(episodes(EASY, 4, 1), 0.0)) == 16
