@@ -21,7 +21,9 @@ from rl.rollout import RolloutParams
 GIB = 2**30
 KNOBS = {
     "weights": "a smaller model, or dtype: bfloat16", "gradients": "train_doctor.lora", "optimizer": "train_doctor.lora",
-    "critic": "critic.trunk: shared in the recipe", "reference": "train_doctor.lora, or kl.place: none in the recipe", "kv_cache": "rollout.slots or rollout.max_episode_tokens",
+    "critic": "critic.trunk: shared in the recipe", "reference": "train_doctor.lora, or kl.place: none in the recipe",
+    "kv_cache": "rollout.slots or rollout.max_episode_tokens, or rollout.vllm.kv_cache_gib with vLLM",
+    "engine": "rollout.vllm.dtype: bfloat16, or rollout.engine: transformers",
     "activations": "optimizer.micro_batch_tokens or optimizer.gradient_checkpointing in the recipe", "logits": "a smaller vocabulary",
 }
 
@@ -79,7 +81,8 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm) ->
     optimizer    2 moments x trained parameters x bytes
     critic       its trunk, with gradients and moments of what is trained of it, if it has its own
     reference    parameters x bytes, if there is one and no adapter to switch off
-    kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes
+    kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM on a CPU, what it is given
+    engine       vLLM's copy of the weights: parameters x its bytes
     activations  tokens of a micro-batch x layers x (10 width + 4 intermediate + 4 heads x head width + 6 key-value heads x head width) x bytes;
                  with gradient checkpointing that of one layer, with its gradients, and every layer's input
     logits       4 x one chunk, float32
@@ -93,9 +96,12 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm) ->
         "critic": (s.trunk_parameters + 3 * s.trainable_trunk) * s.bytes * (passes - 1),
         "reference": s.parameters * s.bytes * ("reference" in algorithm.roles and s.trainable == s.parameters),
         "kv_cache": rollout.slots * rollout.max_episode_tokens * s.layers * 2 * s.key_value_heads * s.head_width * s.bytes,
+        "engine": 0,
         "activations": passes * max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * per_token * s.bytes,
         "logits": 4 * 4 * min(LOGIT_ELEMENTS, max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * s.vocabulary),
     }
+    if rollout.engine == "vllm" and rollout.vllm is not None:
+        parts |= {"kv_cache": int(rollout.vllm.kv_cache_gib * GIB), "engine": s.parameters * torch.finfo(getattr(torch, rollout.vllm.dtype)).bits // 8}
     return {name: value for name, value in parts.items() if value}
 
 

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import weakref
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -20,14 +19,14 @@ from transformers import PreTrainedModel
 
 from rl.adapters import merged_weights
 from rl.engines.base import Completion, Finish, Request
+from rl.engines.histories import Histories
 from rl.engines.lane import Lane
+from rl.engines.probe import largest_difference, probe_ids
 from rl.engines.vllm_core import Core, Order, VllmParams
 from rl.errors import TrainingError
 
 log = logging.getLogger(__name__)
 RESTARTS = 1  # of a dead engine, per policy version
-COLDEST = 0.01  # vLLM raises temperatures between 0 and this one to it
-PROBE_TOKENS = 64
 
 
 @dataclass
@@ -53,7 +52,7 @@ class VllmEngine:
         self.probe_error = 0.0  # of the last sync
         self._model, self._params, self._max_length = model, params, max_length
         self._core, self._lane = Core(params, max_length), Lane()
-        self._history: dict[str, tuple[int, ...]] = {}  # what each session was fed and sampled
+        self._histories = Histories("vllm", max_length)
         self._waiting: deque[_Turn] = deque()
         self._running: dict[str, _Turn] = {}
         self._gone: list[str] = []  # requests to abort before the next step
@@ -72,9 +71,7 @@ class VllmEngine:
         if self._synced is None or self._core.llm is None:
             raise TrainingError("this vLLM engine has no weights yet, or another one was started in this process; call sync first")
         self._forget_a_dead_loop()
-        self._refuse_what_cannot_be_served(request)
-        prompt = (*self._history.get(request.session, ()), *request.token_ids)
-        self._history.setdefault(request.session, ())
+        prompt = self._histories.prompt(request, self._model.config.get_text_config().vocab_size)
         turn = _Turn(Order(next(self._names), prompt, request), asyncio.get_running_loop().create_future())
         self._waiting.append(turn)
         if self._pump is None or self._pump.done():
@@ -83,7 +80,7 @@ class VllmEngine:
 
     def release(self, session: str) -> None:
         """Forget a session; a turn in the making is dropped."""
-        self._history.pop(session, None)
+        self._histories.forget(session)
         self._waiting = deque(turn for turn in self._waiting if turn.session != session)
         for name in [name for name, turn in self._running.items() if turn.session == session]:
             del self._running[name]
@@ -139,22 +136,8 @@ class VllmEngine:
             self._core.start(model)
         with torch.no_grad():
             self._core.load(merged_weights(model))
-        ids = [(31 * i + 7) % model.config.get_text_config().vocab_size for i in range(min(PROBE_TOKENS, self._max_length - 1))]
-        return float((self._core.logprobs(ids) - trainer_logprobs(model, ids)).abs().max())
-
-    def _refuse_what_cannot_be_served(self, request: Request) -> None:
-        if request.input_embeddings is not None:
-            raise TrainingError("the vLLM engine takes tokens only; use rollout.engine: transformers where embeddings are fed")
-        if any(turn.session == request.session for turn in (*self._waiting, *self._running.values())):
-            raise TrainingError(f"session {request.session!r} is in the middle of a turn; give every episode a session name of its own")
-        need = len(self._history.get(request.session, ())) + len(request.token_ids) + request.sampling.max_tokens
-        if need > self._max_length:
-            raise TrainingError(f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget")
-        if 0 < request.sampling.temperature < COLDEST:
-            raise TrainingError(f"vLLM samples at temperatures from {COLDEST} on, or at 0, not at {request.sampling.temperature:g}; change rollout.temperature")
-        size = self._model.config.get_text_config().vocab_size
-        if wrong := [token for token in request.token_ids if not 0 <= token < size]:
-            raise TrainingError(f"session {request.session!r} was fed token {wrong[0]}, which is outside the model's vocabulary of {size}")
+        ids = probe_ids(model, self._max_length)
+        return largest_difference(model, ids, self._core.logprobs(ids))
 
     def _forget_a_dead_loop(self) -> None:
         """Turns of an event loop that ended in the middle are nobody's."""
@@ -196,7 +179,7 @@ class VllmEngine:
             turn = self._running.pop(sampled.name, None)
             if turn is None or turn.future.done():
                 continue  # released meanwhile
-            self._history[turn.session] = turn.order.prompt + sampled.token_ids
+            self._histories.took(turn.session, turn.order.prompt + sampled.token_ids)
             finish = Finish.STOP if sampled.token_ids[-1] == turn.order.request.sampling.stop_id else Finish.LENGTH
             turn.future.set_result(Completion(sampled.token_ids, sampled.logprobs, finish, self.policy_version))
 
@@ -219,10 +202,3 @@ class VllmEngine:
 
     def _stuck(self) -> TrainingError:
         return TrainingError(f"the vLLM engine did not answer for rollout.vllm.timeout_s = {self._params.timeout_s:g} s; raise it if it only is slow, or run again: it resumes")
-
-
-@torch.no_grad()
-def trainer_logprobs(model: PreTrainedModel, ids: Sequence[int]) -> torch.Tensor:
-    """Log-probability of every token but the first under the trainer's model, float32 (T - 1,)."""
-    logits_TV = model(input_ids=torch.tensor([list(ids)], device=model.device)).logits[0, :-1].float()
-    return torch.log_softmax(logits_TV, dim=-1).gather(1, torch.tensor(ids[1:], device=model.device)[:, None])[:, 0].cpu()

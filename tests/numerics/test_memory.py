@@ -81,6 +81,15 @@ def test_what_cannot_fit_is_refused_with_the_knob_to_turn(base):
         model_shape(str(base.parent / "nothing"), "float32")
 
 
+def test_vllm_brings_a_copy_of_the_weights_and_its_own_cache(base):
+    shape = model_shape(str(base), "float32")
+    numbers = {"gpu_memory_utilization": 0.5, "kv_cache_gib": 1.5, "block_size": 32, "max_sequences": 8, "enforce_eager": True, "probe_tolerance": 1.0, "timeout_s": 1}
+    rollout = RolloutParams.model_validate(ROLLOUT.model_dump() | {"engine": "vllm", "vllm": numbers | {"dtype": "bfloat16"}})
+    parts = estimate(shape, rollout, make_algorithm(CHOICES["grpo"]))
+    assert (parts["kv_cache"], parts["engine"]) == (1.5 * 2**30, 2 * shape.parameters)
+    assert "engine" not in estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]))
+
+
 def test_parts_by_hand(base):
     """24 million weights of 4 bytes; cache: 64 slots x 256 tokens x 9 layers x 2 x 4 heads x 64 wide x 4 bytes."""
     shape = model_shape(str(base), "float32")

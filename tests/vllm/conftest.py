@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from rl.engines.base import Completion, Request, Sampling, noise_key
+from rl.engines.base import Completion, Engine, Request, Sampling, noise_key
 from rl.engines.vllm import VllmEngine
 from rl.engines.vllm_core import VllmParams
 
@@ -55,7 +55,7 @@ def prompt(number: int, length: int = 9) -> tuple[int, ...]:
     return tuple((37 * i + 101 * number + 11) % 310 + 5 for i in range(length))
 
 
-def sample(engine: VllmEngine, prompts: list[tuple[int, ...]], max_tokens: int = 12) -> list[Completion]:
+def sample(engine: Engine, prompts: list[tuple[int, ...]], max_tokens: int = 12) -> list[Completion]:
     """One turn for each prompt, side by side."""
 
     async def turn(number: int, ids: tuple[int, ...]) -> Completion:
@@ -89,7 +89,7 @@ def engine_for() -> Callable[..., VllmEngine]:
     def engine(model: PreTrainedModel, *, version: int = 0) -> VllmEngine:
         key = (model.config.model_type, model.config.tie_word_embeddings)
         one = started.setdefault(key, VllmEngine(model, PARAMS, LENGTH))
-        for session in list(one._history):
+        for session in one._histories.sessions():
             one.release(session)
         one.sync(model, version)
         return one
