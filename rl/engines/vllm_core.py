@@ -88,7 +88,9 @@ class Core:
             self.llm = library.LLM(
                 model=folder, load_format="dummy", skip_tokenizer_init=True, generation_config="vllm", dtype=self.params.dtype, max_model_len=self.max_length,
                 max_num_seqs=self.params.max_sequences, block_size=self.params.block_size, enable_prefix_caching=True, enforce_eager=self.params.enforce_eager,
-                logprobs_mode="processed_logprobs", enable_sleep_mode=not self.on_cpu, disable_log_stats=True, **memory,
+                logprobs_mode="processed_logprobs", enable_sleep_mode=not self.on_cpu, disable_log_stats=True,
+                enable_chunked_prefill=not self.on_cpu,  # a prompt cut in two would rewind its generator, which a CPU's cannot do: the engine would die
+                **memory,
             )
 
     def load(self, weights: Weights) -> None:
@@ -168,7 +170,7 @@ def _repack_head(model: Any) -> None:
 def _library() -> Any:
     """Import vLLM, in this process and on all the cores that the process may use; it reads these variables when imported."""
     os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")  # a death would print every prompt; its reason is in our own warning
     try:
         import vllm
     except ImportError as error:

@@ -110,6 +110,23 @@ def test_forty_sessions_queue_for_eight_sequences(engine_for):
     assert max(disagreement(model, ids, completion) for ids, completion in zip(prompts, made, strict=True)) < 1e-4
 
 
+@pytest.mark.parametrize(
+    ("number", "changes"),
+    [(60, {"max_sequences": 64}), (8, {"kv_cache_gib": 16 * 32768 / 2**30})],
+    ids=["more prompt tokens at once than a step takes", "a cache too small for all, so that turns are put back and computed again"],
+)
+def test_a_crowd_gets_what_each_would_get_alone(engine_for, number, changes):
+    model = small_model()
+    prompts = [prompt(i, 110) for i in range(number)]
+    alone = [sample(engine_for(model), [ids])[0] for ids in prompts[:1]]
+    engine = VllmEngine(model, PARAMS.model_copy(update=changes), LENGTH)
+    engine.sync(model, 0)
+    made = sample(engine, prompts, max_tokens=40)
+    assert max(disagreement(model, ids, completion) for ids, completion in zip(prompts, made, strict=True)) < 1e-4
+    assert engine._restarts == 0
+    assert made[0].token_ids[: len(alone[0].token_ids)] == alone[0].token_ids
+
+
 def test_in_bfloat16_the_probe_sees_the_rounding(engine_for):
     model = small_model()
     engine = VllmEngine(model, PARAMS.model_copy(update={"dtype": "bfloat16", "probe_tolerance": 1.0}), LENGTH)
