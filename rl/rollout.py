@@ -35,6 +35,7 @@ class RolloutParams(BaseModel):
     slots: int = Field(ge=1)  # episodes in the engine at once
     max_failed_share: float = Field(ge=0, le=1)  # of a rollout's episodes; more of them stop the run
     engine: Literal["transformers", "vllm"]
+    compile: bool  # decode in static shapes, compiled; with engine: transformers
     vllm: VllmParams | None  # read with engine: vllm
 
     @model_validator(mode="after")

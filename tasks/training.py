@@ -161,6 +161,8 @@ def _what_counts(params: Params) -> dict[str, Any]:
     """The parameters that a training result depends on: not when a run gives up, where an endpoint is, or who judges the evaluation."""
     sections = params.model_dump(mode="json", include={"seed", "patient_cases", "consultation", "reward", "warm_start", "language_models", "algorithm", "rollout", "train_doctor"})
     del sections["language_models"]["evaluation_judge"], sections["rollout"]["max_failed_share"], sections["reward"]["max_missing_share"]
+    if params.rollout.engine != "vllm":
+        del sections["rollout"]["vllm"]
     for model in filter(None, sections["language_models"].values()):
         for transport in ("url", "key_env", "timeout_s", "retries", "concurrency"):
             model.pop(transport, None)

@@ -95,6 +95,28 @@ def uniform(key_B: torch.Tensor, place_B: torch.Tensor) -> torch.Tensor:
     return _shift(z, 11).to(torch.float64) / 2**53
 
 
+def draw(logits_BV: torch.Tensor, temperature_B: torch.Tensor, key_B: torch.Tensor, place_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw one token a row by inverting the cumulative distribution at a keyed uniform.
+
+    Args:
+        logits_BV: float32 (B, V).
+        temperature_B: float32 (B,); 0 takes the likeliest.
+        key_B: int64 (B,), noise keys (two's complement).
+        place_B: int64 (B,), index of the token within its turn.
+
+    Returns:
+        token_B: int64 (B,).
+        logprob_B: float32 (B,), under the distribution it was drawn from (greedily: at temperature 1), nats.
+    """
+    greedy_B = temperature_B == 0
+    logprob_BV = torch.log_softmax(logits_BV / torch.where(greedy_B, 1.0, temperature_B)[:, None], dim=-1)
+    cumulative_BV = logprob_BV.double().exp().cumsum(-1)
+    target_B1 = uniform(key_B, place_B).to(logits_BV.device)[:, None] * cumulative_BV[:, -1:]
+    drawn_B = torch.searchsorted(cumulative_BV, target_B1, right=True)[:, 0].clamp(max=logits_BV.shape[1] - 1)
+    token_B = torch.where(greedy_B, logprob_BV.argmax(-1), drawn_B)
+    return token_B, logprob_BV.gather(1, token_B[:, None])[:, 0]
+
+
 def _signed(x: int) -> int:
     return x - 2**64 if x >= 2**63 else x
 

@@ -17,4 +17,4 @@ def open_engine(model: PreTrainedModel, rollout: RolloutParams) -> Engine:
     """
     if rollout.engine == "vllm" and rollout.vllm is not None:
         return VllmEngine(model, rollout.vllm, rollout.max_episode_tokens)
-    return TransformersEngine(model, rollout.slots, rollout.max_episode_tokens)
+    return TransformersEngine(model, rollout.slots, rollout.max_episode_tokens, compiled=rollout.compile)

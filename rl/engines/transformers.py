@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from rl.engines.base import Completion, Finish, Request, uniform
+from rl.engines.base import Completion, Finish, Request, draw
 from rl.engines.slots import SlotCache, slot_attention
 from rl.errors import TrainingError
 
@@ -191,18 +191,12 @@ class TransformersEngine:
         return hidden_BQD
 
     def _sample(self, rows: list[int], logits_BV: torch.Tensor) -> None:
-        """Draw one token a row by inverting the cumulative distribution at a keyed uniform; finish turns that ended."""
+        """Draw one token a row; finish turns that ended."""
         turns = [self._running[slot] for slot in rows]
         temperature_B = torch.tensor([turn.request.sampling.temperature for turn in turns], device=logits_BV.device)
-        greedy_B = temperature_B == 0
-        logprob_BV = torch.log_softmax(logits_BV / torch.where(greedy_B, 1.0, temperature_B)[:, None], dim=-1)
         key_B = torch.tensor([turn.request.noise_key - 2**63 for turn in turns])
         place_B = torch.tensor([len(turn.token_ids) for turn in turns])
-        cumulative_BV = logprob_BV.double().exp().cumsum(-1)
-        target_B1 = uniform(key_B, place_B).to(logits_BV.device)[:, None] * cumulative_BV[:, -1:]
-        drawn_B = torch.searchsorted(cumulative_BV, target_B1, right=True)[:, 0].clamp(max=logits_BV.shape[1] - 1)
-        token_B = torch.where(greedy_B, logprob_BV.argmax(-1), drawn_B)
-        chosen_B = logprob_BV.gather(1, token_B[:, None])[:, 0]
+        token_B, chosen_B = draw(logits_BV, temperature_B, key_B, place_B)
         for slot, turn, token, logprob in zip(rows, turns, token_B.tolist(), chosen_B.tolist(), strict=True):
             turn.token_ids.append(token)
             turn.logprobs.append(logprob)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.engines.base import Completion, Engine, Finish, Request, Sampling, noise_key
+from rl.engines.scripted import ScriptedEngine, sampled_from
 from rl.engines.transformers import TransformersEngine
 from rl.engines.vllm import VllmEngine
 from rl.engines.vllm_core import VllmParams
@@ -37,9 +38,14 @@ def vllm_engine(model: PreTrainedModel, _slots: int, length: int) -> Engine:
     return engine
 
 
-ENGINES: dict[str, MakeEngine] = {"transformers": TransformersEngine, "vllm": vllm_engine}
-MARKS = {"vllm": [pytest.mark.vllm]}
-SLOTS = pytest.mark.parametrize("make_engine", [TransformersEngine])
+def scripted(model: PreTrainedModel, _slots: int, length: int) -> Engine:
+    return ScriptedEngine(sampled_from(model), model.config.vocab_size, length)
+
+
+compiled = partial(TransformersEngine, compiled=True)
+ENGINES: dict[str, MakeEngine] = {"scripted": scripted, "transformers": TransformersEngine, "compiled": compiled, "vllm": vllm_engine}
+MARKS = {"vllm": [pytest.mark.vllm], "compiled": [pytest.mark.slow]}
+SLOTS = pytest.mark.parametrize("make_engine", [TransformersEngine, pytest.param(compiled, marks=pytest.mark.slow)])
 
 STOP, LIMIT, LENGTH = 4, 6, 96  # a token id, tokens per turn, tokens per session
 
@@ -296,3 +302,12 @@ def test_completions_tell_the_policy_version(make_engine, model):
 def test_two_turns_at_once_in_one_session_are_refused(make_engine, model):
     with pytest.raises(TrainingError, match=r"session 's' is in the middle of a turn"):
         play(make_engine(model, 2, LENGTH), [Script("s", [[7]], [0]), Script("s", [[8]], [0])])
+
+
+@SLOTS
+def test_the_slot_engine_says_what_the_oracle_says(make_engine, model):
+    """Token for token: many slots, caches and padding against one forward pass of everything for every token."""
+    fast, slow = some_scripts(9, 12), some_scripts(9, 12)
+    play(make_engine(model, 9, LENGTH), fast)
+    play(scripted(model, 9, LENGTH), slow)
+    assert [script.ids for script in fast] == [script.ids for script in slow]
