@@ -9,7 +9,7 @@ from tasks.outputs import metrics_file, output, plots_file, write_json
 from tasks.parameters import ROOT
 from tasks.recording import finish_recording, open_recording, record_checkpoint, record_step
 from tasks.reward import score
-from tasks.rollout import rollout
+from tasks.rollout import in_turn, rollout
 from tasks.training import added, enough, export, learn, open_training, plays_ahead, restore, save, training, validate, write_curve
 
 
@@ -39,9 +39,8 @@ def train_doctor(
         done, metrics = restore(run_id)
         record_step(run_id, done, metrics)
         todo = range(done + 1, plan.steps + 1)
-        ahead = {step: experience(run_id, step) for step in todo} if plays_ahead(run_id) else {}
-        for step in todo:
-            metrics = ahead[step] if ahead else experience(run_id, step)
+        played = list(in_turn(run_id, todo, experience)) if plays_ahead(run_id) else in_turn(run_id, todo, experience)
+        for step, metrics in played:
             metrics |= learn(run_id, step)
             if step % plan.test_freq == 0 or step == plan.steps:
                 metrics |= validate(run_id, step)

@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,16 +29,27 @@ SKIPS_ALLOWED = 2  # gradient steps in a row with a loss or gradient that is not
 Units = Sequence[tuple[int, ...]]
 
 
+@dataclass(frozen=True)
+class Sampler:
+    """What a learner has to know about whoever samples its experience. Made by the session, read by the learner."""
+
+    exact: bool  # computes log-probabilities with these very weights, in this precision; then the pass for old log-probabilities is skipped
+    staleness: int  # updates that the policy which sampled may be behind the learner
+
+
 def gradient_steps_per_rollout(units: int, units_per_gradient_step: int, num_epochs: int) -> int:
     """How many optimizer updates one training phase makes (8192 trajectories / 512 x 1 epoch = 16)."""
     return math.ceil(units / units_per_gradient_step) * num_epochs
+
+
+IN_STEP = Sampler(exact=True, staleness=0)
 
 
 class Learner:
     """Owns the optimizers; changes the models in place. The policy and the critic are live, the reference is frozen."""
 
     def __init__(
-        self, model: PreTrainedModel, algorithm: Algorithm, prompts: int, temperature: float, seed: int, reference: PreTrainedModel | None = None, exact_sampler: bool = True
+        self, model: PreTrainedModel, algorithm: Algorithm, prompts: int, temperature: float, seed: int, reference: PreTrainedModel | None = None, sampler: Sampler = IN_STEP
     ) -> None:
         """Make what the algorithm's roles ask for.
 
@@ -48,7 +60,7 @@ class Learner:
             temperature: of the sampling.
             seed: of the shuffling.
             reference: the frozen model, if the algorithm declares one; not needed where the policy has an adapter, which can be switched off.
-            exact_sampler: the engine computes log-probabilities with these very weights, in this precision; then the pass for old log-probabilities is skipped.
+            sampler: how the engine relates to the learner.
 
         Raises:
             TrainingError: the algorithm declares a reference and none is given.
@@ -56,7 +68,7 @@ class Learner:
         if "reference" in algorithm.roles and reference is None and not has_adapter(model):
             raise TrainingError(f"{type(algorithm).__name__} compares with a frozen reference model, and none was given")
         self.model, self.algorithm, self.temperature, self.seed = model, algorithm, temperature, seed
-        self.reference, self.exact_sampler = reference, exact_sampler
+        self.reference, self.sampler = reference, sampler
         params = algorithm.optimizer
         if params.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only: never while the engine plays
@@ -85,12 +97,14 @@ class Learner:
             Metrics: means over the updates applied, unless the name says otherwise.
 
         Raises:
-            TrainingError: a trajectory was sampled by another policy version, or too many updates in a row were not finite.
+            TrainingError: a trajectory was sampled by a policy version that is too old, or too many updates in a row were not finite.
         """
         self._refuse_stale(trajectories)
         records, metrics = self._records(trajectories, scores)
         lesson = self.algorithm.lesson(records)
         metrics |= lesson.metrics
+        if self.sampler.staleness and trajectories:
+            metrics["staleness"] = self.policy_version - sum(t.policy_version for t in trajectories) / len(trajectories)
         params = self.algorithm.optimizer
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
@@ -117,7 +131,7 @@ class Learner:
 
     def _refuse_stale(self, trajectories: Sequence[Trajectory]) -> None:
         for trajectory in trajectories:
-            if self.algorithm.on_policy and trajectory.policy_version != self.policy_version:
+            if self.algorithm.on_policy and not 0 <= self.policy_version - trajectory.policy_version <= self.sampler.staleness:
                 raise TrainingError(
                     f"trajectory {trajectory.episode_id} was sampled by policy version {trajectory.policy_version}, the learner is at "
                     f"{self.policy_version}: training off-policy is refused; roll out again"
@@ -126,7 +140,7 @@ class Learner:
     def _records(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> tuple[list[Record], dict[str, float]]:
         """What has to be known before the first update, and how far sampler and trainer disagree if it was looked at here."""
         budget = self.algorithm.optimizer.micro_batch_tokens
-        look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.exact_sampler)
+        look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.sampler.exact)
         old = logprobs_of(self.model, trajectories, budget, self.temperature) if look_again else None
         reference = self._reference_logprobs(trajectories) if "reference" in self.algorithm.roles else None
         values = values_of(self.critic, self.model, trajectories, budget) if self.critic is not None else None

@@ -34,6 +34,7 @@ class RolloutParams(BaseModel):
     max_episode_tokens: int = Field(ge=16)
     slots: int = Field(ge=1)  # episodes in the engine at once
     max_failed_share: float = Field(ge=0, le=1)  # of a rollout's episodes; more of them stop the run
+    ahead: Literal[0, 1]  # rollout steps that are played while the learner is still at the one before; 1 with engine: vllm
     engine: Literal["transformers", "vllm"]
     compile: bool  # decode in static shapes, compiled; with engine: transformers
     vllm: VllmParams | None  # read with engine: vllm
@@ -44,6 +45,8 @@ class RolloutParams(BaseModel):
             raise ValueError(f"response_length {self.response_length} leaves no room in max_episode_tokens {self.max_episode_tokens}; raise the latter")
         if self.engine == "vllm" and self.vllm is None:
             raise ValueError("engine is vllm, but section vllm is null; give its numbers")
+        if self.ahead and self.engine != "vllm":
+            raise ValueError(f"ahead 1 needs an engine with weights of its own, and {self.engine} plays with the learner's; use engine: vllm")
         return self
 
 

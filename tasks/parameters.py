@@ -243,7 +243,18 @@ def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
             f"recipes/{path.name}: optimizer.mini_batch_size is {algorithm.optimizer.mini_batch_size} but a rollout step has only rollout.prompts x group_size = "
             f"{trajectories} trajectories; lower it or raise rollout.prompts"
         )
+    if params.rollout.ahead:
+        _refuse_ahead(algorithm, path)
     return algorithm
+
+
+def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:
+    """Experience of the policy before the last update has to be corrected for, and comes in one draw."""
+    correction = getattr(algorithm.recipe, "sampler_correction", None)
+    if correction is None or algorithm.dynamic_sampling is not None:
+        raise ParameterError(f"params.yaml: rollout.ahead is 1, which {path.stem} cannot do; set it to 0, or take an algorithm with sampler_correction, without dynamic sampling")
+    if correction.level == "none":
+        raise ParameterError(f"params.yaml: rollout.ahead is 1, but recipes/{path.name} does not correct for it; set sampler_correction.level to token or sequence")
 
 
 def recipe_path(params: Params) -> Path:

@@ -2,6 +2,9 @@
 
 import logging
 import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -15,6 +18,27 @@ from tasks.training import training
 log = logging.getLogger(__name__)
 
 
+def in_turn(session_id: str, steps: Sequence[int], experience: Callable[[str, int], dict[str, float]]) -> Iterator[tuple[int, dict[str, float]]]:
+    """Rollout steps with the metrics of their experience; with `rollout.ahead` the next one is played while the caller learns from this one."""
+    live = session(session_id)
+    if not training(session_id).params.rollout.ahead:
+        for step in steps:
+            yield step, experience(session_id, step)
+        return
+    with ThreadPoolExecutor(1, "rollout") as pool:
+
+        def begin(step: int) -> Future[dict[str, float]]:
+            live.hold()
+            return pool.submit(copy_context().run, experience, session_id, step)
+
+        following = begin(steps[0]) if steps else None
+        for step in steps:
+            assert following is not None  # noqa: S101  each turn begins the next
+            metrics = following.result()
+            following = begin(step + 1) if step + 1 in steps else None
+            yield step, metrics
+
+
 @task(cache_policy=NO_CACHE, task_run_name="rollout {step}.{draw}", retries=1)
 def rollout(session_id: str, step: int, draw: int) -> dict[str, float]:
     """Generate the trajectories of one draw of a step. Keyed by (run, step, draw): an intact file of an earlier try is kept."""
@@ -26,7 +50,7 @@ def rollout(session_id: str, step: int, draw: int) -> dict[str, float]:
         raise TrainingError(f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again")
     specs = run.waiting.episodes(run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts)
     began = time.monotonic()
-    trajectories = live.rollout(specs, run.params.rollout.temperature)
+    trajectories = live.rollout(specs, run.params.rollout.temperature, held=bool(run.params.rollout.ahead))
     seconds = time.monotonic() - began
     refuse_if_many_failed(trajectories, run.params.rollout)
     write_trajectories(trajectories, path)

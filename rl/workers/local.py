@@ -4,6 +4,7 @@ The flow opens a session; tasks find it by id, so nothing heavy is passed or pic
 """
 
 import asyncio
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from rl.checkpoint import load_learner_state, save_checkpoint
 from rl.engines.opening import open_engine
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.learner import Learner
+from rl.learner import Learner, Sampler
 from rl.models import load_model
 from rl.rollout import EpisodeSpec, Progress, RolloutParams, play
 
@@ -40,8 +41,9 @@ class Session:
         self.engine = open_engine(self.model, rollout)
         copied = algorithm is not None and "reference" in algorithm.roles and lora is None
         reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
-        exact = self.engine.shares_weights and dtype == "float32"
-        self._learner = Learner(self.model, algorithm, rollout.prompts, rollout.temperature, seed, reference, exact) if algorithm else None
+        self._playing = threading.Lock()
+        sampler = Sampler(exact=self.engine.shares_weights and dtype == "float32", staleness=rollout.ahead)
+        self._learner = Learner(self.model, algorithm, rollout.prompts, rollout.temperature, seed, reference, sampler) if algorithm else None
 
     @property
     def learner(self) -> Learner:
@@ -50,11 +52,21 @@ class Session:
             raise TrainingError("this session was opened without an algorithm, to play only")
         return self._learner
 
-    def rollout(self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None) -> list[Trajectory]:
-        """One rollout phase with the frozen policy: dropout off, no gradient, no parameter changes."""
+    def hold(self) -> None:
+        """Give the engine the policy as it is now."""
+        with self._playing:
+            self._sync()
+
+    def _sync(self) -> None:
         self.model.eval()
         self.engine.sync(self.model, self._learner.policy_version if self._learner else 0)
-        return asyncio.run(play(specs, self.engine, self.chat, self.params, temperature, progress))
+
+    def rollout(self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False) -> list[Trajectory]:
+        """One rollout phase with a frozen policy: dropout off, no gradient. It is the policy of now, or `held`: that of the last `hold`, whatever is learned meanwhile."""
+        with self._playing:
+            if not held:
+                self._sync()
+            return asyncio.run(play(specs, self.engine, self.chat, self.params, temperature, progress))
 
     def learn(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int) -> dict[str, float]:
         """One training phase."""

@@ -120,7 +120,7 @@ class School:
             for parameter in self.model.parameters():
                 if parameter.ndim == 2:
                     parameter *= 4  # as large as a narrow model needs
-        self.params = RolloutParams(prompts=len(game.colours), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(game.colours) * SAMPLES, max_failed_share=0.5, engine="transformers", compile=False, vllm=None)
+        self.params = RolloutParams(prompts=len(game.colours), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(game.colours) * SAMPLES, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
         self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
 
     def rollout(self, samples: int, step: int, temperature: float) -> list[Trajectory]:

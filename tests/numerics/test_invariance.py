@@ -13,7 +13,7 @@ from rl.algorithms import make_algorithm
 from rl.batching import Branch, computed_tokens, micro_batches, sibling_batches, token_logprobs
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.learner import Learner, gradient_steps_per_rollout
+from rl.learner import Learner, Sampler, gradient_steps_per_rollout
 from rl.models import new_model, new_tokenizer
 from rl.ranking import continuation_logprobs
 from rl.sft import Example, SFTParams, train_supervised
@@ -107,6 +107,19 @@ def test_an_episode_without_sampled_tokens_changes_nothing(base, experience):
     assert_same(one_update(base, trajectories, scores), one_update(base, [failed, *trajectories], [Scores("g0/9", ({"outcome": 50.0},)), *scores]))
 
 
+def test_experience_of_the_policy_before_the_last_update_is_taken_where_it_is_allowed(base, experience):
+    trajectories, scores = experience
+    params = OPTIMIZER | {"mini_batch_size": 64}
+    algorithm = make_algorithm(recipe("grpo", group_size=4, sampler_correction={"level": "token"}, optimizer=params))
+    learner = Learner(copy.deepcopy(base), algorithm, 4, TEMPERATURE, seed=0, sampler=Sampler(exact=False, staleness=1))
+    assert learner.update(trajectories, scores, step=1)["staleness"] == 0
+    again = learner.update(trajectories, scores, step=2)
+    assert again["staleness"] == 1
+    assert again["sampler_mismatch_mean"] > 0
+    with pytest.raises(TrainingError, match="training off-policy is refused"):
+        learner.update(trajectories, scores, step=3)
+
+
 def test_gradient_checkpointing_changes_nothing(base, experience):
     plain, checkpointed = one_update(base, *experience), one_update(base, *experience, gradient_checkpointing=True)
     assert_same(plain, checkpointed)
@@ -142,7 +155,7 @@ def test_an_opening_computed_once_for_siblings_changes_nothing(base, siblings, m
 
     def update() -> tuple[dict, dict, dict]:
         params = OPTIMIZER | {"max_grad_norm": 1e9, "mini_batch_size": 4 if name == "dpo" else 64}
-        learner = Learner(copy.deepcopy(base), make_algorithm(recipe(name, group_size=4, optimizer=params, **({"pairs_per_group": 2} if name == "dpo" else {}))), 4, TEMPERATURE, seed=0, reference=base, exact_sampler=False)
+        learner = Learner(copy.deepcopy(base), make_algorithm(recipe(name, group_size=4, optimizer=params, **({"pairs_per_group": 2} if name == "dpo" else {}))), 4, TEMPERATURE, seed=0, reference=base, sampler=Sampler(exact=False, staleness=0))
         metrics = learner.update(*siblings, step=1)
         return {n: p.grad for n, p in learner.model.named_parameters()}, learner.model.state_dict(), metrics
 

@@ -15,7 +15,7 @@ from rl.rollout import RolloutParams
 from tests.recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLLOUT = RolloutParams(prompts=4, temperature=1.0, response_length=8, max_episode_tokens=256, slots=64, max_failed_share=0.5, engine="transformers", compile=False, vllm=None)
+ROLLOUT = RolloutParams(prompts=4, temperature=1.0, response_length=8, max_episode_tokens=256, slots=64, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
 LORA = LoraParams(rank=8, alpha=16.0, target_modules=("q_proj", "k_proj", "v_proj", "o_proj"))
 CHOICES = {
     "grpo": recipe("grpo", group_size=8, optimizer={"micro_batch_tokens": 4096}),

@@ -24,7 +24,7 @@ RECIPES = {
 }
 LORA = LoraParams(rank=2, alpha=4.0, target_modules=("q_proj", "down_proj"))
 SESSIONS = [*((name, None) for name in RECIPES), ("online_dpo", LORA)]
-ROLLOUT = RolloutParams(prompts=1, temperature=1.0, response_length=4, max_episode_tokens=32, slots=2, max_failed_share=0.5, engine="transformers", compile=False, vllm=None)
+ROLLOUT = RolloutParams(prompts=1, temperature=1.0, response_length=4, max_episode_tokens=32, slots=2, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from rl.engines.transformers import TransformersEngine
 from rl.errors import TrainingError
 from rl.rollout import EpisodeSpec, RolloutParams, play
 
-PARAMS = RolloutParams(prompts=1, temperature=1.0, response_length=5, max_episode_tokens=128, slots=4, max_failed_share=0.5, engine="transformers", compile=False, vllm=None)
+PARAMS = RolloutParams(prompts=1, temperature=1.0, response_length=5, max_episode_tokens=128, slots=4, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
 
 
 @dataclass
@@ -257,4 +257,4 @@ def test_no_episodes_are_a_rollout_too(chat):
 
 def test_a_turn_must_fit_into_an_episode():
     with pytest.raises(ValueError, match=r"response_length 16 leaves no room in max_episode_tokens 16; raise the latter"):
-        RolloutParams(prompts=1, temperature=1.0, response_length=16, max_episode_tokens=16, slots=1, max_failed_share=0.5, engine="transformers", compile=False, vllm=None)
+        RolloutParams(prompts=1, temperature=1.0, response_length=16, max_episode_tokens=16, slots=1, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)

@@ -16,7 +16,7 @@ from rl.rollout import RolloutParams
 VLLM = VllmParams(
     dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.1, block_size=32, max_sequences=4, enforce_eager=True, probe_tolerance=1e-4, timeout_s=60
 )
-ROLLOUT = RolloutParams(prompts=1, temperature=1.0, response_length=4, max_episode_tokens=32, slots=2, max_failed_share=0.5, engine="transformers", compile=False, vllm=VLLM)
+ROLLOUT = RolloutParams(prompts=1, temperature=1.0, response_length=4, max_episode_tokens=32, slots=2, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=VLLM)
 
 
 def test_a_missing_vllm_is_one_line_that_says_how_to_install_it(model, monkeypatch):

@@ -1,0 +1,80 @@
+"""Playing one step ahead of the learner: who waits for whom, with which policy, and what is refused."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+import tasks.rollout
+from tasks.parameters import ROOT, ParameterError, load_params, parse_algorithm
+from tests.recipes import recipe
+
+
+class Desk:
+    """A session that only knows which policy it holds."""
+
+    def __init__(self) -> None:
+        self.version = self.held = 0
+
+    def hold(self) -> None:
+        self.held = self.version
+
+
+def played(monkeypatch, ahead: int, steps: range) -> tuple[Desk, list[tuple[int, int]], list[bool]]:
+    """What each step was played with, and whether the next one was under way while the caller learned."""
+    desk, log, beside = Desk(), [], []
+    begun = {step: threading.Event() for step in steps}
+    params = SimpleNamespace(rollout=SimpleNamespace(ahead=ahead))
+    monkeypatch.setattr(tasks.rollout, "session", lambda _: desk)
+    monkeypatch.setattr(tasks.rollout, "training", lambda _: SimpleNamespace(params=params))
+
+    def experience(_: str, step: int) -> dict[str, float]:
+        if not ahead:
+            desk.hold()
+        begun[step].set()
+        log.append((step, desk.held))
+        return {"step": float(step)}
+
+    for step, metrics in tasks.rollout.in_turn("x", steps, experience):
+        assert metrics == {"step": float(step)}
+        if step + 1 in steps:
+            beside.append(begun[step + 1].wait(5 if ahead else 0))
+        desk.version += 1  # learns
+    return desk, log, beside
+
+
+def test_in_turn_each_step_is_played_with_what_was_learned_before(monkeypatch):
+    _, log, beside = played(monkeypatch, 0, range(1, 5))
+    assert log == [(1, 0), (2, 1), (3, 2), (4, 3)]
+    assert beside == [False, False, False]
+
+
+def test_ahead_the_next_step_is_played_with_the_policy_before_the_update_while_that_is_made(monkeypatch):
+    _, log, beside = played(monkeypatch, 1, range(1, 5))
+    assert log == [(1, 0), (2, 0), (3, 1), (4, 2)]
+    assert beside == [True, True, True]
+    assert played(monkeypatch, 1, range(7, 7))[1] == []
+
+
+def test_an_experience_that_fails_is_told_to_the_caller(monkeypatch):
+    monkeypatch.setattr(tasks.rollout, "session", lambda _: Desk())
+    monkeypatch.setattr(tasks.rollout, "training", lambda _: SimpleNamespace(params=SimpleNamespace(rollout=SimpleNamespace(ahead=1))))
+    with pytest.raises(ZeroDivisionError):
+        list(tasks.rollout.in_turn("x", range(1, 3), lambda _, step: {"x": 1 / (2 - step)}))
+
+
+PARAMS = load_params()
+AHEAD = PARAMS.model_copy(update={"rollout": PARAMS.rollout.model_copy(update={"engine": "vllm", "ahead": 1})})
+
+
+@pytest.mark.parametrize(("name", "told"), [("grpo", "does not correct for it; set sampler_correction.level"), ("online_dpo", "online_dpo cannot do"), ("dapo", "dapo cannot do")])
+def test_what_is_not_corrected_for_is_refused(name, told):
+    with pytest.raises(ParameterError, match=told):
+        parse_algorithm(recipe(name), AHEAD, ROOT / "recipes" / f"{name}.yaml")
+    with pytest.raises(ValueError, match="ahead 1 needs an engine with weights of its own"):
+        type(PARAMS.rollout).model_validate(PARAMS.rollout.model_dump() | {"ahead": 1})
+
+
+def test_with_a_correction_it_is_allowed():
+    algorithm = parse_algorithm(recipe("grpo", sampler_correction={"level": "token"}), AHEAD, ROOT / "recipes" / "grpo.yaml")
+    assert algorithm.recipe.sampler_correction.level == "token"
