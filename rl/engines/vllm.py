@@ -68,8 +68,8 @@ class VllmEngine:
         Raises:
             TrainingError: the request cannot be served (the message says why), or the engine died twice or is stuck.
         """
-        if self._synced is None or self._core.llm is None:
-            raise TrainingError("this vLLM engine has no weights yet, or another one was started in this process; call sync first")
+        if self._synced is None or self._core.llm is None or self._core.asleep:
+            raise TrainingError("this vLLM engine has no weights yet or sleeps, or another one was started in this process; call sync first")
         self._forget_a_dead_loop()
         prompt = self._histories.prompt(request, self._model.config.get_text_config().vocab_size)
         turn = _Turn(Order(next(self._names), prompt, request), asyncio.get_running_loop().create_future())

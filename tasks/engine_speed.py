@@ -1,0 +1,65 @@
+"""How fast the engine that `rollout.engine` names (or another) samples real consultations with scripted patients, and how well it agrees with the model."""
+
+import argparse
+import sys
+import time
+
+import numpy as np
+
+from clinic.cases import Case
+from clinic.config import SplitParams
+from clinic.consultation import Consultation
+from clinic.matching import MATCH_THRESHOLD, TopicMatcher
+from clinic.patients.scripted import ScriptedPatient
+from clinic.starter import draw_cases, load_starter
+from rl.experience import Trajectory
+from rl.records import logprobs_of
+from rl.rollout import EpisodeSpec, RolloutParams
+from rl.workers.local import Session
+from tasks.parameters import ROOT, Params, load_params
+
+
+def main() -> None:
+    """Command line: plays the same number of episodes several times; the first rollout starts the engine."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.engine_speed", description=__doc__)
+    parser.add_argument("--engine", choices=["transformers", "vllm"])
+    parser.add_argument("--model", default=str(ROOT / "models/base"))
+    parser.add_argument("--episodes", type=int, default=256)
+    parser.add_argument("--rollouts", type=int, default=3)
+    given = parser.parse_args()
+    params = load_params()
+    rollout = params.rollout if given.engine is None else RolloutParams.model_validate(params.rollout.model_dump() | {"engine": given.engine})
+    session = Session(given.model, params.warm_start.dtype, rollout, None, params.seed)
+    for number in range(given.rollouts):
+        specs = _episodes(params, given.episodes, number)
+        began = time.monotonic()
+        trajectories = session.rollout(specs, rollout.temperature)
+        seconds, tokens = time.monotonic() - began, sum(t.sampled_tokens for t in trajectories)
+        sys.stdout.write(f"{rollout.engine}, rollout {number}: {len(specs)} episodes, {tokens} tokens in {seconds:.1f} s, {tokens / seconds:.0f} tokens/s\n")
+    sys.stdout.write(f"largest |difference of a log-probability| from the model's: {_disagreement(session, trajectories, rollout.temperature):.1e}\n")
+
+
+def _episodes(params: Params, count: int, number: int) -> list[EpisodeSpec]:
+    clinic = load_starter(ROOT / "data/starter", params.patient_cases.starter.second_complaint)
+    match = TopicMatcher({finding.finding_id: (finding.name, *finding.doctor.train) for finding in clinic.findings}, MATCH_THRESHOLD).match
+    budget = params.consultation.turn_budget
+    split = SplitParams.model_validate(params.patient_cases.split.model_dump())
+
+    def consultation(case: Case) -> Consultation:
+        return Consultation(case, ScriptedPatient(case, match), params.consultation, budget, None)
+
+    return [
+        EpisodeSpec(case.case_id, f"{number}/{i}", 0, budget, (params.seed, number), lambda case=case: consultation(case), {})  # type: ignore[misc]  # the default binds
+        for i, case in enumerate(draw_cases(clinic, count, params.seed, split))
+    ]
+
+
+def _disagreement(session: Session, trajectories: list[Trajectory], temperature: float) -> float:
+    """Between what the engine recorded and one pass of the model over the same tokens."""
+    recorded = [np.array([value for value, one in zip(t.logprobs, t.loss_mask, strict=True) if one]) for t in trajectories]
+    again = logprobs_of(session.model, trajectories, 4096, temperature)
+    return max(float(np.abs(a - b).max()) for a, b in zip(again, recorded, strict=True) if len(b))
+
+
+if __name__ == "__main__":
+    main()
