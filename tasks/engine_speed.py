@@ -6,17 +6,13 @@ import time
 
 import numpy as np
 
-from clinic.cases import Case
-from clinic.config import SplitParams
-from clinic.consultation import Consultation
-from clinic.matching import MATCH_THRESHOLD, TopicMatcher
-from clinic.patients.scripted import ScriptedPatient
-from clinic.starter import draw_cases, load_starter
+from clinic.starter import draw_cases
 from rl.experience import Trajectory
 from rl.records import logprobs_of
 from rl.rollout import EpisodeSpec, RolloutParams
 from rl.workers.local import Session
 from tasks.parameters import ROOT, Params, load_params
+from tasks.wiring import open_waiting_room
 
 
 def main() -> None:
@@ -40,18 +36,8 @@ def main() -> None:
 
 
 def _episodes(params: Params, count: int, number: int) -> list[EpisodeSpec]:
-    clinic = load_starter(ROOT / "data/starter", params.patient_cases.starter.second_complaint)
-    match = TopicMatcher({finding.finding_id: (finding.name, *finding.doctor.train) for finding in clinic.findings}, MATCH_THRESHOLD).match
-    budget = params.consultation.turn_budget
-    split = SplitParams.model_validate(params.patient_cases.split.model_dump())
-
-    def consultation(case: Case) -> Consultation:
-        return Consultation(case, ScriptedPatient(case, match), params.consultation, budget, None)
-
-    return [
-        EpisodeSpec(case.case_id, f"{number}/{i}", 0, budget, (params.seed, number), lambda case=case: consultation(case), {})  # type: ignore[misc]  # the default binds
-        for i, case in enumerate(draw_cases(clinic, count, params.seed, split))
-    ]
+    room = open_waiting_room(params, ROOT / "data/kb_index")
+    return room.episodes(list(draw_cases(room.clinic, count, params.seed, params.patient_cases.split)), 1, params.seed, number)
 
 
 def _disagreement(session: Session, trajectories: list[Trajectory], temperature: float) -> float:
