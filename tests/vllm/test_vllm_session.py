@@ -14,7 +14,7 @@ from tests.recipes import recipe
 from tests.vllm.conftest import PARAMS
 
 pytestmark = pytest.mark.vllm
-ROLLOUT = RolloutParams(prompts=4, temperature=1.0, response_length=3, max_episode_tokens=32, slots=16, max_failed_share=0.0, engine="vllm", vllm=PARAMS)
+ROLLOUT = RolloutParams(prompts=4, temperature=1.0, response_length=3, max_episode_tokens=32, slots=16, max_failed_share=0.0, ahead=0, engine="vllm", compile=False, vllm=PARAMS)
 OPTIMIZER = {"num_epochs": 1, "mini_batch_size": 16, "learning_rate": 1e-2, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1.0, "micro_batch_tokens": 4096}
 
 
