@@ -2,10 +2,13 @@
 # make test    the tests that need no server and no browser
 # make check   lint, types, import rules and make test
 # make vllm    a second environment, with vLLM for the CPU; make test-vllm: the tests of that engine
+# make bench   measure against TRL and plain loops (benchmarks/README.md); QUICK=1 for a smoke run
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
+BENCH_VENV := .venv-bench
+BENCH_BIN := $(BENCH_VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -14,7 +17,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 LOCAL_API := http://127.0.0.1:4200/api
 SEEDS ?= 0,1,2
 
-.PHONY: setup vllm run test test-vllm check lint slow learn attacks base-model ui server worker deploy clean
+.PHONY: setup vllm run test test-vllm check lint slow learn attacks base-model bench bench-env bench-plots ui server worker deploy clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -65,6 +68,20 @@ attacks: setup
 
 base-model: setup
 	$(BIN)/python -m flows.base_model --out models/base
+
+$(BENCH_VENV)/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_BIN)/python -m pip install --quiet --upgrade pip
+	$(BENCH_BIN)/python -m pip install --quiet --editable '.$(if $(VLLM),[gpu])' --requirement benchmarks/requirements.txt --constraint constraints.txt
+	@touch $@
+
+bench-env: $(BENCH_VENV)/.ready
+
+bench: bench-env
+	@$(BENCH_BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(QUICK),--quick)
+
+bench-plots: bench-env
+	@$(BENCH_BIN)/python -m benchmarks.plots $(RESULTS)
 
 ui: setup
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --workers 1

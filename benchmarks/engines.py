@@ -1,0 +1,126 @@
+"""This project's session with the engine of a given name, and turns of a given length."""
+
+import importlib.util
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from ruamel.yaml import YAML
+
+from benchmarks.setting import SEED, device
+from rl.algorithms import Algorithm, make_algorithm
+from rl.engines.base import Completion, Engine, Request, Sampling
+from rl.rollout import RolloutParams
+from rl.workers import local
+from tasks.parameters import ROOT, load_params
+
+ENGINES = ("transformers", "vllm")
+SYNCING = ("update", "sync", "load", "sleep", "wake")  # how methods that move weights are called
+
+
+def missing(engine: str) -> str | None:
+    """Why this engine cannot be measured here; None if it can."""
+    if engine == "transformers":
+        return None
+    if importlib.util.find_spec("vllm") is None:
+        return "vllm is not installed in this environment"
+    if "engine" not in RolloutParams.model_fields:
+        return "this checkout has no parameter rollout.engine"
+    return None
+
+
+def rollout_params(engine: str, **numbers: Any) -> RolloutParams:
+    """Section `rollout` as committed, with the benchmark's numbers and engine."""
+    given = load_params().rollout.model_dump() | numbers
+    return RolloutParams.model_validate(given | ({"engine": engine} if "engine" in RolloutParams.model_fields else {}))
+
+
+def algorithm(group_size: int, episodes: int, micro_batch_tokens: int) -> Algorithm:
+    """The committed GRPO recipe with the loss that TRL calls dapo: token-level, clip-higher, one reward an episode, divided by the group's deviation; one gradient step."""
+    recipe = YAML(typ="safe").load(ROOT / "recipes" / "grpo.yaml")
+    recipe |= {"group_size": group_size, "credit": "episode", "divide_by_std": "group", "clip_low": 0.2, "clip_high": 0.28, "aggregation": "token"}
+    recipe["optimizer"] |= {
+        "num_epochs": 1, "mini_batch_size": episodes, "learning_rate": 1e-6, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1.0,
+        "micro_batch_tokens": micro_batch_tokens,
+    }
+    return make_algorithm(recipe)
+
+
+def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm | None) -> local.Session:
+    """The project's own session. It loads onto the processor; on a GPU the weights are moved before engine and optimizer see them."""
+    load = local.load_model
+
+    def on_device(name: str, dtype: str) -> Any:
+        model, words = load(name, dtype)
+        return model.to(device()), words
+
+    if missing(engine):
+        raise ValueError(f"engine {engine!r}: {missing(engine)}")
+    local.load_model = on_device  # type: ignore[assignment]
+    try:
+        return local.Session(str(model), dtype, params, rule, SEED)
+    finally:
+        local.load_model = load
+
+
+class Lengths(Protocol):
+    """How many tokens a turn has."""
+
+    def __call__(self, session: str, turn: int) -> int:
+        """Of the episode's turn (from 0)."""
+        ...
+
+
+class ForcedEngine:
+    """An engine whose turns all have a given length: the stop token is one that nobody can sample. Everything else is the engine's, weight syncs are timed."""
+
+    def __init__(self, engine: Engine, vocabulary: int, lengths: Lengths) -> None:
+        """Args: the engine, how many tokens it can sample, lengths of turns."""
+        self.engine, self.lengths, self.stop_id = engine, lengths, vocabulary + 1
+        self.turns: dict[str, int] = {}
+        self.sync_s = 0.0
+
+    @property
+    def policy_version(self) -> int:
+        """The engine's."""
+        return self.engine.policy_version
+
+    @policy_version.setter
+    def policy_version(self, version: int) -> None:
+        self.engine.policy_version = version
+
+    async def generate(self, request: Request) -> Completion:
+        """One turn of the length that is due."""
+        turn = self.turns.get(request.session, 0)
+        self.turns[request.session] = turn + 1
+        sampling = Sampling(request.sampling.temperature, self.lengths(request.session, turn), self.stop_id)
+        return await self.engine.generate(Request(request.session, request.token_ids, request.noise_key, sampling, request.input_embeddings))
+
+    def release(self, session: str) -> None:
+        """Forget the episode."""
+        self.turns.pop(session, None)
+        self.engine.release(session)
+
+    async def close(self) -> None:
+        """The engine's."""
+        await self.engine.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else an engine has; what moves weights is timed."""
+        found = getattr(self.engine, name)
+        return self._timed(found) if callable(found) and name.startswith(SYNCING) else found
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                with suppress(RuntimeError):
+                    torch.cuda.synchronize()
+                self.sync_s += time.perf_counter() - began
+
+        return call

@@ -1,0 +1,72 @@
+"""Runs the real `train_doctor` flow in this checkout and writes where each step's time went: `python -m benchmarks.parts.flow_child OUT.json REPEATS`.
+
+Started by `benchmarks.parts.overhead` inside a temporary copy of the project. What is timed is wrapped from outside, nothing is replaced.
+"""
+
+import functools
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from clinic.consultation import Consultation
+from flows import train_doctor as front
+from rl.workers.local import Session
+
+PARTS = ("rollout", "score", "learn", "save", "record_step", "record_checkpoint")  # of one step in the flow
+SPENT: Counter[str] = Counter()
+STARTS: list[dict[str, float]] = []  # what had been spent when each step began
+
+
+def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, its seconds added up under a name."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            SPENT[name] += time.perf_counter() - began
+
+    return call
+
+
+def wrap() -> None:
+    """Time the model's phases, the environment inside them, every task, and where steps begin."""
+    Session.rollout = timed("rollout_s", Session.rollout)  # type: ignore[method-assign]
+    Session.learn = timed("update_s", Session.learn)  # type: ignore[method-assign]
+    for name in PARTS:
+        setattr(front, name, timed(f"{name}_task_s", getattr(front, name)))
+    experience, step = front.experience, Consultation.step
+
+    def marked(run_id: str, number: int) -> dict[str, float]:
+        STARTS.append({"wall_s": time.perf_counter(), "cpu_s": time.process_time(), **SPENT})
+        return experience(run_id, number)
+
+    async def answered(self: Consultation, turn: str) -> Any:
+        began = time.perf_counter()
+        try:
+            return await step(self, turn)
+        finally:
+            SPENT["patients_s"] += time.perf_counter() - began
+
+    front.experience = marked
+    Consultation.step = answered  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Run the flow; write one line of seconds for every step between the first and the last."""
+    out, repeats = Path(sys.argv[1]), int(sys.argv[2])
+    wrap()
+    front.train_doctor(out=Path("models/doctor").resolve())
+    spans = [{name: after[name] - before.get(name, 0.0) for name in after} for before, after in pairwise(STARTS)]
+    out.write_text(json.dumps(spans[1 : repeats + 1]))
+
+
+if __name__ == "__main__":
+    main()
