@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from datasets import Dataset
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.patient import opening
@@ -68,6 +68,7 @@ class TRL:
                 model=language_model, reward_funcs=given_reward, args=config(task.played, self.stop_id), train_dataset=Dataset.from_list(rows), processing_class=words,
                 rollout_func=self.rollout,
             )
+        self.trainer.remove_callback(PrinterCallback)
         self.trainer.eos_token_ids = [self.stop_id]
 
     def run(self, channel: Connection) -> None:
