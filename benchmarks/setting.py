@@ -115,7 +115,7 @@ def write_model(shape: Shape, context: int, folder: Path) -> Path:
 
 
 def longest_episode(played: Scale, variant: Variant, step: int) -> int:
-    """Tokens of the longest episode of a step: the opening, every doctor turn with its end, the patient's words between them."""
+    """Tokens of the longest episode of a step: the opening, every doctor turn, the ends of all but the last, the patient's words between them."""
     chat = ChatFormat(tokenizer())
     longest = 0
     for prompt in range(played.prompts):
