@@ -3,14 +3,13 @@
 import importlib.util
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from ruamel.yaml import YAML
 
 from benchmarks.setting import SEED, device
+from benchmarks.worker import finish_gpu
 from rl.algorithms import Algorithm, make_algorithm
 from rl.engines.base import Completion, Engine, Request, Sampling
 from rl.rollout import RolloutParams
@@ -119,8 +118,7 @@ class ForcedEngine:
             try:
                 return function(*args, **kwargs)
             finally:
-                with suppress(RuntimeError):
-                    torch.cuda.synchronize()
+                finish_gpu()
                 self.sync_s += time.perf_counter() - began
 
         return call

@@ -40,16 +40,17 @@ class Stopwatch:
 
     def __init__(self) -> None:
         """Starts at once."""
-        _finish_gpu()
+        finish_gpu()
         self.wall, self.cpu = time.perf_counter(), time.process_time()
 
     def read(self) -> Figures:
         """Seconds since the start, bytes at the peak of the process (of the GPU's allocator, where there is one)."""
-        _finish_gpu()
+        finish_gpu()
         return {"wall_s": time.perf_counter() - self.wall, "cpu_s": time.process_time() - self.cpu, "peak_bytes": float(peak_bytes())}
 
 
-def _finish_gpu() -> None:
+def finish_gpu() -> None:
+    """Wait for what was asked of the GPU, where one is in use."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
 

@@ -3,6 +3,7 @@
 Both take the same made-up experience: episodes with lengths between a half and all of `length`, every second stretch of 16 tokens sampled by the policy.
 """
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import torch
 from benchmarks.engines import algorithm
 from benchmarks.setting import SEED, Shape, build, device
 from benchmarks.sides.ours import squares
-from benchmarks.worker import Figures, resident_bytes, serve
+from benchmarks.worker import Figures, finish_gpu, resident_bytes, serve
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
 
@@ -46,10 +47,12 @@ def experience(load: Load, vocabulary: int, step: int) -> list[Trajectory]:
         turns = tuple((start, min(start + STRETCH, size)) for start in range(STRETCH, size, 2 * STRETCH))
         ids = tuple(rng.randrange(vocabulary) for _ in range(size))
         group = str(number // load.group)
-        made.append(Trajectory(
-            f"{group}/{number}", group, group, number % load.group, step, len(turns), ids, (-5.0,) * size, mask, turns, (), ({"outcome": rng.random()},) * len(turns), "ended", {},
-            0.0, 1.0,
-        ))  # fmt: skip
+        events, logprobs = ({"outcome": rng.random()},) * len(turns), (-math.log(vocabulary),) * size
+        made.append(
+            Trajectory(
+                f"{group}/{number}", group, group, number % load.group, step, len(turns), ids, logprobs, mask, turns, (), events, "ended", {}, 0.0, 1.0
+            )
+        )
     return made
 
 
@@ -68,8 +71,7 @@ class _Update:
         trajectories = experience(self.load, self.shape.vocabulary, self.number)
         began = time.perf_counter()
         self.update(trajectories)
-        if device() == "cuda":
-            torch.cuda.synchronize()
+        finish_gpu()
         seconds = time.perf_counter() - began
         self.number += 1
         lengths = [len(t.token_ids) for t in trajectories]
@@ -118,7 +120,7 @@ class Naive(_Update):
             mask_BT = torch.tensor([[*t.loss_mask, *[0] * (width - len(t.token_ids))] for t in some], device=device())[:, 1:]
             logprob_BTV = torch.log_softmax(self.model(input_ids=token_BT, use_cache=False).logits[:, :-1].float(), dim=-1)
             logprob_BT = logprob_BTV.gather(2, token_BT[:, 1:, None])[..., 0]
-            ratio_BT = (logprob_BT - logprob_BT.detach()).exp()
+            ratio_BT = (logprob_BT + math.log(self.shape.vocabulary)).exp()  # as recorded: a fresh model is nearly uniform
             advantage_B1 = torch.tensor(advantage[start : start + rows], device=device())[:, None]
             loss_BT = -torch.minimum(ratio_BT * advantage_B1, ratio_BT.clamp(0.8, 1.28) * advantage_B1)
             ((loss_BT * mask_BT).sum() / total).backward()
@@ -129,4 +131,4 @@ class Naive(_Update):
 def _advantages(trajectories: Sequence[Trajectory], group: int) -> list[float]:
     reward_PG = torch.tensor([sum(event["outcome"] for event in t.events) for t in trajectories]).view(-1, group)
     centred_PG = reward_PG - reward_PG.mean(1, keepdim=True)
-    return [float(value) for value in (centred_PG / (reward_PG.std(1, keepdim=True) + 1e-6)).flatten()]
+    return [float(value) for value in (centred_PG / (reward_PG.std(1, correction=0, keepdim=True) + 1e-6)).flatten()]
