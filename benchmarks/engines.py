@@ -50,7 +50,7 @@ def algorithm(group_size: int, episodes: int, micro_batch_tokens: int) -> Algori
 
 def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm | None) -> local.Session:
     """The project's own session. It loads onto the processor; on a GPU the weights are moved before engine and optimizer see them."""
-    load = local.load_model
+    load: Any = vars(local)["load_model"]
 
     def on_device(name: str, dtype: str) -> Any:
         model, words = load(name, dtype)
@@ -58,11 +58,11 @@ def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, ru
 
     if missing(engine):
         raise ValueError(f"engine {engine!r}: {missing(engine)}")
-    local.load_model = on_device  # type: ignore[assignment]
+    vars(local)["load_model"] = on_device
     try:
         return local.Session(str(model), dtype, params, rule, SEED)
     finally:
-        local.load_model = load
+        vars(local)["load_model"] = load
 
 
 class Lengths(Protocol):

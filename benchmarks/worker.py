@@ -51,13 +51,17 @@ class Stopwatch:
 
 def finish_gpu() -> None:
     """Wait for what was asked of the GPU, where one is in use."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if _gpu_in_use():
         torch.cuda.synchronize()
+
+
+def _gpu_in_use() -> bool:
+    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch's stubs
 
 
 def peak_bytes() -> int:
     """Peak memory of this process: of the GPU's allocator if one is in use, else of the resident set."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if _gpu_in_use():
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
     if status.exists():  # ru_maxrss would begin with what the parent had when it forked
@@ -67,7 +71,7 @@ def peak_bytes() -> int:
 
 def resident_bytes() -> int:
     """Memory in use now, in the sense of `peak_bytes`."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if _gpu_in_use():
         return torch.cuda.memory_allocated()
     status = Path("/proc/self/status")
     return _status_bytes(status, "VmRSS") if status.exists() else 0

@@ -7,7 +7,7 @@ import functools
 import json
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from flows import train_doctor as front
 from rl.workers.local import Session
 
 PARTS = ("rollout", "score", "learn", "save", "record_step", "record_checkpoint")  # of one step in the flow
-SPENT: Counter[str] = Counter()
+SPENT: defaultdict[str, float] = defaultdict(float)
 STARTS: list[dict[str, float]] = []  # what had been spent when each step began
 
 
@@ -42,16 +42,16 @@ def wrap() -> None:
     Session.learn = timed("update_s", Session.learn)  # type: ignore[method-assign]
     for name in PARTS:
         setattr(front, name, timed(f"{name}_task_s", getattr(front, name)))
-    experience, step = front.experience, Consultation.step
+    experience, take = front.experience, Consultation.step
 
-    def marked(run_id: str, number: int) -> dict[str, float]:
+    def marked(run_id: str, step: int) -> dict[str, float]:
         STARTS.append({"wall_s": time.perf_counter(), "cpu_s": time.process_time(), **SPENT})
-        return experience(run_id, number)
+        return experience(run_id, step)
 
     async def answered(self: Consultation, turn: str) -> Any:
         began = time.perf_counter()
         try:
-            return await step(self, turn)
+            return await take(self, turn)
         finally:
             SPENT["patients_s"] += time.perf_counter() - began
 

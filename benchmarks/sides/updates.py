@@ -123,7 +123,7 @@ class Naive(_Update):
             ratio_BT = (logprob_BT + math.log(self.shape.vocabulary)).exp()  # as recorded: a fresh model is nearly uniform
             advantage_B1 = torch.tensor(advantage[start : start + rows], device=device())[:, None]
             loss_BT = -torch.minimum(ratio_BT * advantage_B1, ratio_BT.clamp(0.8, 1.28) * advantage_B1)
-            ((loss_BT * mask_BT).sum() / total).backward()
+            ((loss_BT * mask_BT).sum() / total).backward()  # type: ignore[no-untyped-call]  # torch's stubs
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
 
