@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rl.errors import TrainingError
+from rl.products import speed_up, worthwhile
 
 CONTROL_TOKENS = ("<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
 GRAMMAR_TOKENS = ("<answer>", "</answer>", "<think>", "</think>")
@@ -35,6 +36,8 @@ def load_model(name: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokeni
         raise TrainingError(f"cannot load a language model from {name!r}: {first} (give a Hugging Face id or a folder with config.json and model.safetensors)") from error
     except SafetensorError as error:
         raise TrainingError(f"{name}/model.safetensors is damaged ({error}); restore it or run the stage that made it again") from error
+    if worthwhile():
+        speed_up(model)
     return model, tokenizer
 
 
