@@ -9,15 +9,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
+from transformers import PreTrainedModel
 
 from benchmarks.engines import algorithm
-from benchmarks.setting import SEED, Shape, build, device
+from benchmarks.setting import SEED, Shape, build, device, write_model
 from benchmarks.sides.ours import squares
 from benchmarks.worker import Figures, finish_gpu, resident_bytes, serve
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
+from rl.models import load_model
 
 STRETCH = 16
 
@@ -61,8 +65,11 @@ class _Update:
 
     def __init__(self, shape: Shape, load: Load) -> None:
         self.shape, self.load, self.number = shape, load, 0
-        self.model = build(shape, load.length).to(device())
+        self.model = self.made(shape, load.length).to(device())
         self.before = resident_bytes()
+
+    def made(self, shape: Shape, context: int) -> PreTrainedModel:
+        return build(shape, context)
 
     def run(self, channel: Connection) -> None:
         serve(channel, self.step)
@@ -92,6 +99,11 @@ class Ours(_Update):
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs
         rule = algorithm(load.group, load.episodes, load.micro_batch_tokens)
         self.learner = Learner(self.model, rule, load.prompts, 1.0, SEED)
+
+    def made(self, shape: Shape, context: int) -> PreTrainedModel:
+        """Loaded as the project loads its models."""
+        with TemporaryDirectory() as folder:
+            return load_model(str(write_model(shape, context, Path(folder) / "model")), shape.dtype)[0]
 
     def update(self, trajectories: Sequence[Trajectory]) -> None:
         """One training phase of one gradient step."""
