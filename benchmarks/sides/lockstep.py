@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmarks.patient import Patient
 from benchmarks.setting import Scale, Task, Variant, context_of, device
 from benchmarks.sides.ours import squares
 from benchmarks.worker import Figures, serve
 from rl.chat import ChatFormat
-from rl.models import load_model
 
 Ids = list[int]
 Generator = Callable[[Sequence[Ids], Sequence[int]], list[Ids]]
@@ -69,13 +69,19 @@ def counts(dialogues: Sequence[Dialogue]) -> Figures:
     return {"episodes": float(len(dialogues)), "sampled_tokens": float(sum(sum(d.mask) for d in dialogues)), "tokens": float(sum(lengths))} | squares(lengths)
 
 
+def plain_model(task: Task) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer as transformers loads them, without what this project does to its own."""
+    model = AutoModelForCausalLM.from_pretrained(task.model, dtype=getattr(torch, task.shape.dtype), attn_implementation="sdpa")
+    return model, AutoTokenizer.from_pretrained(task.model)
+
+
 class LockStep:
     """Rollouts with a generator by name: `generate` of transformers, or vLLM's own `LLM.generate`."""
 
     def __init__(self, generator: str, task: Task) -> None:
         """Args: generator by name, what to play with what."""
         self.played, self.variant, self.number = task.played, task.variant, 0
-        language_model, words = load_model(str(task.model), task.shape.dtype)
+        language_model, words = plain_model(task)
         self.chat = ChatFormat(words)
         if generator == "generate":
             self.generate = transformers_generator(language_model.to(device()).eval(), task.shape.vocabulary)

@@ -17,10 +17,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.patient import opening
 from benchmarks.setting import SEED, Scale, Task, device
-from benchmarks.sides.lockstep import Ids, counts, play, seated
+from benchmarks.sides.lockstep import Ids, counts, plain_model, play, seated
 from benchmarks.worker import STEP, Figures, Stopwatch
 from rl.chat import ChatFormat
-from rl.models import load_model
 
 ROUNDS = 64  # of the prompts in one epoch, so that no epoch ends within a measurement
 
@@ -58,7 +57,7 @@ class TRL:
         """Args: what to play with what."""
         self.played, self.variant, self.number = task.played, task.variant, 0
         self.figures: Figures = {}
-        language_model, words = load_model(str(task.model), task.shape.dtype)
+        language_model, words = plain_model(task)
         self.chat = ChatFormat(words)
         self.stop_id = task.shape.vocabulary + 1  # nobody can sample it
         rows = [{"prompt": opening(prompt)} for _ in range(ROUNDS) for prompt in range(task.played.prompts)]
