@@ -53,7 +53,7 @@ def main() -> int:
             parts[name] = _measured(name, Run(scale(quick=given.quick), given.quick, repeats, Path(folder)))
         if not given.quick:
             _write({name: parts[name]})
-    sys.stdout.write(render(parts))
+    sys.stdout.write(("Smoke run: these figures mean nothing.\n\n" if given.quick else "") + render(parts))
     return int(any("failed" in part for part in parts.values()))
 
 

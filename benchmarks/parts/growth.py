@@ -5,14 +5,14 @@ from dataclasses import replace
 from benchmarks.figures import exponent
 from benchmarks.parts.base import Part, Run, models, with_rates
 from benchmarks.setting import Task
-from benchmarks.worker import Figures, Spec, interleaved, row
+from benchmarks.worker import Spec, interleaved, row
 
 FACTORS = (1, 2, 4, 8)
 GOAL = 1.05  # exponent, at most
 
 
 def measure(run: Run) -> Part:
-    """All sizes in turn, then the exponents of a power law through all repeats."""
+    """All sizes in turn, then the exponents of a power law through the medians."""
     part = Part()
     base = replace(run.played, prompts=max(run.played.prompts // 2, 1), micro_batches=max(run.played.micro_batches // 2, 1))
     for name, shape, folder in models(run):
@@ -25,11 +25,7 @@ def measure(run: Run) -> Part:
         lines = [row(with_rates(figures), model=name, factor=int(factor), episodes=base.episodes * int(factor)) for factor, figures in raw.items()]
         part.rows += lines
         for phase in ("rollout_s", "update_s"):
-            part.goal(f"{name}: exponent of {phase.removesuffix('_s')} time", _exponent(raw, phase), GOAL, at_least=False)
-    part.notes.append(f"Turns of variable length, {base.episodes} slots. Exponent: least squares through all repeats' logarithms of seconds against episodes.")
+            power = exponent([line["episodes"] for line in lines], [line["median"][phase] for line in lines])
+            part.goal(f"{name}: exponent of {phase.removesuffix('_s')} time", power, GOAL, at_least=False)
+    part.notes.append(f"Turns of variable length, {base.episodes} slots. Exponent: least squares on the logarithms of the medians.")
     return part
-
-
-def _exponent(raw: dict[str, list[Figures]], phase: str) -> float:
-    pairs = [(figures["episodes"], figures[phase]) for repeats in raw.values() for figures in repeats]
-    return exponent([size for size, _ in pairs], [seconds for _, seconds in pairs])
