@@ -69,10 +69,17 @@ attacks: setup
 base-model: setup
 	$(BIN)/python -m flows.base_model --out models/base
 
-$(BENCH_VENV)/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
+# On a CPU the vLLM environment and TRL; with GPU=1 vLLM's own build.
+$(BENCH_VENV)/.ready: pyproject.toml constraints.txt constraints-vllm.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_BIN)/python -m pip install --quiet --upgrade pip
-	$(BENCH_BIN)/python -m pip install --quiet --editable '.$(if $(VLLM),[gpu])' --requirement benchmarks/requirements.txt --constraint constraints.txt
+ifdef GPU
+	$(BENCH_BIN)/python -m pip install --quiet --editable '.[gpu]' --requirement benchmarks/requirements.txt --constraint constraints.txt
+else
+	$(BENCH_BIN)/python -m pip install --quiet torch==2.13.0 --constraint constraints-vllm.txt
+	$(BENCH_BIN)/python -m pip install --quiet --no-deps --requirement constraints-vllm.txt --requirement benchmarks/requirements.txt
+	$(BENCH_BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+endif
 	@touch $@
 
 bench-env: $(BENCH_VENV)/.ready

@@ -2,11 +2,11 @@
 
 import importlib.util
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from ruamel.yaml import YAML
+from transformers import PreTrainedModel
 
 from benchmarks.setting import SEED, device
 from benchmarks.worker import finish_gpu
@@ -17,24 +17,18 @@ from rl.workers import local
 from tasks.parameters import ROOT, load_params
 
 ENGINES = ("transformers", "vllm")
-SYNCING = ("update", "sync", "load", "sleep", "wake")  # how methods that move weights are called
 
 
 def missing(engine: str) -> str | None:
     """Why this engine cannot be measured here; None if it can."""
     if engine == "transformers":
         return None
-    if importlib.util.find_spec("vllm") is None:
-        return "vllm is not installed in this environment"
-    if "engine" not in RolloutParams.model_fields:
-        return "this checkout has no parameter rollout.engine"
-    return None
+    return "vllm is not installed in this environment" if importlib.util.find_spec("vllm") is None else None
 
 
 def rollout_params(engine: str, **numbers: Any) -> RolloutParams:
     """Section `rollout` as committed, with the benchmark's numbers and engine."""
-    given = load_params().rollout.model_dump() | numbers
-    return RolloutParams.model_validate(given | ({"engine": engine} if "engine" in RolloutParams.model_fields else {}))
+    return RolloutParams.model_validate(load_params().rollout.model_dump() | numbers | {"engine": engine})
 
 
 def algorithm(group_size: int, episodes: int, micro_batch_tokens: int) -> Algorithm:
@@ -87,10 +81,6 @@ class ForcedEngine:
         """The engine's."""
         return self.engine.policy_version
 
-    @policy_version.setter
-    def policy_version(self, version: int) -> None:
-        self.engine.policy_version = version
-
     async def generate(self, request: Request) -> Completion:
         """One turn of the length that is due."""
         turn = self.turns.get(request.session, 0)
@@ -107,18 +97,11 @@ class ForcedEngine:
         """The engine's."""
         await self.engine.close()
 
-    def __getattr__(self, name: str) -> Any:
-        """Whatever else an engine has; what moves weights is timed."""
-        found = getattr(self.engine, name)
-        return self._timed(found) if callable(found) and name.startswith(SYNCING) else found
-
-    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                finish_gpu()
-                self.sync_s += time.perf_counter() - began
-
-        return call
+    def sync(self, model: PreTrainedModel, version: int) -> None:
+        """The engine's, timed."""
+        began = time.perf_counter()
+        try:
+            self.engine.sync(model, version)
+        finally:
+            finish_gpu()
+            self.sync_s += time.perf_counter() - began
