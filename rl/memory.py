@@ -84,11 +84,14 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm) ->
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM on a CPU, what it is given
     engine       vLLM's copy of the weights: parameters x its bytes
     activations  tokens of a micro-batch x layers x (10 width + 4 intermediate + 4 heads x head width + 6 key-value heads x head width) x bytes;
+                 with an adapter 4 x (heads + key-value heads) x head width more: what it adds to the projections, and the sum;
                  with gradient checkpointing that of one layer, with its gradients, and every layer's input
     logits       4 x one chunk, float32
     """
     s, optimizer = shape, algorithm.optimizer
     kept = 10 * s.width + 4 * s.intermediate + 4 * s.heads * s.head_width + 6 * s.key_value_heads * s.head_width
+    if s.trainable < s.parameters:
+        kept += 4 * (s.heads + s.key_value_heads) * s.head_width
     per_token = 2 * kept + s.layers * s.width if optimizer.gradient_checkpointing else s.layers * kept
     passes = 2 if algorithm.critic is not None and algorithm.critic.trunk == "own" else 1
     parts = {

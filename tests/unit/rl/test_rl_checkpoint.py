@@ -11,7 +11,7 @@ from rl.algorithms import make_algorithm
 from rl.checkpoint import SEAL, folder_hash, load_learner_state, prune, save_checkpoint, steps_saved
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.models import average_weights, save_model
+from rl.models import average_weights, load_model, save_model
 from rl.rollout import RolloutParams
 from rl.workers.local import Session
 from tests.recipes import recipe
@@ -104,11 +104,13 @@ def test_restoring_over_a_later_state_goes_back(tmp_path, session):
 def test_a_checkpoint_is_a_hugging_face_folder(tmp_path, session):
     session.learn(*experience(0), step=1)
     directory = session.save(tmp_path / "run", 1)
-    loaded = AutoModelForCausalLM.from_pretrained(directory).eval()
+    plain, loaded = AutoModelForCausalLM.from_pretrained(directory).eval(), load_model(str(directory), "float32")[0].eval()
+    assert all(torch.equal(a, b) for a, b in zip(plain.state_dict().values(), loaded.state_dict().values(), strict=True))
     ids = torch.tensor([[2, 9, 3, 41, 4]])
     with torch.no_grad():
-        theirs, ours = loaded(input_ids=ids).logits, session.model(input_ids=ids).logits
+        theirs, ours, anyones = (model(input_ids=ids).logits for model in (loaded, session.model, plain))
     assert torch.allclose(theirs, ours, atol=1e-5) if has_adapter(session.model) else torch.equal(theirs, ours)
+    assert torch.allclose(theirs, anyones, atol=1e-5)  # perhaps by another library's matrix products
     tokenizer = AutoTokenizer.from_pretrained(directory)
     assert tokenizer.chat_template == session.tokenizer.chat_template
     assert tokenizer.encode("tell me <answer>more") == session.tokenizer.encode("tell me <answer>more")
