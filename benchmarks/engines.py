@@ -68,11 +68,11 @@ class Lengths(Protocol):
 
 
 class ForcedEngine:
-    """An engine whose turns all have a given length: the stop token is one that nobody can sample. Everything else is the engine's, weight syncs are timed."""
+    """An engine whose turns all have a given length: no token ends one. Everything else is the engine's, weight syncs are timed."""
 
-    def __init__(self, engine: Engine, vocabulary: int, lengths: Lengths) -> None:
-        """Args: the engine, how many tokens it can sample, lengths of turns."""
-        self.engine, self.lengths, self.stop_id = engine, lengths, vocabulary + 1
+    def __init__(self, engine: Engine, lengths: Lengths) -> None:
+        """Args: the engine, lengths of turns."""
+        self.engine, self.lengths = engine, lengths
         self.turns: dict[str, int] = {}
         self.sync_s = 0.0
 
@@ -85,7 +85,7 @@ class ForcedEngine:
         """One turn of the length that is due."""
         turn = self.turns.get(request.session, 0)
         self.turns[request.session] = turn + 1
-        sampling = Sampling(request.sampling.temperature, self.lengths(request.session, turn), self.stop_id)
+        sampling = Sampling(request.sampling.temperature, self.lengths(request.session, turn), None)
         return await self.engine.generate(Request(request.session, request.token_ids, request.noise_key, sampling, request.input_embeddings))
 
     def release(self, session: str) -> None:

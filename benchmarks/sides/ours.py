@@ -29,7 +29,7 @@ class Ours:
         )
         rule = algorithm(played.samples, played.episodes, task.micro_batch_tokens)
         self.session = open_session(engine, task.model, task.shape.dtype, params, rule)
-        self.engine = ForcedEngine(self.session.engine, task.shape.vocabulary, self._length)
+        self.engine = ForcedEngine(self.session.engine, self._length)
         self.session.engine = self.engine  # type: ignore[assignment]
 
     def _length(self, session: str, turn: int) -> int:

@@ -22,7 +22,7 @@ class Sampling:
 
     temperature: float  # 0 = greedy
     max_tokens: int
-    stop_id: int
+    stop_id: int | None  # the token that ends a turn; None: the limit alone does
 
 
 @dataclass(frozen=True)

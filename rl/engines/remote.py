@@ -53,7 +53,7 @@ class RemoteEngine:
         if not self._vocabulary:
             raise TrainingError("nothing is known of the server's model yet; call sync first")
         prompt, sampling = self._histories.prompt(request, self._vocabulary), request.sampling
-        more = {"return_token_ids": True, "stop_token_ids": [sampling.stop_id], "ignore_eos": True, "skip_special_tokens": False}
+        more = {"return_token_ids": True, "stop_token_ids": [] if sampling.stop_id is None else [sampling.stop_id], "ignore_eos": True, "skip_special_tokens": False}
         try:
             answer = await self._here().completions.create(
                 model=self._params.model, prompt=list(prompt), max_tokens=sampling.max_tokens, temperature=sampling.temperature, seed=request.noise_key >> 1,

@@ -145,8 +145,9 @@ class Core:
 
 def _sampling_params(request: Request) -> Any:
     library, sampling = _library(), request.sampling
+    stops = [] if sampling.stop_id is None else [sampling.stop_id]
     return library.SamplingParams(
-        temperature=sampling.temperature, max_tokens=sampling.max_tokens, stop_token_ids=[sampling.stop_id], ignore_eos=True, seed=request.noise_key >> 1,
+        temperature=sampling.temperature, max_tokens=sampling.max_tokens, stop_token_ids=stops, ignore_eos=True, seed=request.noise_key >> 1,
         logprobs=0, flat_logprobs=True, detokenize=False, output_kind=library.sampling_params.RequestOutputKind.FINAL_ONLY,
     )
 

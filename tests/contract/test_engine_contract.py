@@ -153,6 +153,22 @@ def test_a_turn_ends_at_the_stop_token_or_the_limit(make_engine, model):
         assert turn.finish is Finish.STOP or len(turn.token_ids) == LIMIT
 
 
+def test_without_a_stop_token_the_limit_alone_ends_a_turn(make_engine, model):
+    engine = make_engine(model, 1, LENGTH)
+
+    async def run() -> list[Completion]:
+        turns = []
+        for key in range(30):
+            turns.append(await engine.generate(Request("s", (7,), noise_key(key), Sampling(1.0, 80, None))))
+            engine.release("s")
+        await engine.close()
+        return turns
+
+    turns = asyncio.run(asyncio.wait_for(run(), timeout=120))
+    assert {(len(turn.token_ids), turn.finish) for turn in turns} == {(80, Finish.LENGTH)}
+    assert any(STOP in turn.token_ids for turn in turns)
+
+
 def test_company_and_order_change_no_token(make_engine, model):
     """The same noise keys give the same tokens alone, in company, in any order and among strangers."""
 

@@ -116,7 +116,7 @@ def test_both_sides_play_the_same_tokens(task):
     prompts = [p for p in range(SMOKE.prompts) for _ in range(SMOKE.samples)]
     dialogues = seated(chat, SMOKE, prompts, list(range(SMOKE.samples)) * SMOKE.prompts)
     play(dialogues, chat, SMOKE, "variable", 1, lambda _, lengths: [[70] * length for length in lengths])
-    assert parrot.stops == {TINY.vocabulary + 1}
+    assert parrot.stops == {None}
     for trajectory, dialogue in zip(trajectories, dialogues, strict=True):
         assert list(trajectory.token_ids) == dialogue.opening + dialogue.ids
         assert list(trajectory.loss_mask) == [0] * len(dialogue.opening) + dialogue.mask
@@ -129,7 +129,7 @@ def test_both_sides_play_the_same_tokens(task):
 
 
 def test_a_forced_engine_is_the_engine_otherwise():
-    engine = ForcedEngine(Parrot(), 10, lambda session, turn: turn + 2)
+    engine = ForcedEngine(Parrot(), lambda session, turn: turn + 2)
     request = Request("a", (1,), 0, Sampling(1.0, 99, 4))
     assert [len(asyncio.run(engine.generate(request)).token_ids) for _ in range(2)] == [2, 3]
     engine.release("a")
