@@ -1,5 +1,7 @@
 """A whole session: the toy's policy plays on vLLM, learns, and the engine follows."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -34,7 +36,7 @@ def base(tmp_path) -> str:
 def test_two_steps_of_training_on_vllm(base, lora):
     session = Session(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1, lora=lora)
     assert isinstance(session.engine, VllmEngine)
-    assert not session.learner.exact_sampler
+    assert not session.learner.sampler.exact
     for step in (1, 2):
         trajectories = session.rollout(episodes(EASY, 8, step), 1.0)
         assert {t.policy_version for t in trajectories} == {step - 1}
@@ -43,6 +45,25 @@ def test_two_steps_of_training_on_vllm(base, lora):
         assert metrics["sampler_mismatch_max"] < 1e-4
         assert metrics["gradient_steps"] == 2
         assert session.engine.probe_error < 1e-4
+
+
+def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
+    rollout = ROLLOUT.model_copy(update={"ahead": 1})
+    session = Session(base, "float32", rollout, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER, sampler_correction={"level": "token"})), seed=1)
+    session.hold()
+    first = session.rollout(episodes(EASY, 8, 1), 1.0, held=True)
+    alone = session.rollout(episodes(EASY, 8, 2), 1.0, held=True)
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(session.rollout, episodes(EASY, 8, 2), 1.0, held=True)
+        assert session.learn(first, score(first), 1)["staleness"] == 0
+    second = beside.result()
+    assert {t.policy_version for t in second} == {0}
+    assert [t.token_ids for t in second] == [t.token_ids for t in alone]  # what was learned meanwhile changed nothing
+    metrics = session.learn(second, score(second), 2)
+    assert metrics["staleness"] == 1
+    assert metrics["sampler_mismatch_mean"] > 1e-5  # of the policy that learns it is below 1e-6
+    session.hold()
+    assert {t.policy_version for t in session.rollout(episodes(EASY, 8, 3), 1.0, held=True)} == {2}
 
 
 def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
