@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class Scores:
 
 def write_trajectories(trajectories: Sequence[Trajectory], path: Path) -> str:
     """Write a rollout; returns the file's sha256."""
-    return _write([asdict(t) for t in trajectories], [f.name for f in fields(Trajectory)], path)
+    return _write([vars(t) for t in trajectories], [f.name for f in fields(Trajectory)], path)
 
 
 def read_trajectories(path: Path) -> list[Trajectory]:
@@ -95,7 +95,7 @@ def read_trajectories(path: Path) -> list[Trajectory]:
 
 def write_scores(scores: Sequence[Scores], path: Path) -> str:
     """Write scores; returns the file's sha256."""
-    return _write([asdict(s) for s in scores], [f.name for f in fields(Scores)], path)
+    return _write([vars(s) for s in scores], [f.name for f in fields(Scores)], path)
 
 
 def read_scores(path: Path) -> list[Scores]:
