@@ -33,7 +33,7 @@ def draw(parts: Mapping[str, Any], out: Path) -> None:
 def draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     """Seconds of a step, rollout and update on top of each other."""
     rows = [row for row in rows if row["model"] == rows[0]["model"]]
-    names = [f"{row['variant']}\n{row['side'].replace('ours, ', 'ours on\n')}" for row in rows]
+    names = ["\n".join([row["variant"], *row["side"].split(", ")]) for row in rows]
     played = [row["median"]["rollout_s"] for row in rows]
     learned = [row["median"]["update_s"] for row in rows]
     axes.bar(names, played, color=ROLLOUT, width=0.6, label="rollout")
