@@ -84,7 +84,7 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm) ->
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM on a CPU, what it is given
     engine       vLLM's copy of the weights: parameters x its bytes
     activations  tokens of a micro-batch x layers x (10 width + 4 intermediate + 4 heads x head width + 6 key-value heads x head width) x bytes;
-                 with an adapter 4 x (heads + key-value heads) x head width more: what it adds to the projections, and the sum;
+                 with an adapter 4 x (heads + key-value heads) x head width more (fitted to what runs took, not derived);
                  with gradient checkpointing that of one layer, with its gradients, and every layer's input
     logits       4 x one chunk, float32
     """

@@ -3,15 +3,13 @@
 from rl.engines.base import Request
 from rl.errors import TrainingError
 
-COLDEST = 0.01  # vLLM raises temperatures between 0 and this one to it
-
 
 class Histories:
     """Token ids by session; a session is busy from `prompt` to `took`."""
 
-    def __init__(self, engine: str, max_length: int) -> None:
-        """Args: the engine's name for messages, tokens per session."""
-        self._engine, self._max_length = engine, max_length
+    def __init__(self, engine: str, max_length: int, coldest: float = 0.0) -> None:
+        """Args: the engine's name for messages, tokens per session, the lowest temperature beside 0 that it samples at."""
+        self._engine, self._max_length, self._coldest = engine, max_length, coldest
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._busy: set[str] = set()
 
@@ -29,8 +27,9 @@ class Histories:
         need = len(before) + len(request.token_ids) + request.sampling.max_tokens
         if need > self._max_length:
             raise TrainingError(f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget")
-        if 0 < request.sampling.temperature < COLDEST:
-            raise TrainingError(f"vLLM samples at temperatures from {COLDEST} on, or at 0, not at {request.sampling.temperature:g}; change rollout.temperature")
+        if 0 < request.sampling.temperature < self._coldest:
+            given = f"{request.sampling.temperature:g}; change rollout.temperature"
+            raise TrainingError(f"the engine {self._engine} samples at temperatures from {self._coldest:g} on, or at 0, not at {given}")
         if wrong := [token for token in request.token_ids if not 0 <= token < vocabulary]:
             raise TrainingError(f"session {session!r} was fed token {wrong[0]}, which is outside the model's vocabulary of {vocabulary}")
         self._busy.add(session)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from rl.engines.base import Completion, Finish, Request
 from rl.engines.histories import Histories
 from rl.engines.probe import largest_difference, probe_ids
+from rl.engines.vllm_core import COLDEST
 from rl.errors import TrainingError
 
 
@@ -40,7 +41,7 @@ class RemoteEngine:
         self.probe_error = 0.0  # of the last sync
         self._params, self._max_length = params, max_length
         self._options: dict[str, Any] = {"base_url": params.url, "api_key": "none", "timeout": params.timeout_s, "max_retries": params.retries}
-        self._histories = Histories("remote", max_length)
+        self._histories = Histories("remote", max_length, COLDEST)
         self._vocabulary = 0
         self._client: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
 

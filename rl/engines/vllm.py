@@ -22,7 +22,7 @@ from rl.engines.base import Completion, Finish, Request
 from rl.engines.histories import Histories
 from rl.engines.lane import Lane
 from rl.engines.probe import largest_difference, probe_ids
-from rl.engines.vllm_core import Core, Order, VllmParams
+from rl.engines.vllm_core import COLDEST, Core, Order, VllmParams
 from rl.errors import TrainingError
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class VllmEngine:
         self.probe_error = 0.0  # of the last sync
         self._model, self._params, self._max_length = model, params, max_length
         self._core, self._lane = Core(params, max_length), Lane()
-        self._histories = Histories("vllm", max_length)
+        self._histories = Histories("vllm", max_length, COLDEST)
         self._waiting: deque[_Turn] = deque()
         self._running: dict[str, _Turn] = {}
         self._gone: list[str] = []  # requests to abort before the next step
@@ -101,7 +101,7 @@ class VllmEngine:
         self._forget_a_dead_loop()
         if self._waiting or self._running:
             raise TrainingError(f"{len(self._waiting) + len(self._running)} turns are under way; sync the vLLM engine between rollouts")
-        state = (version, id(model), *((name, tensor._version) for name, tensor in model.state_dict(keep_vars=True).items()))
+        state = _state(model, version)
         if state == self._synced and self._core.llm is not None and not self._core.asleep:
             return
         self._synced, self._model = None, model
@@ -185,7 +185,7 @@ class VllmEngine:
 
     async def _restart(self, error: Exception) -> None:
         """After a death: a fresh engine with the same weights takes the unfinished turns from their beginning."""
-        state, self._synced = self._synced, None
+        state, self._synced = self._synced, None  # state: of the weights that the unfinished turns were begun with
         if self._restarts >= RESTARTS:
             raise TrainingError(f"the vLLM engine died again in the same rollout ({type(error).__name__}: {error}); run again, it resumes from the last checkpoint") from error
         self._restarts += 1
@@ -195,6 +195,8 @@ class VllmEngine:
             self.probe_error = await self._lane.run(self._params.timeout_s, self._bring, self._model)
         except Exception as second:
             raise TrainingError(f"the vLLM engine died ({error}) and does not start again ({second}); run again, it resumes from the last checkpoint") from second
+        if _state(self._model, self.policy_version) != state:  # rollouts one step ahead: the learner went on, these weights are not what the completions would say
+            raise TrainingError(f"the vLLM engine died ({error}) while the learner was changing the weights that it played with; run again, it resumes from the last checkpoint")
         self._synced = state
         self._waiting.extendleft(reversed(self._running.values()))
         self._running.clear()
@@ -202,3 +204,8 @@ class VllmEngine:
 
     def _stuck(self) -> TrainingError:
         return TrainingError(f"the vLLM engine did not answer for rollout.vllm.timeout_s = {self._params.timeout_s:g} s; raise it if it only is slow, or run again: it resumes")
+
+
+def _state(model: PreTrainedModel, version: int) -> object:
+    """Which weights these are: torch counts the changes of every tensor."""
+    return (version, id(model), *((name, tensor._version) for name, tensor in model.state_dict(keep_vars=True).items()))

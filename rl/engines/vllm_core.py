@@ -23,6 +23,7 @@ from rl.adapters import Weights
 from rl.engines.base import Request
 from rl.errors import TrainingError
 
+COLDEST = 0.01  # vLLM raises temperatures between 0 and this one to it
 INSTALL = "`make vllm` makes an environment with it for a CPU, `pip install 'anamnesis[gpu]'` adds it for a GPU"
 
 

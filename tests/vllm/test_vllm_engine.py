@@ -58,6 +58,25 @@ def test_a_second_death_ends_the_rollout_and_a_sync_begins_anew(engine_for, monk
     assert disagreement(model, prompt(0), sample(engine, [prompt(0)])[0]) < 1e-4
 
 
+def test_a_death_after_the_learner_went_on_is_not_mended_with_other_weights(engine_for, monkeypatch):
+    """With rollouts one step ahead: the weights that the turns were begun with are gone, and the new ones are not the version that completions would say."""
+    model = small_model()
+    engine = engine_for(model)
+    made = dies_at(engine, monkeypatch, 5)
+    advance = engine._core.advance
+
+    def learns_meanwhile(new, gone):
+        if len(made) == 2:
+            optimiser_step(model, 1)
+        return advance(new, gone)
+
+    monkeypatch.setattr(engine._core, "advance", learns_meanwhile)
+    with pytest.raises(TrainingError, match="while the learner was changing the weights that it played with"):
+        sample(engine, [prompt(i) for i in range(4)])
+    with pytest.raises(TrainingError, match="call sync first"):
+        sample(engine, [prompt(0)])
+
+
 def test_an_engine_that_cannot_start_again_says_so(engine_for, monkeypatch):
     model = small_model()
     engine = engine_for(model)
