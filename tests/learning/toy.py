@@ -26,7 +26,7 @@ from rl.models import new_model, new_tokenizer
 from rl.rollout import EpisodeSpec, RolloutParams, play
 from rl.sft import Example, SFTParams, train_supervised
 
-SEED, SAMPLES = 7, 16
+SAMPLES = 16
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class Toy:
         return Reply(self.colour if looked else "what", event)
 
 
-def episodes(game: Game, samples: int, step: int) -> list[EpisodeSpec]:
+def episodes(game: Game, samples: int, step: int, seed: int) -> list[EpisodeSpec]:
     """Every colour `samples` times."""
     return [
-        EpisodeSpec(colour, f"{step}/{colour}", sample, 2, (SEED, step), lambda c=colour: Toy(game, c), {"colour": colour})
+        EpisodeSpec(colour, f"{step}/{colour}", sample, 2, (seed, step), lambda c=colour: Toy(game, c), {"colour": colour})
         for colour in game.colours
         for sample in range(samples)
     ]
@@ -106,38 +106,46 @@ def babble(game: Game, rng: random.Random) -> list[Message]:
     return [*patient.opening(), {"role": "assistant", "content": question}, {"role": "user", "content": heard}, {"role": "assistant", "content": name}]
 
 
+def leave(model: torch.nn.Module) -> None:
+    """As the model is made."""
+
+
+prepare = leave  # of a new model, before it learns: the rates put oneDNN's products in, to get other bits
+
+
 class School:
     """A tiny random policy and the loop."""
 
-    def __init__(self, game: Game) -> None:
-        self.game = game
+    def __init__(self, game: Game, seed: int) -> None:
+        self.game, self.seed = game, seed
         words = game.colours + game.questions
         tokenizer = new_tokenizer([*words, "what", "hello"] * 4, 280 + 5 * len(words))
         self.chat = ChatFormat(tokenizer)
         assert all(len(self.chat.turn_ids(word)) == 2 for word in words)
-        self.model: PreTrainedModel = new_model(tokenizer, width=32, layers=2, heads=2, context=32, seed=SEED).eval()
+        self.model: PreTrainedModel = new_model(tokenizer, width=32, layers=2, heads=2, context=32, seed=seed).eval()
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.ndim == 2:
                     parameter *= 4  # as large as a narrow model needs
+        prepare(self.model)
         self.params = RolloutParams(prompts=len(game.colours), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(game.colours) * SAMPLES, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
         self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
 
     def rollout(self, samples: int, step: int, temperature: float) -> list[Trajectory]:
-        return asyncio.run(play(episodes(self.game, samples, step), self.engine, self.chat, self.params, temperature))
+        return asyncio.run(play(episodes(self.game, samples, step, self.seed), self.engine, self.chat, self.params, temperature))
 
     def warm_start(self, dialogues: int) -> None:
         """Learn to speak, not to play: supervised on senseless dialogues."""
-        rng = random.Random(SEED)
+        rng = random.Random(self.seed)
         examples = [Example(*self.chat.dialogue_ids(babble(self.game, rng))) for _ in range(dialogues)]
-        params = SFTParams(epochs=1, batch_size=32, optimizer="adamw", learning_rate=1e-2, warmup_share=0.1, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=4096, seed=SEED)
+        params = SFTParams(epochs=1, batch_size=32, optimizer="adamw", learning_rate=1e-2, warmup_share=0.1, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=4096, seed=self.seed)
         train_supervised(self.model, examples, params)
         self.model.eval()
 
     def train(self, algorithm: Algorithm, steps: int, enough: float) -> list[float]:
         """At most `steps` rollout steps, fewer once four in a row reach `enough`; returns the mean reward of each."""
         reference = copy.deepcopy(self.model) if "reference" in algorithm.roles else None
-        learner = Learner(self.model, algorithm, self.params.prompts, self.params.temperature, SEED, reference)
+        learner = Learner(self.model, algorithm, self.params.prompts, self.params.temperature, self.seed, reference)
         rewards: list[float] = []
         stored = [] if algorithm.on_policy else [self.play(algorithm, step) for step in range(1, steps + 1)]
         for step in range(1, steps + 1):

@@ -1,0 +1,79 @@
+"""What each algorithm is given to learn the toy consultation with, and whether it did."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from rl.algorithms import make_algorithm
+from tests.learning.toy import EASY, HARD, SAMPLES, Game, School, mean_reward
+from tests.recipes import recipe
+
+GROUPED = {"own_turn": [], "credit": "turn"}
+BY_GROUP = GROUPED | {"divide_by_std": "group"}
+ONCE = {"num_epochs": 1}
+ONLINE = {"margin": 0.05, "pairs_per_group": 8}
+CHANGES: dict[str, dict[str, Any]] = {
+    "grpo": BY_GROUP,
+    "grpo, episode credit": BY_GROUP | {"credit": "episode"},
+    "dr_grpo": GROUPED | {"constant_length": 4, "entropy_coefficient": 0.03, "optimizer": ONCE},
+    "rloo": GROUPED | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 1e-3}, "entropy_coefficient": 0.03, "optimizer": ONCE},
+    "reinforce_pp": {"baseline": "none", "entropy_coefficient": 0.08, "optimizer": ONCE},
+    "reinforce_pp, group baseline": {"baseline": "group", "entropy_coefficient": 0.08, "optimizer": ONCE},
+    "dapo": BY_GROUP | {"dynamic_sampling": {"max_draws": 3, "by": "reward"}, "overlong": {"max_tokens": 8, "buffer_tokens": 2, "penalty": 0.1}},
+    "gspo": BY_GROUP | {"clip_low": 0.1, "clip_high": 0.1},
+    "cispo": BY_GROUP,
+    "ppo": {"trace": 0.95, "critic": {"learning_rate": 2e-3, "trunk": "own"}, "entropy_coefficient": 0.05},
+    "ppo, shared trunk": {"trace": 0.95, "critic": {"learning_rate": 5e-3, "trunk": "shared"}, "entropy_coefficient": 0.05, "optimizer": ONCE},
+    "online_dpo": ONLINE | {"beta": 1.0},
+    "online_dpo, and the chosen's likelihood": ONLINE | {"beta": 0.3, "chosen_weight": 1.0},
+    "dpo": {"group_size": 32, "margin": 1.05, "pairs_per_group": 8, "beta": 0.5, "chosen_weight": 1.0, "optimizer": {"num_epochs": 4, "learning_rate": 4e-3}},
+}
+MORE = {"group_size": 32, "optimizer": {"learning_rate": 1e-3, "mini_batch_size": 64}}  # rarer hits: more samples, shorter steps
+ENTROPY_SHARE = 0.4  # of the easy game's bonus: with more words to spread over it would pay more than manners cost
+TOY = {"num_epochs": 2, "mini_batch_size": 32, "learning_rate": 2e-3, "warmup_rollout_steps": 2}
+GAMES = {"easy": EASY, "hard": HARD}
+DIALOGUES = {"easy": 960, "hard": 1920}  # of the warm start
+STEPS = {"easy": 300, "hard": 400}  # at most
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one run. Rewards are means over episodes."""
+
+    name: str
+    game: str
+    seed: int
+    speaks: float  # reward after the warm start
+    steps: int  # rollout steps played
+    sampled: float
+    greedy: float
+    looks: bool  # asks the good question whenever it takes its likeliest word
+    seconds: float  # of the processor
+    solved: bool
+
+
+def toy_recipe(name: str, game: Game) -> dict[str, Any]:
+    """The committed recipe with the course's changes."""
+    changes = {"group_size": SAMPLES} | CHANGES[name]
+    optimizer = TOY | changes.get("optimizer", {})
+    if game is HARD:
+        optimizer |= MORE["optimizer"]
+        changes |= MORE | {name: ENTROPY_SHARE * value for name, value in changes.items() if name == "entropy_coefficient"}
+    return recipe(name.split(",")[0], **changes | {"optimizer": optimizer})
+
+
+def learn(name: str, level: str, seed: int) -> Outcome:
+    """Random weights, a warm start that teaches the words alone, then the algorithm until the game is solved or the steps are used up."""
+    started = time.process_time()
+    game = GAMES[level]
+    school = School(game, seed)
+    school.warm_start(DIALOGUES[level])
+    speaks = mean_reward(school.rollout(16, 0, 1.0))
+    algorithm = make_algorithm(toy_recipe(name, game))
+    rewards = school.train(algorithm, STEPS[level] if algorithm.on_policy else 120, enough=0.99 * game.optimum)
+    sampled, greedy = school.rollout(16, 1000, 1.0), school.rollout(1, 1001, 0.0)
+    looks = {t.texts[1]["content"] for t in greedy} == {game.questions[0]}
+    solved = looks and mean_reward(greedy) >= 0.95 * game.optimum
+    if algorithm.on_policy:  # one that never plays again keeps its warm start's temperature
+        solved = solved and mean_reward(sampled) >= 0.9 * game.optimum
+    return Outcome(name, level, seed, speaks, len(rewards), mean_reward(sampled), mean_reward(greedy), looks, time.process_time() - started, solved)
