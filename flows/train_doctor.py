@@ -10,7 +10,8 @@ from tasks.parameters import ROOT
 from tasks.recording import finish_recording, open_recording, record_checkpoint, record_step
 from tasks.reward import score
 from tasks.rollout import in_turn, rollout
-from tasks.training import added, enough, export, learn, open_training, plays_ahead, restore, save, training, validate, write_curve
+from tasks.selection import ends, export, validate
+from tasks.training import added, enough, learn, open_training, plays_ahead, restore, save, training, write_curve
 
 
 def experience(run_id: str, step: int) -> dict[str, float]:
@@ -37,17 +38,20 @@ def train_doctor(
     with open_training(params_file, warm_start, cases, index) as run_id, open_recording(run_id):
         plan = training(run_id).params.train_doctor
         done, metrics = restore(run_id)
-        record_step(run_id, done, metrics)
-        todo = range(done + 1, plan.steps + 1)
+        record_step(run_id, done, metrics or validate(run_id, 0))
+        todo = () if ends(run_id, done) else range(done + 1, plan.steps + 1)
         played = list(in_turn(run_id, todo, experience)) if plays_ahead(run_id) else in_turn(run_id, todo, experience)
         for step, metrics in played:
             metrics |= learn(run_id, step)
             if step % plan.test_freq == 0 or step == plan.steps:
                 metrics |= validate(run_id, step)
-            checkpoint = save(run_id, step, metrics)
+            last = ends(run_id, step)
+            checkpoint = save(run_id, step, metrics, last=last)
             record_step(run_id, step, metrics)
             if checkpoint:
                 record_checkpoint(run_id, step, checkpoint, metrics)
+            if last:
+                break
         chosen = export(run_id, out)
         write_curve(run_id, plots_file(out, "train_doctor.csv"))
         write_json(metrics_file(out, "train_doctor"), chosen)

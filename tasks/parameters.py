@@ -117,6 +117,7 @@ class TrainDoctorParams(_Section):
     keep_every: int = Field(ge=1)
     test_freq: int = Field(ge=1)
     validation_cases: int = Field(ge=1)
+    patience: int | None = Field(ge=1)  # looks at validation cases without a better one before training ends; null: all steps
     choose: Literal["average", "best", "last"]
     lora: LoraParams | None
     traces_per_step: int = Field(ge=0)

@@ -1,10 +1,9 @@
-"""Tasks of `train_doctor`: open the run, learn from one step, save, validate, export."""
+"""Tasks of `train_doctor`: open the run, go on where it stopped, learn from one step, save."""
 
 import csv
 import hashlib
 import json
 import logging
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +23,8 @@ from rl.checkpoint import folder_hash, prune, steps_saved
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories, teaching
 from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
-from rl.models import average_weights, replace_folder, save_model
 from rl.preferences import Preferences, read_preferences
-from rl.rollout import refuse_if_many_failed
 from rl.workers.local import Session, open_session, session
-from tasks.consultations import accuracy
 from tasks.opinions import Gather, opinions_of
 from tasks.outputs import write_json
 from tasks.parameters import HOME, ROOT, Params, load_algorithm, load_params, pairs_path, recipe_path
@@ -37,7 +33,7 @@ from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 log = logging.getLogger(__name__)
 CODE = (
     "rl", "clinic", "kb", "tasks/parameters.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/endpoint.py", "tasks/language_models.py", "tasks/opinions.py",
-    "tasks/rollout.py", "tasks/reward.py", "tasks/training.py", "flows/train_doctor.py",
+    "tasks/rollout.py", "tasks/reward.py", "tasks/selection.py", "tasks/training.py", "flows/train_doctor.py",
 )
 
 
@@ -171,11 +167,11 @@ def _what_counts(params: Params) -> dict[str, Any]:
 
 @task(cache_policy=NO_CACHE)
 def restore(session_id: str) -> tuple[int, dict[str, float]]:
-    """Go on from the last complete checkpoint; returns the last rollout step that is done and its metrics (step 0: the warm start, validated)."""
+    """Go on from the last complete checkpoint; returns the last rollout step that is done and its metrics (step 0: the warm start, none)."""
     run = training(session_id)
     done = steps_saved(run.folder)
     if not done:
-        return 0, validate.fn(session_id, 0)
+        return 0, {}
     session(session_id).restore(run.folder / f"global_step_{done[-1]}")
     log.info("resuming after rollout step %d from %s", done[-1], run.folder)
     return done[-1], json.loads((run.step_folder(done[-1]) / "metrics.json").read_text())
@@ -224,57 +220,15 @@ def _return_to(run: Training, live: Session, step: int) -> None:
 
 
 @task(cache_policy=NO_CACHE, task_run_name="save {step}")
-def save(session_id: str, step: int, metrics: dict[str, float]) -> Path | None:
-    """Write the step's metrics, and its checkpoint if it is due; returns the checkpoint if it is one that stays."""
+def save(session_id: str, step: int, metrics: dict[str, float], *, last: bool) -> Path | None:
+    """Write the step's metrics, and its checkpoint if it is due (the last one's always is); returns the checkpoint if it is one that stays."""
     run, plan = training(session_id), training(session_id).params.train_doctor
     write_json(run.step_folder(step) / "metrics.json", metrics)
-    if step % plan.save_freq and step != plan.steps:
+    if step % plan.save_freq and not last:
         return None
     directory = session(session_id).save(run.folder, step)
     prune(run.folder, plan.keep_every)
-    return directory if step % plan.keep_every == 0 or step == plan.steps else None
-
-
-@task(cache_policy=NO_CACHE, task_run_name="validate {step}")
-def validate(session_id: str, step: int) -> dict[str, float]:
-    """Accuracy on validation cases; what the checkpoint choice goes by."""
-    run = training(session_id)
-    metrics = _accuracy(run, session(session_id))
-    write_json(run.folder / "validation" / f"{step:05d}.json", metrics)
-    return metrics
-
-
-def _accuracy(run: Training, live: Session) -> dict[str, float]:
-    specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
-    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature)
-    refuse_if_many_failed(trajectories, run.params.rollout)
-    return {
-        "validation/accuracy": accuracy(run.validation, trajectories),
-        "validation/turns": sum(len(t.turns) for t in trajectories) / len(trajectories),
-    }
-
-
-@task(cache_policy=NO_CACHE)
-def export(session_id: str, out: Path) -> dict[str, Any]:
-    """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay (`train_doctor.choose`)."""
-    run, plan = training(session_id), training(session_id).params.train_doctor
-    saved = [step for step in steps_saved(run.folder) if step % plan.keep_every == 0 or step == plan.steps]
-    scores = {int(p.stem): json.loads(p.read_text())["validation/accuracy"] for p in sorted((run.folder / "validation").glob("*.json"))}
-    if plan.choose == "average":
-        mean = Session(str(run.warm_start), run.params.warm_start.dtype, run.params.rollout, None, run.params.seed)
-        average_weights(mean.model, [run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)])
-        save_model(mean.model, mean.tokenizer, out)
-        chosen, reached = [0, *saved], _accuracy(run, mean)["validation/accuracy"]
-    else:
-        available = {step: scores[step] for step in saved if step in scores}
-        step = max(available, key=lambda step: (available[step], step)) if plan.choose == "best" else plan.steps
-        temporary = out.with_name(f".{out.name}.partial")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(run.folder / f"global_step_{step}", temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json"))
-        replace_folder(temporary, out)
-        chosen, reached = [step], scores[step]
-    return {"chosen_steps": chosen, "chosen_accuracy": reached, "validation_accuracy": {str(k): v for k, v in scores.items()}, "sha256": folder_hash(out)}
+    return directory if step % plan.keep_every == 0 or last else None
 
 
 def history(run: Training) -> list[dict[str, float]]:

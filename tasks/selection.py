@@ -1,0 +1,91 @@
+"""Tasks of `train_doctor` that look at validation cases: how good a step's policy is, whether going on is worth it, and what becomes the doctor."""
+
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from rl.checkpoint import folder_hash, steps_saved
+from rl.models import average_weights, replace_folder, save_model
+from rl.rollout import refuse_if_many_failed
+from rl.workers.local import Session, session
+from tasks.consultations import accuracy
+from tasks.outputs import write_json
+from tasks.training import Training, training
+
+log = logging.getLogger(__name__)
+
+
+@task(cache_policy=NO_CACHE, task_run_name="validate {step}")
+def validate(session_id: str, step: int) -> dict[str, float]:
+    """Accuracy on validation cases; what the checkpoint choice goes by."""
+    run = training(session_id)
+    metrics = _accuracy(run, session(session_id))
+    write_json(run.folder / "validation" / f"{step:05d}.json", metrics)
+    return metrics
+
+
+def _accuracy(run: Training, live: Session) -> dict[str, float]:
+    specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
+    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature)
+    refuse_if_many_failed(trajectories, run.params.rollout)
+    return {
+        "validation/accuracy": accuracy(run.validation, trajectories),
+        "validation/turns": sum(len(t.turns) for t in trajectories) / len(trajectories),
+    }
+
+
+def _scores(run: Training) -> dict[int, float]:
+    """Validation accuracy by rollout step, as far as it was looked at."""
+    return {int(p.stem): json.loads(p.read_text())["validation/accuracy"] for p in sorted((run.folder / "validation").glob("*.json"))}
+
+
+def ends(session_id: str, step: int) -> bool:
+    """Whether training ends with this step: it is the last one, or `train_doctor.patience` is used up. A function of what is on disk up to the step, so a resumed run agrees."""
+    run, plan = training(session_id), training(session_id).params.train_doctor
+    if step >= plan.steps:
+        return True
+    stale = validations_since_best({at: score for at, score in _scores(run).items() if at <= step})
+    if plan.patience is None or stale < plan.patience:
+        return False
+    log.info("step %d/%d  ends here: no better validation accuracy in %d looks (train_doctor.patience)", step, plan.steps, stale)
+    return True
+
+
+def validations_since_best(scores: Mapping[int, float]) -> int:
+    """How many looks at validation cases came after the first of the best ones; 0 of none.
+
+    Args:
+        scores: accuracy by rollout step, 0 to 1.
+    """
+    looked = sorted(scores)
+    best = max(looked, key=lambda step: (scores[step], -step), default=None)
+    return len(looked) - 1 - looked.index(best) if best is not None else 0
+
+
+@task(cache_policy=NO_CACHE)
+def export(session_id: str, out: Path) -> dict[str, Any]:
+    """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay (`train_doctor.choose`)."""
+    run, plan = training(session_id), training(session_id).params.train_doctor
+    there = steps_saved(run.folder)
+    saved, scores = [step for step in there if step % plan.keep_every == 0 or step == there[-1]], _scores(run)
+    if plan.choose == "average":
+        mean = Session(str(run.warm_start), run.params.warm_start.dtype, run.params.rollout, None, run.params.seed)
+        average_weights(mean.model, [run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)])
+        save_model(mean.model, mean.tokenizer, out)
+        chosen, reached = [0, *saved], _accuracy(run, mean)["validation/accuracy"]
+    else:
+        available = {step: scores[step] for step in saved if step in scores}
+        step = max(available, key=lambda step: (available[step], step)) if plan.choose == "best" else there[-1]
+        temporary = out.with_name(f".{out.name}.partial")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(run.folder / f"global_step_{step}", temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json"))
+        replace_folder(temporary, out)
+        chosen, reached = [step], scores[step]
+    return {"chosen_steps": chosen, "chosen_accuracy": reached, "validation_accuracy": {str(k): v for k, v in scores.items()}, "sha256": folder_hash(out)}
