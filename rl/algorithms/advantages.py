@@ -100,12 +100,20 @@ def generalized_advantages(reward_A: Array, value_A: Array, next_value: float, d
     return np.array(turn_returns(list(delta_A), discount * trace))
 
 
-def whitened(values: Sequence[Array], eps: float) -> list[Array]:
-    """Centre and divide by the population deviation over all tokens of all trajectories: (x - mean) / (std + eps)."""
+def whitened(values: Sequence[Array], eps: float, parts: Sequence[Array] | None = None) -> list[Array]:
+    """Centre and divide by the population deviation over all tokens of all trajectories: (x - mean) / (std + eps).
+
+    Args:
+        values: float64 (A,) per trajectory.
+        eps: added to the deviation.
+        parts: int64 (A,) per trajectory; tokens of the same number are centred on their own mean (the deviation is then that of the centred values). None: all on one.
+    """
     flat = np.concatenate([np.zeros(0), *values])
     if not flat.size:
         return list(values)
-    return [(x - flat.mean()) / (flat.std() + eps) for x in values]
+    part = np.concatenate(parts).astype(np.int64) if parts is not None else np.zeros(flat.size, np.int64)
+    flat = flat - (np.bincount(part, flat) / np.maximum(np.bincount(part), 1))[part]
+    return np.split(flat / (flat.std() + eps), np.cumsum([len(x) for x in values])[:-1])
 
 
 def normalised_rewards(rewards: Sequence[float], groups: Sequence[str], how: str, eps: float) -> list[float]:

@@ -1,9 +1,11 @@
 """REINFORCE++: returns from each token on, whitened over the whole batch; no critic.
 
     R_t = sum_{u >= t} discount^{u-t} r_u          r: reward of the turn on its last token, less the KL penalty of each token
-    A_t = (R_t - b - mean_batch) / (std_batch + eps)     baseline: none (b = 0) | group (b = the group's mean episode reward)
+    A_t = (R_t - b - mean) / (std + eps)     baseline: none (b = 0) | group (b = the group's mean return from the episode's first token on)
 
 Mean and population deviation over all action tokens of the rollout step. With baseline: group it is REINFORCE++-baseline.
+The paper has one reward at the end (credit: episode). With credit: turn the returns of late turns are smaller by what was earned before them, which says
+nothing about their actions: mean and b are then those of the same turn (ours).
 Source: arXiv:2501.03262, equations 4 to 6.
 """
 
@@ -42,10 +44,17 @@ class ReinforcePP(PolicyGradient):
 
     def advantages(self, records: Sequence[Record], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
         """Whitened returns."""
-        groups: dict[str, list[float]] = defaultdict(list)
-        for record, reward_A in zip(records, rewards, strict=True):
-            groups[record.group_id].append(float(reward_A.sum()))
-        base = {name: float(np.mean(totals)) if self.recipe.baseline == "group" else 0.0 for name, totals in groups.items()}
-        returns = [discounted(reward_A, self.recipe.discount) - base[record.group_id] for record, reward_A in zip(records, rewards, strict=True)]
-        silent = sum(max(totals) - min(totals) < self.recipe.eps for totals in groups.values())
-        return whitened(returns, self.recipe.eps), None, {"groups": float(len(groups)), "groups_without_signal": float(silent)}
+        returns = [discounted(reward_A, self.recipe.discount) for reward_A in rewards]
+        parts = [record.turn_A if self.recipe.credit == "turn" else np.zeros_like(record.turn_A) for record in records]
+        firsts: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for record, return_A, part_A in zip(records, returns, parts, strict=True):
+            for part, place in zip(*np.unique(part_A, return_index=True), strict=True):
+                firsts[record.group_id, int(part)].append(float(return_A[place]))
+        groups: dict[str, bool] = defaultdict(bool)  # whether its members differ
+        for (group, _), values in firsts.items():
+            groups[group] |= max(values) - min(values) >= self.recipe.eps
+        if self.recipe.baseline == "group":
+            base = {key: float(np.mean(values)) for key, values in firsts.items()}
+            returns = [return_A - [base[record.group_id, int(part)] for part in part_A] for record, return_A, part_A in zip(records, returns, parts, strict=True)]
+        silent = len(groups) - sum(groups.values())
+        return whitened(returns, self.recipe.eps, parts), None, {"groups": float(len(groups)), "groups_without_signal": float(silent)}

@@ -114,14 +114,19 @@ def whiten(values: list[dict[int, float]], eps: float) -> list[dict[int, float]]
 
 
 def reinforce_pp(numbers: dict, trajectories: list[Trajectory], rewards: list[dict[int, float]]) -> list[dict[int, float]]:
-    out = []
+    """By parts: the whole episode with episode credit, else each turn."""
+    out, part, first = [], [], {}
     for t, reward in zip(trajectories, rewards, strict=True):
-        base = 0.0
-        if numbers["baseline"] == "group":
-            base = statistics.fmean(sum(rewards[j].values()) for j in group_members(trajectories).get(t.group_id, []) or [0])if reward else 0.0
         places = sorted(reward)
-        out.append({p: sum(numbers["discount"] ** (m - k) * reward[places[m]] for m in range(k, len(places))) - base for k, p in enumerate(places)})
-    return whiten(out, numbers["eps"])
+        out.append({p: sum(numbers["discount"] ** (m - k) * reward[places[m]] for m in range(k, len(places))) for k, p in enumerate(places)})
+        part.append({p: turn_of(t, p) if numbers["credit"] == "turn" else 0 for p in places})
+        for k in set(part[-1].values()):
+            first.setdefault((t.group_id, k), []).append(out[-1][min(p for p in places if part[-1][p] == k)])
+    if numbers["baseline"] == "group":
+        out = [{p: x - statistics.fmean(first[t.group_id, part[i][p]]) for p, x in out[i].items()} for i, t in enumerate(trajectories)]
+    pooled = [[x for row, of in zip(out, part, strict=True) for p, x in row.items() if of[p] == k] for k in range(1 + max(max(of.values(), default=0) for of in part))]
+    centred = [{p: x - statistics.fmean(pooled[of[p]]) for p, x in row.items()} for row, of in zip(out, part, strict=True)]
+    return whiten(centred, numbers["eps"])
 
 
 def gae(numbers: dict, trajectories: list[Trajectory], rewards: list[dict[int, float]], values: list[dict[int, float]], after: list[float]) -> tuple[list, list]:

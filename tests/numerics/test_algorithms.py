@@ -29,6 +29,8 @@ VARIANTS = {
     "rloo, turn credit": {"own_turn": ["b"], "kl": {"place": "reward", "estimator": "abs", **REFERENCED}},
     "reinforce_pp": {"baseline": "none", "credit": "episode", "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
     "reinforce_pp, group baseline": {"baseline": "group", "discount": 0.95, "kl": {"place": "reward", "estimator": "k3", **REFERENCED}},
+    "reinforce_pp, turn credit": {"baseline": "none", "credit": "turn", "discount": 0.95, "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
+    "reinforce_pp, group baseline, turn credit": {"baseline": "group", "credit": "turn", "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
     "dapo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "overlong": {"max_tokens": 8, "buffer_tokens": 5, "penalty": 0.7}},
     "dapo, without filter": {"own_turn": ["b"], "overlong": {"max_tokens": 8, "buffer_tokens": 5, "penalty": 0.7, "filter": False}},
     "gspo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "clip_low": 0.02, "clip_high": 0.03},
@@ -174,7 +176,7 @@ def test_ppo_without_a_critic_is_reinforce_with_the_mean_as_baseline(models, exp
     scores = [s if t.stop_reason != "out_of_tokens" else Scores(s.episode_id, s.turns) for t, s in zip(trajectories, scores, strict=True)]
     quiet = {"place": "none", "coefficient": 0.0}
     ppo = recipe("ppo", group_size=3, trace=1.0, discount=0.9, whiten=True, kl=quiet)
-    reinforce = recipe("reinforce_pp", group_size=3, baseline="none", discount=0.9, kl=quiet)
+    ppo, reinforce = (numbers | {"credit": "episode"} for numbers in (ppo, recipe("reinforce_pp", group_size=3, baseline="none", discount=0.9, kl=quiet)))
     learners = [Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0) for numbers in (ppo, reinforce)]
     learners[0].algorithm.critic = learners[0].algorithm.critic.model_copy(update={"warmup_rollout_steps": 0})  # its head is all zeros
     for learner in learners:
