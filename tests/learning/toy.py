@@ -26,7 +26,7 @@ from rl.models import new_model, new_tokenizer
 from rl.rollout import EpisodeSpec, RolloutParams, play
 from rl.sft import Example, SFTParams, train_supervised
 
-SAMPLES = 16
+SAMPLES = 32
 
 
 @dataclass(frozen=True)
