@@ -1,5 +1,5 @@
 # make run     the whole pipeline on the bundled starter clinic
-# make test    the tests that need no server and no browser
+# make test    the tests that need no server and no browser; SEED=100: what is learned there, from other seeds
 # make check   lint, types, import rules and make test
 # make vllm    a second environment, with vLLM for the CPU; make test-vllm: the tests of that engine
 # make bench   measure against TRL and plain loops (benchmarks/README.md); QUICK=1 for a smoke run
@@ -16,8 +16,12 @@ export DVC_NO_ANALYTICS := 1
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 LOCAL_API := http://127.0.0.1:4200/api
 SEEDS ?= 0,1,2
+SEED ?= 0
+GAME ?= easy
+RATE_SEEDS ?= $(if $(filter hard,$(GAME)),0-9,0-19)
+JOBS ?= 1
 
-.PHONY: setup vllm run test test-vllm check lint slow learn attacks base-model bench bench-env bench-plots ui server worker deploy clean
+.PHONY: setup vllm run test test-vllm check lint slow learn rates attacks base-model bench bench-env bench-plots ui server worker deploy clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -45,7 +49,7 @@ run: setup
 	@$(BIN)/python -m tasks.main_job
 
 test: setup
-	@$(BIN)/python -m pytest -m "not slow and not gpu and not vllm"
+	@$(BIN)/python -m pytest -m "not slow and not gpu and not vllm" --base-seed $(SEED)
 
 lint: setup
 	$(BIN)/ruff check .
@@ -55,13 +59,17 @@ lint: setup
 check: lint test
 
 slow: setup
-	$(BIN)/python -m pytest -m "slow and not gpu and not vllm"
+	$(BIN)/python -m pytest -m "slow and not gpu and not vllm" --base-seed $(SEED)
 
 test-vllm: vllm
 	@$(VLLM)/bin/python -m pytest -m "vllm and not gpu" tests/contract tests/vllm
 
 learn: setup
 	@$(BIN)/python -m tasks.learning_report --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
+
+# How often each algorithm learns the toy consultation: GAME=easy|hard RATE_SEEDS=0-19 JOBS=4 ALGORITHMS="ppo rloo"
+rates: setup
+	@$(BIN)/python -m tests.learning.rates --game $(GAME) --seeds $(RATE_SEEDS) --jobs $(JOBS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
 
 attacks: setup
 	@$(BIN)/python -m tasks.attack_report
