@@ -27,6 +27,17 @@ def missing(engine: str) -> str | None:
     return "vllm is not installed in this environment" if importlib.util.find_spec("vllm") is None else None
 
 
+def trl_missing(generator: str) -> str | None:
+    """Why TRL with this generator cannot be measured here; None if it can."""
+    if importlib.util.find_spec("trl") is None:
+        return "trl is not installed in this environment; make bench-env"
+    if generator == "generate":
+        return None
+    if device() != "cuda":
+        return "TRL runs vLLM in its own process on a GPU, and there is none"
+    return missing("vllm")
+
+
 def rollout_params(engine: str, **numbers: Any) -> RolloutParams:
     """Section `rollout` as committed, with the benchmark's numbers and engine."""
     return RolloutParams.model_validate(load_params().rollout.model_dump() | numbers | {"engine": engine})

@@ -27,7 +27,8 @@ def machine() -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": processor(), "cores": os.cpu_count(), "memory_gib": round(memory / 2**30, 1), "gpu": gpu, "peak_flops": peak(gpu), "system": platform.system(),
-        "simd": torch.backends.cpu.get_cpu_capability(), "products": "oneDNN" if onednn() else "torch's own", "threads": torch.get_num_threads(), "load_average": [round(load, 2) for load in os.getloadavg()],
+        "simd": torch.backends.cpu.get_cpu_capability(), "products": "oneDNN" if onednn() else "torch's own",
+        "threads": torch.get_num_threads(), "load_average": [round(load, 2) for load in os.getloadavg()],
     }
 
 
