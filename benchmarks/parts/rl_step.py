@@ -2,7 +2,7 @@
 
 from benchmarks.engines import trl_missing
 from benchmarks.parts.base import Part, Run, models, sides_of_ours, with_rates, with_utilisation
-from benchmarks.setting import VARIANTS, Task
+from benchmarks.setting import Task
 from benchmarks.worker import Spec, interleaved, row
 
 OTHERS = {"TRL": "generate", "TRL, vllm": "vllm"}  # sides and who generates for them
@@ -13,9 +13,9 @@ def measure(run: Run) -> Part:
     """Both sides in turn, for every model and both kinds of turn lengths."""
     part = Part()
     for name, shape, folder in models(run):
-        for variant in VARIANTS:
+        for variant in run.variants:
             task = Task(folder, shape, run.played, variant)
-            specs, skipped = sides_of_ours(task, learns=True)
+            specs, skipped = sides_of_ours(task, run.engines, learns=True)
             ours = list(specs)
             for side, generator in OTHERS.items():
                 if (why := trl_missing(generator)) is not None:

@@ -5,7 +5,8 @@ import importlib.util
 import pytest
 
 from benchmarks import engines
-from benchmarks.machine import command, machine
+from benchmarks.machine import command, kind, machine
+from benchmarks.parts.base import merged
 from benchmarks.setting import SMOKE, context_of, onednn
 
 
@@ -28,6 +29,7 @@ def test_products_of_another_processor_can_be_asked_for_and_are_recorded(monkeyp
     assert not onednn()
     assert machine()["products"] == "torch's own"
     assert "BENCH_ONEDNN=0" in command()
+    assert kind().endswith("-stand-in")
     loading = pytest.importorskip("rl.models")
     monkeypatch.setattr(loading, "worthwhile", lambda: True)
     engines.choose_products()
@@ -64,3 +66,12 @@ def test_a_turn_of_vllm_has_a_length_of_its_own(monkeypatch):
             return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=ids, logprobs=[{7: SimpleNamespace(logprob=-0.5)}] * len(ids))]) for ids in made]
 
     assert vllm_turn(Engine(), [[1], [2, 3]], [1, 2]) == ([[7], [7, 7]], [[-0.5], [-0.5, -0.5]])
+
+
+def test_a_part_measured_in_pieces_is_put_together():
+    fixed, variable, again = ({"variant": name, "side": "TRL", "median": value} for name, value in (("fixed", 1), ("variable", 2), ("fixed", 3)))
+    before = {"run": 0, "rows": [fixed, variable], "goals": [{"what": "a", "value": 1}], "notes": []}
+    found = merged(before, {"run": 1, "rows": [again], "goals": [{"what": "b", "value": 2}], "notes": ["new"]})
+    assert found["rows"] == [variable, again]
+    assert [goal["what"] for goal in found["goals"]] == ["a", "b"]
+    assert (found["run"], found["notes"]) == (1, ["new"])
