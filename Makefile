@@ -93,7 +93,7 @@ endif
 bench-env: $(BENCH_VENV)/.ready
 
 bench: bench-env
-	@$(BENCH_BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(QUICK),--quick)
+	@$(BENCH_BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(VARIANTS),--variants $(VARIANTS)) $(if $(ENGINES),--engines $(ENGINES)) $(if $(QUICK),--quick)
 
 bench-plots: bench-env
 	@$(BENCH_BIN)/python -m benchmarks.plots $(RESULTS)

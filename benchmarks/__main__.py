@@ -16,8 +16,9 @@ import torch
 import transformers
 
 from benchmarks import machine
-from benchmarks.parts.base import Run
-from benchmarks.setting import scale
+from benchmarks.engines import ENGINES
+from benchmarks.parts.base import Run, merged
+from benchmarks.setting import VARIANTS, scale
 from benchmarks.table import render
 from benchmarks.worker import BenchmarkError
 
@@ -32,7 +33,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--repeats", type=int, default=5, help="measured steps of every side, after one warm-up")
     parser.add_argument("--quick", action="store_true", help="a smoke run: tiny, two repeats, printed, not written to results/")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="of rl_step and rollout: turns of fixed or variable length")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="of rl_step and rollout: ours, separated by commas")
     given = parser.parse_args()
+    given.variants, given.engines = (tuple(value.split(",")) for value in (given.variants, given.engines))
+    if unknown := {*given.variants, *given.engines} - {*VARIANTS, *ENGINES}:
+        parser.error(f"no variant or engine {', '.join(sorted(unknown))}; there are {', '.join((*VARIANTS, *ENGINES))}")
     if unknown := set(given.only.split(",")) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     if given.repeats < 5 and not given.quick:
@@ -50,9 +56,9 @@ def main() -> int:
     parts: dict[str, Any] = {}
     for name in given.only.split(","):
         with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
-            parts[name] = _measured(name, Run(scale(quick=given.quick), given.quick, repeats, Path(folder)))
+            parts[name] = _measured(name, Run(scale(quick=given.quick), given.quick, repeats, Path(folder), given.variants, given.engines))
         if not given.quick:
-            _write({name: parts[name]})
+            _write({name: parts[name]}, whole=(given.variants, given.engines) == (VARIANTS, ENGINES))
     sys.stdout.write(("Smoke run: these figures mean nothing.\n\n" if given.quick else "") + render(parts))
     return int(any("failed" in part for part in parts.values()))
 
@@ -71,11 +77,13 @@ def _measured(name: str, run: Run) -> dict[str, Any]:
         return {"run": head, "failed": str(error).strip().splitlines()[-1]}
 
 
-def _write(parts: dict[str, Any]) -> None:
-    """Into the file of this machine and day; parts that an earlier call measured stay."""
+def _write(parts: dict[str, Any], *, whole: bool) -> None:
+    """Into the file of this machine and day; parts that an earlier call measured stay, and what it measured of a part of which this is not the whole."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{machine.kind()}-{datetime.now(UTC):%Y-%m-%d}.json"
     before = json.loads(path.read_text())["parts"] if path.exists() else {}
+    if not whole:
+        parts = {name: merged(before[name], part) if "rows" in part and "rows" in before.get(name, {}) else part for name, part in parts.items()}
     known = {name: (before | parts)[name] for name in PARTS if name in before | parts}
     path.write_text(json.dumps({"parts": known}, indent=1) + "\n")
     path.with_suffix(".md").write_text(render(known))

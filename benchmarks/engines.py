@@ -1,5 +1,6 @@
 """This project's session with the engine of a given name, and turns of a given length."""
 
+import importlib
 import importlib.util
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Protocol
 from ruamel.yaml import YAML
 from transformers import PreTrainedModel
 
-from benchmarks.setting import SEED, device
+from benchmarks.setting import SEED, device, onednn
 from benchmarks.worker import finish_gpu
 from rl.algorithms import Algorithm, make_algorithm
 from rl.engines.base import Completion, Engine, Request, Sampling
@@ -24,6 +25,17 @@ def missing(engine: str) -> str | None:
     if engine == "transformers":
         return None
     return "vllm is not installed in this environment" if importlib.util.find_spec("vllm") is None else None
+
+
+def trl_missing(generator: str) -> str | None:
+    """Why TRL with this generator cannot be measured here; None if it can."""
+    if importlib.util.find_spec("trl") is None:
+        return "trl is not installed in this environment; make bench-env"
+    if generator == "generate":
+        return None
+    if device() != "cuda":
+        return "TRL runs vLLM in its own process on a GPU, and there is none"
+    return missing("vllm")
 
 
 def rollout_params(engine: str, **numbers: Any) -> RolloutParams:
@@ -42,6 +54,12 @@ def algorithm(group_size: int, episodes: int, micro_batch_tokens: int) -> Algori
     return make_algorithm(recipe)
 
 
+def choose_products() -> None:
+    """Let this process load models with the matrix products that `setting.onednn` says."""
+    chosen = onednn()
+    vars(importlib.import_module("rl.models"))["worthwhile"] = lambda: chosen
+
+
 def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm | None) -> local.Session:
     """The project's own session. It loads onto the processor; on a GPU the weights are moved before engine and optimizer see them."""
     load: Any = vars(local)["load_model"]
@@ -52,6 +70,7 @@ def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, ru
 
     if missing(engine):
         raise ValueError(f"engine {engine!r}: {missing(engine)}")
+    choose_products()
     vars(local)["load_model"] = on_device
     try:
         return local.Session(str(model), dtype, params, rule, SEED)

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.setting import device
+from benchmarks.setting import device, onednn
 
 ROOT = Path(__file__).resolve().parent.parent
+STAND_IN = ("BENCH_ONEDNN", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS")  # what makes this processor behave as another
 # Dense bfloat16 tensor-core peaks in FLOP/s, from the makers' data sheets; the first name that the device's contains counts.
 PEAKS = {
     "B200": 2250e12, "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10G": 70e12, "A10": 125e12, "RTX 4090": 165e12,
@@ -26,6 +27,7 @@ def machine() -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": processor(), "cores": os.cpu_count(), "memory_gib": round(memory / 2**30, 1), "gpu": gpu, "peak_flops": peak(gpu), "system": platform.system(),
+        "simd": torch.backends.cpu.get_cpu_capability(), "products": "oneDNN" if onednn() else "torch's own",
         "threads": torch.get_num_threads(), "load_average": [round(load, 2) for load in os.getloadavg()],
     }
 
@@ -43,9 +45,10 @@ def peak(gpu: str | None) -> float | None:
 
 
 def kind() -> str:
-    """What the machine is called in file names: its GPU, or cpu and the number of cores."""
+    """What the machine is called in file names: its GPU, or cpu and the number of cores, and whether it stands in for another processor."""
     gpu = torch.cuda.get_device_name(0) if device() == "cuda" else None
-    return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else f"cpu-{os.cpu_count()}"
+    stand_in = "-stand-in" if any(name in os.environ for name in STAND_IN) else ""
+    return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else f"cpu-{os.cpu_count()}{stand_in}"
 
 
 def versions() -> dict[str, str | None]:
@@ -74,5 +77,5 @@ def checkout() -> dict[str, Any]:
 
 def command() -> str:
     """How this run was started."""
-    settings = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "BENCH_CPU") if name in os.environ]
+    settings = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "BENCH_CPU", *STAND_IN) if name in os.environ]
     return " ".join([*settings, "python -m benchmarks", *sys.argv[1:]])

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, 
 from benchmarks.patient import SENTENCES, answer, opening
 from rl.chat import ChatFormat
 from rl.models import new_tokenizer, save_model
+from rl.products import worthwhile
 
 SEED = 20240521
 Variant = Literal["fixed", "variable"]
@@ -78,6 +79,11 @@ SMOKE = Scale({"tiny": TINY}, prompts=2, samples=4, turns=3, fixed=6, variable=(
 def device() -> str:
     """Where models are put: the first GPU, or the processor."""
     return "cuda" if torch.cuda.is_available() and not os.environ.get("BENCH_CPU") else "cpu"
+
+
+def onednn() -> bool:
+    """Whether this project's models get oneDNN's products; BENCH_ONEDNN=0 leaves them off, as on an Intel processor."""
+    return worthwhile() and os.environ.get("BENCH_ONEDNN") != "0"
 
 
 def scale(*, quick: bool) -> Scale:

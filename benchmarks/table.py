@@ -33,6 +33,7 @@ def _head(run: Mapping[str, Any]) -> list[str]:
         f"- `{run['command']}`, {run['date']}, commit {run['checkout']['commit']}{' and uncommitted changes' if run['checkout']['dirty'] else ''}, {run['repeats']} repeats",
         f"- {machine['gpu'] or 'no GPU'}; {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; {machine['threads']} threads a process; load average before "
         + " ".join(str(load) for load in machine["load_average"]),
+        *([f"- our matrix products: {machine['products']}; vector code of torch: {machine['simd']}"] if "products" in machine else []),
         "- " + ", ".join(f"{name} {version or 'not installed'}" for name, version in run["versions"].items()),
     ]
 

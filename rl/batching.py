@@ -15,6 +15,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from rl.packing import Packing, last_layer_at, pack, packable, packed_hidden, runs_once
+
 LOGIT_ELEMENTS = 2**24  # logits that exist at once
 SIBLINGS = 4  # sequences behind one shared opening, at most: what they do not see of each other is computed and masked
 
@@ -45,6 +47,7 @@ class MicroBatch:
     position_BT: torch.Tensor | None = None  # with branches only: rotary positions
     mask_B1TT: torch.Tensor | None = None  # with branches only: who sees whom
     sibling_N: torch.Tensor | None = None  # where a row holds several sequences: which of `index` a loss position belongs to
+    packing: Packing | None = None  # without branches, and where it saves something: the same sequences in one row
 
     @property
     def sequence_N(self) -> torch.Tensor:  # noqa: N802  a shape suffix
@@ -137,7 +140,8 @@ def _micro_batch(index: list[int], tokens: Sequence[Sequence[int]], masks: Seque
     if branches is None:
         token_BT, mask_BT = _pad([tokens[i] for i in index]), _pad([masks[i] for i in index])
         row_N, place_N = mask_BT.nonzero(as_tuple=True)
-        return MicroBatch(tuple(index), token_BT, row_N, place_N - 1, token_BT[row_N, place_N], mask_BT[row_N, place_N].float())
+        packing = pack([tokens[i] for i in index], [list(masks[i]).index(1) if 1 in masks[i] else 0 for i in index])
+        return MicroBatch(tuple(index), token_BT, row_N, place_N - 1, token_BT[row_N, place_N], mask_BT[row_N, place_N].float(), packing=packing)
     rows = [_branched(tokens[i], masks[i], branches[i]) for i in index]
     token_BT, position_BT, segment_BT, before_BT, limit_BT = (_pad([row.inputs[k] for row in rows]) for k in range(5))
     place_T = torch.arange(token_BT.shape[1])
@@ -180,12 +184,22 @@ def _branched(tokens: Sequence[int], mask: Sequence[int], branches: Sequence[Bra
     return _Row(inputs, loss)
 
 
-def hidden_states(decoder: torch.nn.Module, batch: MicroBatch) -> torch.Tensor:
-    """Last hidden states of a decoder, (B, T, D). Padding is on the right and attention is causal, so no mask is needed and padding changes nothing."""
-    places = {} if batch.mask_B1TT is None else {"position_ids": batch.position_BT, "attention_mask": batch.mask_B1TT}
+def hidden_states(decoder: torch.nn.Module, batch: MicroBatch, *, everywhere: bool = True) -> torch.Tensor:
+    """Last hidden states of a decoder, (B, T, D). Padding is on the right and attention is causal, so no mask is needed and padding changes nothing.
+
+    Args:
+        decoder: in train or eval mode, as the caller wants it.
+        batch: sequences.
+        everywhere: also where no loss position is predicted; else hidden states there may be anything.
+    """
     device = next(decoder.parameters()).device
+    read_N = None if everywhere else (batch.row_N * batch.token_BT.shape[1] + batch.source_N).to(device)
+    if batch.packing is not None and packable(decoder):
+        return packed_hidden(decoder, batch.token_BT.to(device), batch.packing.to(device), read_N)
+    places = {} if batch.mask_B1TT is None else {"position_ids": batch.position_BT, "attention_mask": batch.mask_B1TT}
     inputs = {name: value.to(device) for name, value in {"input_ids": batch.token_BT, **places}.items() if value is not None}
-    hidden_BTD: torch.Tensor = decoder(**inputs, use_cache=False).last_hidden_state
+    with last_layer_at(decoder, torch.unique(read_N) if read_N is not None and runs_once(decoder) else None):
+        hidden_BTD: torch.Tensor = decoder(**inputs, use_cache=False).last_hidden_state
     return hidden_BTD
 
 
@@ -200,7 +214,7 @@ def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float
     Returns:
         logprob_N, entropy_N: float32 (N,), nats.
     """
-    return head_logprobs(model, hidden_states(model.get_decoder(), batch), batch, temperature, entropy_gradient=False)
+    return head_logprobs(model, hidden_states(model.get_decoder(), batch, everywhere=False), batch, temperature, entropy_gradient=False)
 
 
 def head_logprobs(model: PreTrainedModel, hidden_BTD: torch.Tensor, batch: MicroBatch, temperature: float, *, entropy_gradient: bool) -> tuple[torch.Tensor, torch.Tensor]:

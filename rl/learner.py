@@ -182,7 +182,7 @@ class Learner:
         return sibling_batches(tokens, masks, budget, together) if self.critic is None else micro_batches(tokens, masks, budget, None, together)
 
     def _token_batch(self, batch: MicroBatch, chosen: Sequence[int], together: Units, records: Sequence[Record], lesson: Lesson, total: Totals) -> TokenBatch:
-        hidden_BTD = hidden_states(self._decoder, batch)
+        hidden_BTD = hidden_states(self._decoder, batch, everywhere=self.critic is not None)
         logprob_N, entropy_N = head_logprobs(self.model, hidden_BTD, batch, self.temperature, entropy_gradient=self.algorithm.entropy_gradient)
         value_N = self.critic(batch, hidden_BTD)[batch.row_N, batch.source_N] if self.critic is not None else None
 

@@ -10,7 +10,7 @@ import torch
 from benchmarks.engines import ENGINES, missing
 from benchmarks.figures import training_flops
 from benchmarks.machine import machine
-from benchmarks.setting import Scale, Shape, Task, build, context_of, write_model
+from benchmarks.setting import VARIANTS, Scale, Shape, Task, Variant, build, context_of, write_model
 from benchmarks.worker import Figures, Spec
 
 
@@ -22,6 +22,8 @@ class Run:
     quick: bool
     repeats: int
     folder: Path  # for models and other things that go away afterwards
+    variants: tuple[Variant, ...] = VARIANTS  # of the parts that have turns of a length
+    engines: tuple[str, ...] = ENGINES  # of ours
 
 
 @dataclass
@@ -66,10 +68,22 @@ def matrix_weights(shape: Shape) -> int:
         return sum(parameter.numel() for parameter in build(shape, 64).parameters() if parameter.ndim == 2)
 
 
-def sides_of_ours(task: Task, *, learns: bool) -> tuple[dict[str, Spec], dict[str, str]]:
+def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """A part of some variants or engines only, beside what an earlier call measured of the others; rows and goals that both have are the later's."""
+    def label(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row.get("model"), row.get("variant"), row.get("side"), row.get("what")
+
+    found = dict(now)
+    for name in ("rows", "goals"):
+        new = [label(row) for row in now[name]]
+        found[name] = [*(row for row in before.get(name, []) if label(row) not in new), *now[name]]
+    return found
+
+
+def sides_of_ours(task: Task, engines: Sequence[str] = ENGINES, *, learns: bool) -> tuple[dict[str, Spec], dict[str, str]]:
     """This project with every engine there is: those that can be measured, and why the others cannot."""
     specs, skipped = {}, {}
-    for engine in ENGINES:
+    for engine in engines:
         reason = missing(engine)
         if reason is not None:
             skipped[f"ours, {engine}"] = reason

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.engines import choose_products
 from clinic.consultation import Consultation
 from flows import train_doctor as front
 from rl.workers.local import Session
@@ -62,6 +63,7 @@ def wrap() -> None:
 def main() -> None:
     """Run the flow; write one line of seconds for every step between the first and the last."""
     out, repeats = Path(sys.argv[1]), int(sys.argv[2])
+    choose_products()
     wrap()
     front.train_doctor(out=Path("models/doctor").resolve())
     spans = [{name: after[name] - before.get(name, 0.0) for name in after} for before, after in pairwise(STARTS)]

@@ -3,7 +3,7 @@
 import importlib.util
 
 from benchmarks.parts.base import Part, Run, models, sides_of_ours, with_rates
-from benchmarks.setting import VARIANTS, Task
+from benchmarks.setting import Task
 from benchmarks.worker import Spec, interleaved, row
 
 GOAL = 0.85  # sampled tokens per second of ours on vLLM over raw vLLM's, at least
@@ -14,11 +14,13 @@ def measure(run: Run) -> Part:
     """All sides in turn, for every model and both kinds of turn lengths."""
     part = Part()
     for name, shape, folder in models(run):
-        for variant in VARIANTS:
+        for variant in run.variants:
             task = Task(folder, shape, run.played, variant)
-            specs, skipped = sides_of_ours(task, learns=False)
+            specs, skipped = sides_of_ours(task, run.engines, learns=False)
             specs["lock-step, generate"] = Spec("benchmarks.sides.lockstep:LockStep", {"generator": "generate", "task": task})
-            if importlib.util.find_spec("vllm") is not None:
+            if "vllm" not in run.engines:
+                skipped[RAW] = "left out"
+            elif importlib.util.find_spec("vllm") is not None:
                 specs[RAW] = Spec("benchmarks.sides.lockstep:LockStep", {"generator": "vllm", "task": task})
             else:
                 skipped[RAW] = "vllm is not installed in this environment"

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import torch
 from transformers import PreTrainedModel
 
-from benchmarks.engines import algorithm
+from benchmarks.engines import algorithm, choose_products
 from benchmarks.setting import SEED, Shape, build, device, write_model
 from benchmarks.sides.ours import squares
 from benchmarks.worker import Figures, finish_gpu, resident_bytes, serve
@@ -102,6 +102,7 @@ class Ours(_Update):
 
     def made(self, shape: Shape, context: int) -> PreTrainedModel:
         """Loaded as the project loads its models."""
+        choose_products()
         with TemporaryDirectory() as folder:
             return load_model(str(write_model(shape, context, Path(folder) / "model")), shape.dtype)[0]
 

@@ -1,13 +1,18 @@
 """The key-value cache of the slots, and attention that reads it where it lies.
 
+New tokens of all rows lie in one row without padding, whether a slot gets one token or many: what a model does token by token wastes nothing. For attention
+alone they are laid out by slot, those that get one apart from those that get many.
+
 Plain attention of transformers would copy the cache twice at every token: the rows of the running slots out of it, and every key-value head once more for
 each query head that shares it. Here queries of a shared head are folded into one, and as long as enough slots run, all of them are read in place.
 
-Shapes: S slots, B rows in this forward, H query heads, K key-value heads, G = H / K, Q new tokens per row, L cached length, D head width.
+Shapes: S slots, B rows in this forward, U new tokens of all rows, H query heads, K key-value heads, G = H / K, Q new tokens per row, L cached length, D head width.
 """
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,6 +62,65 @@ class SlotCache:
         return 0
 
 
+@dataclass(frozen=True)
+class Part:
+    """Slots that are fed in one forward, as they lie in the row of all new tokens."""
+
+    cache: SlotCache  # with these slots selected
+    token_P: torch.Tensor  # int64 (B Q), which token of the row each padded place holds
+    place_U: torch.Tensor  # int64, the padded place of each token
+    mask_B1QL: torch.Tensor
+
+    def spread(self, x_1HUD: torch.Tensor) -> torch.Tensor:
+        """By slot, (B, H, Q, D)."""
+        _, heads, _, width = x_1HUD.shape
+        rows = len(self.mask_B1QL)
+        return x_1HUD[0].index_select(1, self.token_P).view(heads, rows, len(self.token_P) // rows, width).transpose(0, 1)
+
+
+class SlotRow:
+    """What a model's forward is given as cache when the new tokens of several slots lie in one row."""
+
+    def __init__(self, cache: SlotCache, groups: Sequence[tuple[list[int], torch.Tensor, torch.Tensor]], length: int) -> None:
+        """Args: the cache; slots (rising), cached lengths (B,) and numbers of new tokens (B,) of each group, in the order of the row; tokens that a slot can hold."""
+        self.parts: list[Part] = []
+        self._read: list[tuple[torch.Tensor, torch.Tensor]] = []
+        places, lasts, size = [], [], 0
+        for rows, start_B, count_B in groups:
+            offset_BQ = torch.arange(int(count_B.max())).expand(len(rows), -1)
+            place_BQ = (start_B[:, None] + offset_BQ).clamp(max=length - 1)  # padding past the end is never read
+            span = int(place_BQ.max()) + 1
+            selected = copy.copy(cache)
+            selected.select(rows, place_BQ, span)
+            real_BQ = offset_BQ < count_B[:, None]
+            last_B = size + count_B.cumsum(0) - 1
+            token_BQ = torch.where(real_BQ, (last_B - count_B + 1)[:, None] + offset_BQ, 0)
+            mask_B1QL = (torch.arange(span) <= place_BQ[:, :, None])[:, None]
+            device = cache.keys[0].device
+            self.parts.append(Part(selected, token_BQ.flatten().to(device), real_BQ.flatten().nonzero()[:, 0].to(device), mask_B1QL.to(device)))
+            places.append(place_BQ[real_BQ])
+            lasts.append(last_B)
+            size += int(count_B.sum())
+        self.position_U, self.last_B = torch.cat(places), torch.cat(lasts)
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object, **__: object) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write new keys and values (1, K, U, D)."""
+        self._read = [part.cache.update(part.spread(key), part.spread(value), layer) for part in self.parts]
+        return key, value
+
+    def attend(self, query: torch.Tensor, scaling: float | None) -> torch.Tensor:
+        """Attention of (1, H, U, D) on what the last `update` wrote and what lay there before; (1, U, H, D)."""
+        out = []
+        for part, (key, value) in zip(self.parts, self._read, strict=True):
+            out_BQHD, _ = _attend(None, part.spread(query), key, value, part.mask_B1QL, slots=part.cache, scaling=scaling)
+            out.append(out_BQHD.flatten(0, 1).index_select(0, part.place_U))
+        return torch.cat(out)[None]
+
+    def get_seq_length(self, *_: object) -> int:
+        """Unused by the model when positions are given."""
+        return 0
+
+
 def _attend(
     _module: torch.nn.Module | None,
     query: torch.Tensor,
@@ -64,11 +128,13 @@ def _attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor,
     *,
-    slots: SlotCache,
+    slots: SlotCache | SlotRow,
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Scaled dot-product attention of (B, H, Q, D) on what `SlotCache.update` returned; gives (B, Q, H, D). Signature: transformers' attention interface."""
+    if isinstance(slots, SlotRow):
+        return slots.attend(query, scaling), None
     rows, heads, new, width = query.shape
     shared = key.shape[1]
     query_BKGD = query.reshape(rows, shared, heads // shared * new, width)

@@ -1,11 +1,11 @@
 """An engine on plain transformers: continuous slots, every episode keeps its KV cache between turns.
 
 A session takes a slot at its first request and holds it until released. New tokens (the patient's words) are fed on top of
-the cache, never the whole dialogue again. The pump alternates between feeding the slots that wait with new tokens and
-one decoding step for all slots that are in the middle of a turn. With environments that answer without
+the cache, never the whole dialogue again. Each step feeds the slots that wait with new tokens and decodes one token for all slots
+that are in the middle of a turn, in one forward, so none waits for another. With environments that answer without
 waiting, which slot runs when depends on nothing but the requests, so the same rollout gives the same bits.
 
-Shapes: B rows in this forward, Q new tokens per row, L cached length, V vocabulary, D width.
+Shapes: B rows in this forward, Q new tokens per row, U of all rows, L cached length, V vocabulary, D width.
 """
 
 import asyncio
@@ -18,11 +18,12 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.engines.base import Completion, Finish, Request, draw
-from rl.engines.slots import SlotCache, slot_attention
+from rl.engines.slots import SlotCache, SlotRow, slot_attention
 from rl.errors import TrainingError
+from rl.packing import last_layer_at
 
 SHORTEST_SPAN = 128  # cached tokens that a compiled decoding step reads, at least; its shapes are this one doubled as often as needed
-FEED_SHARE = 0.25  # feed waiting slots once they are this share of the busy ones (or nothing else can run)
+FEED_SHARE = 0.25  # compiled decoding, which feeds and decodes in turn, feeds waiting slots once they are this share of the busy ones (or nothing else can run)
 
 
 @dataclass
@@ -105,7 +106,7 @@ class TransformersEngine:
             while True:
                 for _ in range(4):  # let finished turns reach their environment and come back as requests
                     await asyncio.sleep(0)
-                if self._waiting and len(self._waiting) >= FEED_SHARE * (len(self._running) + len(self._waiting)):
+                if self._waiting and (self._compiled is None or len(self._waiting) >= FEED_SHARE * (len(self._running) + len(self._waiting))):
                     self._feed([self._waiting.popleft() for _ in range(len(self._waiting))])
                 elif self._running:
                     self._decode()
@@ -120,14 +121,26 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def _feed(self, turns: list[_Turn]) -> None:
-        """Feed new tokens of waiting turns (right-padded) and sample their first token."""
-        slots = [self._slot_of[turn.request.session] for turn in turns]
-        self._running.update(zip(slots, turns, strict=True))
-        rows = sorted(slots)
-        pieces = [self._new_embeddings(slot, self._running[slot].request) for slot in rows]
-        count_B = torch.tensor([len(piece) for piece in pieces])
-        inputs_BQD = torch.nn.utils.rnn.pad_sequence(pieces, batch_first=True)
-        self._forward(rows, inputs_BQD, count_B)
+        """Feed new tokens of waiting turns and sample their first token; one more token for the running turns, unless their decoding is compiled."""
+        running = sorted(self._running) if self._compiled is None else []
+        waiting = {self._slot_of[turn.request.session]: turn for turn in turns}
+        self._running |= waiting
+        pieces = [self._new_embeddings(slot, waiting[slot].request) for slot in sorted(waiting)]
+        groups = [(running, torch.ones(len(running), dtype=torch.long)), (sorted(waiting), torch.tensor([len(piece) for piece in pieces]))]
+        cache = SlotRow(self._cache, [(rows, self._length[rows], count_B) for rows, count_B in groups if rows], self._max_length)
+        inputs_1UD = torch.cat([*([self._last_embeddings(running)] if running else []), *pieces])[None]
+        device = self.model.device
+        with last_layer_at(self.model.get_decoder(), cache.last_B.to(device)):
+            hidden_UD = self._decoded(self.model.get_decoder(), cache, inputs_1UD, cache.position_U[None], torch.ones(1, 1, 1, 1, dtype=torch.bool))[0]
+        for rows, count_B in groups:
+            self._length[rows] += count_B
+        self._sample([*running, *sorted(waiting)], self.model.get_output_embeddings()(hidden_UD[cache.last_B.to(device)]).float())
+
+    def _last_embeddings(self, rows: list[int]) -> torch.Tensor:
+        """Of the last token sampled in each running slot (B, D)."""
+        last_B = torch.tensor([self._running[slot].token_ids[-1] for slot in rows], device=self.model.device)
+        embedded_BD: torch.Tensor = self.model.get_input_embeddings()(last_B)
+        return embedded_BD
 
     def _new_embeddings(self, slot: int, request: Request) -> torch.Tensor:
         """What a request adds to its slot (Q, D): the token that ended the last turn, the given embeddings, the new tokens."""
@@ -143,12 +156,14 @@ class TransformersEngine:
     def _decode(self) -> None:
         """One more token for every running turn."""
         rows = sorted(self._running)
-        last_B = torch.tensor([self._running[slot].token_ids[-1] for slot in rows], device=self.model.device)
-        inputs_BQD = self.model.get_input_embeddings()(last_B)[:, None]
-        if self._compiled is None:
-            self._forward(rows, inputs_BQD, torch.ones(len(rows), dtype=torch.long))
-        else:
-            self._decode_all(rows, inputs_BQD)
+        inputs_B1D = self._last_embeddings(rows)[:, None]
+        if self._compiled is not None:
+            self._decode_all(rows, inputs_B1D)
+            return
+        place_B1 = self._length[rows][:, None]
+        hidden_BD = self._hidden(self.model.get_decoder(), rows, inputs_B1D, place_B1, int(place_B1.max()) + 1)[:, 0]
+        self._length[rows] += 1
+        self._sample(rows, self.model.get_output_embeddings()(hidden_BD).float())
 
     def _decode_all(self, rows: list[int], inputs_BQD: torch.Tensor) -> None:
         """A decoding step in static shapes: every slot takes part, the idle ones beyond their end, where what they write is overwritten before anybody reads it."""
@@ -165,28 +180,22 @@ class TransformersEngine:
         self._length[rows] += 1
         self._sample(rows, self.model.get_output_embeddings()(hidden_SD[rows]).float())
 
-    def _forward(self, rows: list[int], inputs_BQD: torch.Tensor, count_B: torch.Tensor) -> None:
-        start_B = self._length[rows]
-        place_BQ = start_B[:, None] + torch.arange(inputs_BQD.shape[1])
-        place_BQ = place_BQ.clamp(max=self._max_length - 1)  # padding past the end is never read
-        span = max(int((start_B + count_B).max()), int(place_BQ.max()) + 1)
-        hidden_BQD = self._hidden(self.model.get_decoder(), rows, inputs_BQD, place_BQ, span)
-        self._length[rows] = start_B + count_B
-        self._sample(rows, self.model.get_output_embeddings()(hidden_BQD[torch.arange(len(rows)), count_B - 1]).float())
-
     def _hidden(self, decoder: Any, rows: list[int], inputs_BQD: torch.Tensor, place_BQ: torch.Tensor, span: int) -> torch.Tensor:
         """Last hidden states (B, Q, D) of new tokens at their places in the slots' caches, which are read up to `span`."""
         mask_B1QL = (torch.arange(span)[None, None] <= place_BQ[:, :, None])[:, None]
-        device = self.model.device
         self._cache.select(rows, place_BQ, span)
+        return self._decoded(decoder, self._cache, inputs_BQD, place_BQ, mask_B1QL)
+
+    def _decoded(self, decoder: Any, cache: SlotCache | SlotRow, inputs_BQD: torch.Tensor, place_BQ: torch.Tensor, mask_B1QL: torch.Tensor) -> torch.Tensor:
+        device = self.model.device
         with slot_attention(self.model):
             hidden_BQD: torch.Tensor = decoder(
                 inputs_embeds=inputs_BQD,
                 attention_mask=mask_B1QL.to(device),
                 position_ids=place_BQ.to(device),
-                past_key_values=self._cache,
+                past_key_values=cache,
                 use_cache=True,
-                slots=self._cache,
+                slots=cache,
             ).last_hidden_state
         return hidden_BQD
 

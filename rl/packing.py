@@ -1,0 +1,184 @@
+"""Sequences of a micro-batch as one row without padding, in which an opening that several of them share is computed once.
+
+All that a decoder does token by token runs on that row; for attention alone the sequences are laid out one below the other, as plain causal attention wants
+them. What the last layer does after its attention is computed only where somebody reads it. Gradients are those of the padded sequences but for rounding.
+
+Shapes: B sequences, T tokens (padded), P = B T padded places, U tokens of the row, H heads, D head width, W width.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+from transformers import AttentionInterface
+
+WORTHWHILE = 0.98  # tokens of the row over padded places, at most; else the sequences stay as they are
+NAME = "anamnesis_packed"  # no mask is registered beside it: there is none
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where the tokens of padded sequences lie in the row."""
+
+    shape: tuple[int, int]  # B, T
+    position_U: torch.Tensor  # int64, place of each token in its sequence
+    first_U: torch.Tensor  # int64, the padded place it was taken from
+    token_P: torch.Tensor  # int64, which token of the row each padded place holds; 0 for padding, which nobody reads
+    again_A: torch.Tensor  # int64, padded places that hold a token taken from another: shared openings
+
+    def to(self, device: torch.device) -> "Packing":
+        """On another device."""
+        return Packing(self.shape, self.position_U.to(device), self.first_U.to(device), self.token_P.to(device), self.again_A.to(device))
+
+
+def pack(tokens: Sequence[Sequence[int]], openings: Sequence[int]) -> Packing | None:
+    """Lay sequences out in one row; None where that saves next to nothing.
+
+    Args:
+        tokens: of each sequence.
+        openings: how many of its first tokens may be shared with sequences that begin the same.
+    """
+    width = max(map(len, tokens))
+    token_BT = np.zeros((len(tokens), width), dtype=np.int64)
+    first: list[np.ndarray] = []
+    again: list[np.ndarray] = []
+    begun: dict[tuple[int, ...], int] = {}  # where in the row an opening lies
+    size = 0
+    for row, (ids, opening) in enumerate(zip(tokens, openings, strict=True)):
+        shared = begun.setdefault(tuple(ids[:opening]), size)
+        new = 0 if shared == size else opening
+        token_BT[row, :new] = np.arange(shared, shared + new)
+        token_BT[row, new : len(ids)] = np.arange(size, size + len(ids) - new)
+        again.append(row * width + np.arange(new))
+        first.append(row * width + np.arange(new, len(ids)))
+        size += len(ids) - new
+    if size > WORTHWHILE * token_BT.size:
+        return None
+    first_U, again_A = torch.from_numpy(np.concatenate(first)), torch.from_numpy(np.concatenate(again))
+    return Packing(token_BT.shape, first_U % width, first_U, torch.from_numpy(token_BT).flatten(), again_A)
+
+
+class _Spread(torch.autograd.Function):
+    """From the row (U, W) to padded places (P, W)."""
+
+    @staticmethod
+    def forward(ctx: Any, row_UW: torch.Tensor, packing: Packing) -> torch.Tensor:
+        ctx.packing = packing
+        return row_UW.index_select(0, packing.token_P)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_PW: torch.Tensor) -> tuple[torch.Tensor, None]:
+        packing: Packing = ctx.packing
+        gradient_UW = gradient_PW.index_select(0, packing.first_U)
+        again = packing.again_A
+        return gradient_UW.index_add_(0, packing.token_P[again], gradient_PW.index_select(0, again)), None
+
+
+class _Take(torch.autograd.Function):
+    """Some rows of a matrix, each at most once."""
+
+    @staticmethod
+    def forward(ctx: Any, all_PW: torch.Tensor, index_U: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(index_U)
+        ctx.rows = len(all_PW)
+        return all_PW.index_select(0, index_U)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_UW: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (index_U,) = ctx.saved_tensors
+        return gradient_UW.new_zeros(ctx.rows, gradient_UW.shape[1]).index_copy_(0, index_U, gradient_UW), None
+
+
+def _attend(
+    _module: torch.nn.Module | None, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _mask: torch.Tensor | None, *,
+    packing: Packing, scaling: float | None = None, dropout: float = 0.0, **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Causal attention of a row (1, H, U, D); gives (1, U, H, D). Signature: transformers' attention interface."""
+
+    def padded(x_1HUD: torch.Tensor) -> torch.Tensor:
+        _, heads, size, width = x_1HUD.shape
+        spread_PW = _Spread.apply(x_1HUD.transpose(1, 2).reshape(size, heads * width), packing)  # type: ignore[no-untyped-call]  # torch's stubs
+        out: torch.Tensor = spread_PW.view(*packing.shape, heads, width).transpose(1, 2)
+        return out
+
+    shared = query.shape[1] != key.shape[1]
+    out_BHTD = torch.nn.functional.scaled_dot_product_attention(
+        padded(query), padded(key), padded(value), is_causal=True, dropout_p=dropout, scale=scaling, enable_gqa=shared
+    )
+    out_PW = out_BHTD.transpose(1, 2).reshape(len(packing.token_P), -1)
+    taken_UW: torch.Tensor = _Take.apply(out_PW, packing.first_U)  # type: ignore[no-untyped-call]  # torch's stubs
+    return taken_UW.view(1, len(packing.first_U), query.shape[1], query.shape[3]), None
+
+
+AttentionInterface.register(NAME, _attend)
+
+
+def packable(decoder: Any) -> bool:
+    """Whether a decoder's attention is plain and causal in every layer, and its forward pass is run once, here (not again for a gradient, nor compiled)."""
+    config = decoder.config
+    sliding = "sliding_attention" in (getattr(config, "layer_types", None) or ()) or getattr(config, "sliding_window", None) is not None
+    return config._attn_implementation == "sdpa" and not sliding and runs_once(decoder)
+
+
+def runs_once(decoder: Any) -> bool:
+    """Whether a forward pass is run as it stands: not compiled, and not again for its gradient."""
+    return not isinstance(decoder, torch._dynamo.OptimizedModule) and not (decoder.training and getattr(decoder, "gradient_checkpointing", False))
+
+
+def packed_hidden(decoder: Any, token_BT: torch.Tensor, packing: Packing, read_R: torch.Tensor | None) -> torch.Tensor:
+    """Last hidden states (B, T, W) of padded sequences, computed in a row.
+
+    Args:
+        decoder: a packable one.
+        token_BT: the padded sequences.
+        packing: of these.
+        read_R: padded places where hidden states are read; elsewhere they may be anything. None: all.
+    """
+    row_R = None if read_R is None else torch.unique(packing.token_P[read_R])
+    token_1U = token_BT.flatten()[packing.first_U][None]
+    config, before = decoder.config, decoder.config._attn_implementation
+    config._attn_implementation = NAME
+    try:
+        with last_layer_at(decoder, row_R):
+            hidden_1UW = decoder(input_ids=token_1U, position_ids=packing.position_U[None], use_cache=False, packing=packing).last_hidden_state
+    finally:
+        config._attn_implementation = before
+    spread_PW: torch.Tensor = _Spread.apply(hidden_1UW[0], packing)  # type: ignore[no-untyped-call]  # torch's stubs
+    return spread_PW.view(*packing.shape, -1)
+
+
+@contextmanager
+def last_layer_at(decoder: Any, row_R: torch.Tensor | None) -> Iterator[None]:
+    """While the block runs, compute the feed-forward part of the last layer only for some tokens; the others get nothing added. None: for all.
+
+    Args:
+        decoder: one that `runs_once`; nothing happens to one whose last layer has no `mlp`.
+        row_R: int64, different tokens, counted through all sequences.
+    """
+    layers = getattr(decoder, "layers", None)
+    mlp = getattr(layers[-1], "mlp", None) if layers else None
+    if mlp is None or row_R is None:
+        yield
+        return
+    shape: list[torch.Size] = []
+
+    def take(_module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        shape.append(inputs[0].shape)
+        taken_RW = _Take.apply(inputs[0].reshape(-1, inputs[0].shape[-1]), row_R)  # type: ignore[no-untyped-call]  # torch's stubs
+        return taken_RW[None], *inputs[1:]
+
+    def give(_module: torch.nn.Module, _inputs: Any, out_1RW: torch.Tensor) -> torch.Tensor:
+        return out_1RW.new_zeros(shape[0].numel() // shape[0][-1], shape[0][-1]).index_copy(0, row_R, out_1RW[0]).view(shape[0])
+
+    hooks = [mlp.register_forward_pre_hook(take), mlp.register_forward_hook(give)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
