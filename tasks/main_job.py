@@ -23,7 +23,6 @@ def main() -> int:
     """Run the `retrain` flow; returns its exit status."""
     settings = {
         "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1",
-        "PREFECT_LOGGING_EXTRA_LOGGERS": "rl,clinic,kb,tasks",
     }
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     with prefect_server() as address:

@@ -32,6 +32,7 @@ from tasks.consultations import accuracy
 from tasks.opinions import Gather, opinions_of
 from tasks.outputs import write_json
 from tasks.parameters import HOME, ROOT, Params, load_algorithm, load_params, pairs_path, recipe_path
+from tasks.progress import Phase
 from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 log = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ def learn(session_id: str, step: int) -> dict[str, float]:
     if run.algorithm.dynamic_sampling is not None:
         trajectories, scores, dropped = keep_informative(trajectories, scores, run.algorithm.dynamic_sampling, run.params.rollout.prompts)
     began = time.monotonic()
-    metrics = live.learn(trajectories, scores, step) | dropped
+    metrics = live.learn(trajectories, scores, step, Phase(f"learn {step}", "gradient steps")) | dropped
     return {f"learn/{name}": value for name, value in metrics.items()} | {"time/learn_s": time.monotonic() - began}
 
 
@@ -246,7 +247,7 @@ def validate(session_id: str, step: int) -> dict[str, float]:
 
 def _accuracy(run: Training, live: Session) -> dict[str, float]:
     specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
-    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature)
+    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature, Phase("validate", "episodes"))
     refuse_if_many_failed(trajectories, run.params.rollout)
     return {
         "validation/accuracy": accuracy(run.validation, trajectories),
