@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TextIO
 
 from prefect.context import FlowRunContext, TaskRunContext
@@ -71,7 +71,7 @@ class Line(logging.Formatter):
         label = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         head = "" if getattr(record, "relayed", False) else f"{self.stage} | {label}"
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        return "\n".join(f"{clock} {head}{clean(line)}" for line in super().format(record).splitlines() or [""])
+        return "\n".join(f"{clock} {head}{clean(line)}" for line in super().format(record).split("\n"))
 
 
 def clean(line: str) -> str:
@@ -111,8 +111,8 @@ class Screen:
                 self._console.show_cursor(True)  # it stays visible, whatever ends this process
             known = {task.description: task.id for task in self._bars.tasks}
             if bar.done < bar.total:
-                place = known[bar.name] if bar.name in known else self._bars.add_task(bar.name)
-                self._bars.update(place, completed=bar.done, total=bar.total, bar=bar, at=time.monotonic())
+                put = partial(self._bars.update, known[bar.name]) if bar.name in known else partial(self._bars.add_task, bar.name)
+                put(completed=bar.done, total=bar.total, bar=bar, at=time.monotonic())
             elif bar.name in known:
                 self._bars.remove_task(known[bar.name])
             self._draw(at_once=bar.name not in known or bar.done >= bar.total)

@@ -35,7 +35,7 @@ class Phase:
         self._before, self._began = done, time.monotonic()
         self._draw = viewer()
         self._due = 0.0 if self._draw else self._began + LOGGED_EVERY_S
-        self._logs, self._has_logged = logged, False
+        self._logs = logged
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         """Report, if the last report is old enough or this is the end."""
@@ -47,9 +47,8 @@ class Phase:
             self._due = now + DRAWN_EVERY_S
             return
         self._draw = None
-        if self._logs and (now >= self._due or self._has_logged):
+        if self._logs and (now >= self._due or note):
             log.info("%s", bar)
-            self._has_logged = True
         self._due = now + LOGGED_EVERY_S
 
     def bar(self, done: int, total: int, note: str = "") -> Bar:
