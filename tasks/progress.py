@@ -98,18 +98,24 @@ def listening(to: Screen) -> Iterator[dict[str, str]]:
         return
     with tempfile.TemporaryDirectory(prefix="anamnesis-") as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind(address := str(Path(folder) / "progress"))
-        thread = threading.Thread(target=_listen, args=(ear, to), daemon=True)
+        ear.settimeout(0.1)
+        ended = threading.Event()
+        thread = threading.Thread(target=_listen, args=(ear, to, ended), daemon=True)
         thread.start()
         try:
             yield {ADDRESS: address}
         finally:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
-                mouth.sendto(b"", address)  # the end
+            ended.set()
             thread.join()
             to.close()
 
 
-def _listen(ear: socket.socket, to: Screen) -> None:
-    while message := ear.recv(65536):
-        with suppress(ValueError, TypeError):
-            to.show(Bar(**json.loads(message)))
+def _listen(ear: socket.socket, to: Screen, ended: threading.Event) -> None:
+    while True:
+        try:
+            to.show(Bar(**json.loads(ear.recv(65536))))
+        except TimeoutError:
+            if ended.is_set():
+                return
+        except Exception:  # noqa: BLE001  what cannot be drawn is not drawn: no run ends or waits for it
+            log.debug("a report was not drawn", exc_info=True)

@@ -110,7 +110,7 @@ def test_the_channel_carries_bars_and_survives_nonsense() -> None:
         send = Sender(environment[ADDRESS])
         bar = Bar("rollout 1", "episodes", 3, 8, 1.5)
         assert send(bar)
-        for nonsense in (b"{", b"[]", b'{"name": 1, "colour": 2}', b"\xff"):
+        for nonsense in (b"", b"{", b"[]", b'{"name": 1, "colour": 2}', b"\xff"):
             send._socket.send(nonsense)
         assert send(bar)
     assert screen.bars == [bar, bar]
