@@ -117,5 +117,5 @@ def _listen(ear: socket.socket, to: Screen, ended: threading.Event) -> None:
         except TimeoutError:
             if ended.is_set():
                 return
-        except Exception:  # noqa: BLE001  what cannot be drawn is not drawn: no run ends or waits for it
+        except Exception:  # what cannot be drawn is not drawn: no run ends or waits for it
             log.debug("a report was not drawn", exc_info=True)
