@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TextIO
@@ -13,8 +14,8 @@ from typing import Any, TextIO
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging.handlers import APILogHandler, PrefectConsoleHandler
 from rich.console import Console
-from rich.progress import BarColumn, Progress, Task, TextColumn
-from rich.table import Column
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column, Table
 from rich.text import Text
 
 ROOMS = ("flows", "tasks", "rl", "clinic", "kb")
@@ -135,9 +136,22 @@ class Screen:
                 self._bars = None
 
 
+class _Rows(Progress):
+    """Bars that leave room for the `^C` which a terminal echoes: a row that it made wrap could not be taken away."""
+
+    def __init__(self, *columns: ProgressColumn, console: Console, **settings: Any) -> None:
+        self.terminal = console
+        super().__init__(*columns, console=console, **settings)
+
+    def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
+        table = super().make_tasks_table(tasks)
+        table.width = max(self.terminal.width - 3, 1)
+        return table
+
+
 def _bars(console: Console) -> Progress:
-    """One row each: name, bar, count, rate, time left; never wider than the terminal."""
-    return Progress(
+    """One row each: name, bar, count, rate, time left."""
+    return _Rows(
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)),
         BarColumn(bar_width=None, table_column=Column(ratio=1)),
         TextColumn("{task.completed}/{task.total}", table_column=Column(no_wrap=True, justify="right")),
