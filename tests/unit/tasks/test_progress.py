@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rl.sft import SFTPoint
-from tasks import progress
+from tasks import progress, recording
 from tasks.console import Bar, Screen
 from tasks.progress import ADDRESS, Phase, Sender, listening, supervised, viewer
 from tasks.recording import step_text
@@ -78,7 +79,20 @@ def test_what_an_earlier_run_did_has_no_part_in_the_rate(nobody: None, clock: li
     assert phase.bar(21, 25).left == pytest.approx(40)
     clock[0] += 10
     assert phase.bar(22, 25).left == pytest.approx(30)
-    assert step_text(phase.bar(22, 25), {"reward/mean": 0.5}) == "step 22/25  reward 0.500  10.0 s/step  30s left".replace("step  30s", "step, 30s")
+    assert step_text(phase.bar(22, 25), {"reward/mean": 0.5}) == "step 22/25  reward 0.500  10.0 s/step, 30s left"
+
+
+def test_a_resumed_training_is_right_about_its_time(nobody: None, clock: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(recording, "training", lambda _: SimpleNamespace(params=SimpleNamespace(train_doctor=SimpleNamespace(steps=25))))
+    monkeypatch.setattr(recording, "_log_sample", lambda *_: None)
+    monkeypatch.setattr(recording.tracking, "log_step", lambda *_: None)
+    monkeypatch.setattr(recording, "_RUNS", {"id": "run"})
+    monkeypatch.setattr(recording, "_STEPS", {})
+    recording.record_step("id", 20, {"reward/mean": 0.5, "validation/accuracy": 0.5})  # done and told by the run before
+    clock[0] += 12
+    recording.record_step("id", 21, {"reward/mean": 0.25})
+    assert told(caplog) == ["step 21/25  reward 0.250  12.0 s/step, 48s left"]
 
 
 def test_supervised_training_tells_its_loss(nobody: None, clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
