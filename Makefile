@@ -105,7 +105,6 @@ server: setup
 	$(BIN)/prefect server start
 
 worker deploy: export PREFECT_API_URL ?= $(LOCAL_API)
-worker: export PREFECT_LOGGING_EXTRA_LOGGERS := rl,clinic,kb,tasks
 
 worker: setup
 	$(BIN)/prefect work-pool inspect local >/dev/null 2>&1 || $(BIN)/prefect work-pool create local --type process

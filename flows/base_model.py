@@ -6,10 +6,11 @@ from prefect import flow
 
 from tasks.base_model import make_base_model, teach_round
 from tasks.command import run
+from tasks.console import follow
 from tasks.parameters import load_params
 
 
-@flow(name="base_model")
+@flow(name="base_model", on_running=[follow])
 def base_model(out: Path, params_file: Path | None = None) -> None:
     """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues."""
     params = load_params(params_file)

@@ -6,6 +6,7 @@ from typing import Any
 from prefect import flow
 
 from tasks.command import run
+from tasks.console import follow
 from tasks.evaluation import compare, evaluate_bayes_full_information, evaluate_policy, evaluate_reference, open_wards, write_accuracy_plot
 from tasks.outputs import output, plots_file, write_json
 from tasks.parameters import ROOT, load_params
@@ -13,7 +14,7 @@ from tasks.recording import record_evaluation
 from tasks.report import evaluation_page
 
 
-@flow(name="evaluate_doctor")
+@flow(name="evaluate_doctor", on_running=[follow])
 def evaluate_doctor(
     out: Path | None = None,
     params_file: Path | None = None,

@@ -5,12 +5,13 @@ from pathlib import Path
 from prefect import flow
 
 from tasks.command import run
+from tasks.console import follow
 from tasks.knowledge_base import index_documents, measure_retrieval
 from tasks.outputs import metrics_file, output, write_json
 from tasks.parameters import load_params
 
 
-@flow(name="knowledge_base")
+@flow(name="knowledge_base", on_running=[follow])
 def knowledge_base(out: Path | None = None, params_file: Path | None = None) -> None:
     """Split documents into passages, embed them, build the index, measure retrieval where queries are given."""
     out = output(out, "kb_index")

@@ -5,12 +5,13 @@ from pathlib import Path
 from prefect import flow
 
 from tasks.command import run
+from tasks.console import follow
 from tasks.outputs import metrics_file, output, write_json
 from tasks.parameters import load_params
 from tasks.patient_cases import check_starter, collect_cases
 
 
-@flow(name="patient_cases")
+@flow(name="patient_cases", on_running=[follow])
 def patient_cases(out: Path | None = None, params_file: Path | None = None) -> None:
     """Check the starter clinic, draw its cases, load imported sets, split and write them."""
     out = output(out, "cases")

@@ -4,14 +4,15 @@ import sys
 
 from prefect import flow
 
-from tasks.command import start_logging
+from tasks.command import told
+from tasks.console import follow
 from tasks.parameters import ROOT
 from tasks.registry import register_challenger
 from tasks.report import summary
 from tasks.versioning import VersioningError, reproduce
 
 
-@flow(name="retrain")
+@flow(name="retrain", on_running=[follow])
 def retrain(targets: tuple[str, ...] = ()) -> str:
     """Run the whole pipeline through DVC and register the doctor, once per hash; returns the report."""
     reproduce(targets)
@@ -20,9 +21,5 @@ def retrain(targets: tuple[str, ...] = ()) -> str:
 
 
 if __name__ == "__main__":
-    start_logging()
-    try:
+    with told("retrain", VersioningError):
         sys.stdout.write(retrain() + "\n")
-    except VersioningError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)

@@ -5,6 +5,7 @@ from pathlib import Path
 from prefect import flow
 
 from tasks.command import run
+from tasks.console import follow
 from tasks.outputs import metrics_file, output, plots_file, write_json
 from tasks.parameters import ROOT
 from tasks.recording import finish_recording, open_recording, record_checkpoint, record_step
@@ -25,7 +26,7 @@ def experience(run_id: str, step: int) -> dict[str, float]:
     return metrics
 
 
-@flow(name="train_doctor")
+@flow(name="train_doctor", on_running=[follow])
 def train_doctor(
     out: Path | None = None,
     params_file: Path | None = None,

@@ -5,12 +5,13 @@ from pathlib import Path
 from prefect import flow
 
 from tasks.command import run
+from tasks.console import follow
 from tasks.outputs import metrics_file, output, write_json
 from tasks.parameters import ROOT, load_params
 from tasks.warm_start import fine_tune
 
 
-@flow(name="warm_start")
+@flow(name="warm_start", on_running=[follow])
 def warm_start(out: Path | None = None, params_file: Path | None = None, cases: Path = ROOT / "data/cases", index: Path = ROOT / "data/kb_index") -> None:
     """Fine-tune the base model on the resident's dialogues and charts of training cases."""
     out = output(out, "warm_start")

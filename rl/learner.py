@@ -4,7 +4,7 @@ import logging
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -85,13 +85,14 @@ class Learner:
     def _adamw(self, model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
         return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=self.algorithm.optimizer.weight_decay, betas=(0.9, 0.98))
 
-    def update(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int) -> dict[str, float]:
+    def update(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Callable[[int, int], None] | None = None) -> dict[str, float]:
         """One training phase.
 
         Args:
             trajectories: of this rollout step, sampled by the current policy version.
             scores: same order.
             step: the rollout step, part of the shuffling seed.
+            progress: called with (done, total) after each gradient step.
 
         Returns:
             Metrics: means over the updates applied, unless the name says otherwise.
@@ -116,6 +117,8 @@ class Learner:
                 units = order[start : start + self.algorithm.gradient_units]
                 means, fresh = self._gradient_step(units, trajectories, records, lesson, compare=not steps and self.algorithm.on_policy)
                 steps += 1
+                if progress is not None:
+                    progress(steps, gradient_steps_per_rollout(len(order), self.algorithm.gradient_units, params.num_epochs))
                 if not math.isfinite(means["grad_norm"]):
                     skipped += 1
                     continue

@@ -16,6 +16,7 @@ from rl.batching import Branch, computed_tokens, micro_batches, token_logprobs
 from rl.errors import TrainingError
 
 log = logging.getLogger(__name__)
+SHOWN = 50  # gradient steps in the loss of a report
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,15 @@ class SFTParams(BaseModel):
 
 @dataclass(frozen=True)
 class SFTPoint:
-    """One logged gradient step."""
+    """One gradient step."""
 
     step: int
-    loss: float
+    steps: int
+    loss: float  # mean over the last steps
     tokens_per_second: float
-    seconds_left: float
 
 
-def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params: SFTParams, report: Callable[[SFTPoint], None] | None = None, every: int = 50) -> float:
+def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params: SFTParams, report: Callable[[SFTPoint], None] | None = None) -> float:
     """Train in place; returns the weighted mean loss (nats per token) of the last tenth of the steps.
 
     The loss of a gradient step is the weighted mean over all its tokens, however it is cut into micro-batches.
@@ -88,9 +89,8 @@ def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params
         tokens += sum(examples[i].tokens for i in batch)
         if not math.isfinite(losses[-1]):
             raise TrainingError(f"supervised loss became {losses[-1]} at gradient step {step}; lower the learning_rate of this training in params.yaml")
-        if report is not None and (step % every == 0 or step == len(batches)):
-            passed = time.monotonic() - started
-            report(SFTPoint(step, sum(losses[-every:]) / len(losses[-every:]), tokens / passed, passed / step * (len(batches) - step)))
+        if report is not None:
+            report(SFTPoint(step, len(batches), sum(losses[-SHOWN:]) / len(losses[-SHOWN:]), tokens / (time.monotonic() - started)))
     tail = losses[-max(1, len(losses) // 10) :]
     return sum(tail) / len(tail)
 

@@ -41,7 +41,7 @@ from rl.models import new_model, new_tokenizer, save_model
 from rl.sft import Example, train_supervised
 from rl.workers.local import Session
 from tasks.parameters import ROOT, AskingRoundParams, OwnRoundParams, Params
-from tasks.progress import supervised_progress
+from tasks.progress import Phase, supervised
 from tasks.wiring import Waiting, open_waiting_room
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
     ]
     model = new_model(tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
     log.info("base model: %d parameters, %d examples, %.1f million tokens", model.num_parameters(), len(examples), sum(e.tokens for e in examples) / 1e6)
-    reading = train_supervised(model, examples, section.sft, supervised_progress("base model, reading"), every=100)
+    reading = train_supervised(model, examples, section.sft, supervised("reading"))
     save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, out)
     return {"reading_loss": reading}
 
@@ -96,9 +96,9 @@ def teach_round(params: Params, model_dir: Path, number: int) -> dict[str, float
             *_excerpts(session.chat, waiting.clinic, charts, params, lesson.minds_weight, rng),
         ]
     else:
-        played = session.rollout(waiting.episodes(cases, 1, section.seed, number), lesson.temperature)
+        played = session.rollout(waiting.episodes(cases, 1, section.seed, number), lesson.temperature, Phase(f"round {number}, playing", "episodes"))
         examples = list(_own_dialogues(session.chat, waiting, cases, played, params, lesson, rng))
-    loss = train_supervised(session.model, examples, lesson.sft, supervised_progress(f"base model, round {number} of {len(section.rounds)}, {lesson.kind}"), every=100)
+    loss = train_supervised(session.model, examples, lesson.sft, supervised(f"round {number}/{len(section.rounds)}, {lesson.kind}"))
     save_model(session.model.to(getattr(torch, section.store_dtype)), session.tokenizer, model_dir)
     return {f"round_{number}_loss": loss}
 

@@ -2,16 +2,16 @@
 
 import argparse
 import inspect
-import logging
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from clinic.errors import ClinicError
 from kb.errors import KnowledgeBaseError
 from rl.errors import TrainingError
+from tasks.console import screen, start_logging
 from tasks.parameters import ParameterError
 
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError)
@@ -29,22 +29,23 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     for name, parameter in inspect.signature(flow).parameters.items():
         shown = f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}" if name == "out" else f"default {parameter.default}"
         parser.add_argument("--" + name.replace("_", "-"), type=lambda text: Path(text).absolute(), default=parameter.default, help=shown)
-    start_logging()
+    given = parser.parse_args()
+    with told(flow.__name__, *USER_ERRORS):
+        flow(**vars(given))
+
+
+@contextmanager
+def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
+    """Log what the block does; end the process after a user's mistake or an interrupt, each told in one line below no bar."""
+    start_logging(stage, attended=True)
     try:
-        flow(**vars(parser.parse_args()))
-    except USER_ERRORS as error:
+        try:
+            yield
+        finally:
+            screen().close()
+    except mistakes as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
-
-
-def start_logging() -> None:
-    """Say what goes on, one line each, without the libraries' chatter."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
-    for room in ("flows", "tasks", "rl", "clinic", "kb"):
-        logger = logging.getLogger(room)
-        logger.setLevel(logging.INFO)
-        if room not in os.environ.get("PREFECT_LOGGING_EXTRA_LOGGERS", "").split(","):  # else Prefect prints them
-            logger.addHandler(handler)
-    for noisy in ("httpx", "httpcore", "faiss", "alembic", "sentence_transformers", "mlflow", "prefect", "asyncio", "urllib3"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        sys.exit(130)

@@ -26,6 +26,7 @@ from rl.workers.local import Session
 from tasks.consultations import patient_metrics, score_all
 from tasks.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
 from tasks.parameters import ROOT, Params
+from tasks.progress import Phase
 from tasks.warm_start import diagnosis_turns
 from tasks.wiring import Waiting, open_waiting_room
 
@@ -99,7 +100,7 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
     specs = [
         EpisodeSpec(case.case_id, case.case_id, 0, budget, (params.seed, EVALUATION_STEP), _environment(ward, case, budget, chart), {}) for case in ward.cases
     ]
-    trajectories = live.rollout(specs, params.evaluate_doctor.temperature)
+    trajectories = live.rollout(specs, params.evaluate_doctor.temperature, Phase(f"evaluate {ward.label(name)}", "episodes"))
     refuse_if_many_failed(trajectories, params.rollout)
     opinions, verdicts = _opinions(ward, trajectories)
     scores = score_all(ward.scorer, ward.cases, trajectories, opinions)

@@ -5,6 +5,7 @@ environment before it is imported.
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,12 +24,20 @@ def main() -> int:
     """Run the `retrain` flow; returns its exit status."""
     settings = {
         "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1",
-        "PREFECT_LOGGING_EXTRA_LOGGERS": "rl,clinic,kb,tasks",
     }
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     with prefect_server() as address:
         environment = {**os.environ, "PREFECT_API_URL": address}
-        return subprocess.run([sys.executable, "-m", "flows.retrain"], cwd=ROOT, env=environment, check=False).returncode
+        return wait_for(subprocess.Popen([sys.executable, "-m", "flows.retrain"], cwd=ROOT, env=environment))
+
+
+def wait_for(child: "subprocess.Popen[bytes]") -> int:
+    """Its exit status, however long it takes to stop DVC and the stage: a terminal interrupts it too, other signals to end are passed on as an interrupt."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: child.send_signal(signal.SIGINT))
+    while True:
+        with suppress(KeyboardInterrupt):
+            return child.wait()
 
 
 @contextmanager
@@ -43,7 +52,7 @@ def prefect_server() -> Iterator[str]:
     (ROOT / "runs").mkdir(exist_ok=True)
     with (ROOT / "runs" / "prefect-server.log").open("w") as log:
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, "PREFECT_API_URL": address})
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, "PREFECT_API_URL": address}, process_group=0)
     try:
         wait_until_healthy(address, server)
         yield address

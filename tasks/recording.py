@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +12,11 @@ from prefect.runtime import flow_run
 from rl.checkpoint import folder_hash
 from rl.experience import read_scores, read_trajectories
 from tasks import traces, tracking
+from tasks.console import Bar, duration
 from tasks.evaluation import closed_distance, trajectories_of_note
 from tasks.outputs import write_json
 from tasks.parameters import HOME, ROOT, load_algorithm
-from tasks.progress import duration
+from tasks.progress import Phase
 from tasks.training import Training, training
 from tasks.versioning import output_digest
 
@@ -25,7 +25,8 @@ SHOWN = (
     ("reward/mean", "reward", ".3f"), ("rollout/accuracy", "accuracy", ".3f"), ("rollout/turns", "turns", ".1f"), ("learn/explained_variance", "explained variance", ".2f"),
     ("learn/preferred", "preferred", ".2f"), ("learn/groups_drawn", "groups drawn", ".0f"),
 )  # in the progress line, where they exist
-_RUNS: dict[str, tuple[str, float, int]] = {}  # training id -> MLflow run, when it began, steps done before
+_RUNS: dict[str, str] = {}  # training id -> MLflow run
+_STEPS: dict[str, Phase] = {}  # training id -> its rollout steps, once the first is recorded
 
 
 @contextmanager
@@ -39,27 +40,37 @@ def open_recording(session_id: str) -> Iterator[None]:
     with tracking.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
         for name, path in (("cases", "data/cases"), ("knowledge_base", "data/kb_index"), ("warm_start", "models/warm_start")):
             tracking.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")
-        _RUNS[session_id] = (run_id, time.monotonic(), 0)
+        _RUNS[session_id] = run_id
         try:
             yield
         finally:
             del _RUNS[session_id]
+            _STEPS.pop(session_id, None)
 
 
 def record_step(session_id: str, step: int, metrics: Mapping[str, float]) -> None:
-    """One point per rollout step, a fixed sample of its consultations as traces, and a line with rate and time left."""
-    run = training(session_id)
-    run_id, began, done = _RUNS[session_id]
+    """One point per rollout step, a fixed sample of its consultations as traces, and a line with rate and time left.
+
+    The first step to be recorded is where this process begins: the warm start, or what an earlier run did and told.
+    """
+    run, run_id = training(session_id), _RUNS[session_id]
     tracking.log_step(run_id, step, metrics)
     if step:
         _log_sample(run, run_id, step)
-        _RUNS[session_id] = (run_id, began, done + 1)
-        each = (time.monotonic() - began) / (done + 1)
-        left = duration(each * (run.params.train_doctor.steps - step))
-        told = "  ".join(f"{label} {metrics[name]:{form}}" for name, label, form in SHOWN if name in metrics)
-        log.info("step %d/%d  %s  %.1f s/step, %s left", step, run.params.train_doctor.steps, told, each, left)
-    if "validation/accuracy" in metrics:
+    steps, first = run.params.train_doctor.steps, session_id not in _STEPS
+    phase = _STEPS.setdefault(session_id, Phase("training", "steps", step, logged=False))
+    if not first:
+        log.info("%s", step_text(phase.bar(step, steps), metrics))
+    if "validation/accuracy" in metrics and not (first and step):
         log.info("step %d  validation accuracy %.3f", step, metrics["validation/accuracy"])
+    phase(step, steps)
+
+
+def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:
+    """A rollout step in one line, with seconds a step and time left."""
+    told = [f"{label} {metrics[name]:{form}}" for name, label, form in SHOWN if name in metrics]
+    told.append(f"{1 / bar.rate:.1f} s/step" + (f", {duration(bar.left)} left" if bar.left else ""))
+    return "  ".join([f"step {bar.done}/{bar.total}", *told])
 
 
 def _log_sample(run: Training, run_id: str, step: int) -> None:
@@ -71,13 +82,13 @@ def _log_sample(run: Training, run_id: str, step: int) -> None:
 
 def record_checkpoint(session_id: str, step: int, directory: Path, metrics: Mapping[str, float]) -> None:
     """A saved checkpoint as a logged model with the step's metrics."""
-    run_id = _RUNS[session_id][0]
+    run_id = _RUNS[session_id]
     tracking.log_checkpoint(run_id, step, directory, folder_hash(directory), metrics)
 
 
 def finish_recording(session_id: str, chosen: Mapping[str, Any]) -> None:
     """Which checkpoints became the doctor; its run is found again by `last_run`."""
-    run_id = _RUNS[session_id][0]
+    run_id = _RUNS[session_id]
     steps = chosen["chosen_steps"]
     tracking.log_metrics_final(run_id, {"chosen/last_step": float(steps[-1]), "chosen/averaged": float(len(steps)), "chosen/validation_accuracy": float(chosen["chosen_accuracy"])})
     write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": run_id})

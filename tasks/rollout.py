@@ -13,6 +13,7 @@ from rl.errors import TrainingError
 from rl.experience import intact, write_trajectories
 from rl.rollout import refuse_if_many_failed
 from rl.workers.local import session
+from tasks.progress import Phase
 from tasks.training import training
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ def rollout(session_id: str, step: int, draw: int) -> dict[str, float]:
         raise TrainingError(f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again")
     specs = run.waiting.episodes(run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts)
     began = time.monotonic()
-    trajectories = live.rollout(specs, run.params.rollout.temperature, held=bool(run.params.rollout.ahead))
+    trajectories = live.rollout(specs, run.params.rollout.temperature, Phase(f"rollout {step}", "episodes"), held=bool(run.params.rollout.ahead))
     seconds = time.monotonic() - began
     refuse_if_many_failed(trajectories, run.params.rollout)
     write_trajectories(trajectories, path)

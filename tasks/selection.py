@@ -16,6 +16,7 @@ from rl.rollout import refuse_if_many_failed
 from rl.workers.local import Session, session
 from tasks.consultations import accuracy
 from tasks.outputs import write_json
+from tasks.progress import Phase
 from tasks.training import Training, training
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def validate(session_id: str, step: int) -> dict[str, float]:
 
 def _accuracy(run: Training, live: Session) -> dict[str, float]:
     specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
-    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature)
+    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature, Phase("validate", "episodes"))
     refuse_if_many_failed(trajectories, run.params.rollout)
     return {
         "validation/accuracy": accuracy(run.validation, trajectories),

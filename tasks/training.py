@@ -28,6 +28,7 @@ from rl.workers.local import Session, open_session, session
 from tasks.opinions import Gather, opinions_of
 from tasks.outputs import write_json
 from tasks.parameters import HOME, ROOT, Params, load_algorithm, load_params, pairs_path, recipe_path
+from tasks.progress import Phase
 from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 log = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ def learn(session_id: str, step: int) -> dict[str, float]:
     if run.algorithm.dynamic_sampling is not None:
         trajectories, scores, dropped = keep_informative(trajectories, scores, run.algorithm.dynamic_sampling, run.params.rollout.prompts)
     began = time.monotonic()
-    metrics = live.learn(trajectories, scores, step) | dropped
+    metrics = live.learn(trajectories, scores, step, Phase(f"learn {step}", "gradient steps")) | dropped
     return {f"learn/{name}": value for name, value in metrics.items()} | {"time/learn_s": time.monotonic() - began}
 
 

@@ -2,19 +2,23 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from ruamel.yaml import YAML
 
+from tasks.console import LINE, screen
 from tasks.parameters import ROOT
+from tasks.progress import listening
 
 log = logging.getLogger(__name__)
+DVC_CHATTER = re.compile(r"$|> |(Updating|Generating) lock file|Use `dvc push`|To track the changes|To enable auto staging|\s+(git add|dvc config) ")
 
 
 class VersioningError(RuntimeError):
@@ -30,12 +34,21 @@ def reproduce(targets: Sequence[str]) -> None:
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}", "DVC_NO_ANALYTICS": "1"}
+    with listening(screen()) as channel:
+        status = _pass_on(command, environment | channel)
+    if status:
+        raise VersioningError(f"`dvc repro` ended with status {status}; the lines above say which stage failed and why")
+
+
+def _pass_on(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command and log what it writes; returns its status."""
     process: subprocess.Popen[str] = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1, start_new_session=True
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1, start_new_session=True
     )
     try:
         for line in process.stdout or ():
-            log.info("%s", line.rstrip())
+            _log(line.rstrip())
+        return process.wait()
     except BaseException:  # cancelled: an interrupt lets the stage's own flow run end as crashed, not hang as running
         os.killpg(process.pid, signal.SIGINT)
         try:
@@ -43,8 +56,14 @@ def reproduce(targets: Sequence[str]) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
         raise
-    if process.wait():
-        raise VersioningError(f"`dvc repro` ended with status {process.returncode}; the lines above say which stage failed and why")
+
+
+def _log(line: str) -> None:
+    """Once, as the stage's if it is a line of its log, else as DVC's; what DVC says to people at a terminal is left out."""
+    if stage := LINE.fullmatch(line):
+        log.info("%s", stage[1], extra={"relayed": True})
+    elif not DVC_CHATTER.match(line):
+        log.info("dvc | %s", line, extra={"relayed": True})
 
 
 def output_digest(path: str) -> str | None:

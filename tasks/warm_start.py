@@ -20,7 +20,7 @@ from rl.models import load_model, save_model
 from rl.ranking import continuation_logprobs
 from rl.sft import Example, train_supervised
 from tasks.parameters import ROOT, Params
-from tasks.progress import supervised_progress
+from tasks.progress import supervised
 from tasks.wiring import Waiting, open_waiting_room
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     chat = ChatFormat(tokenizer)
     waiting = open_waiting_room(params, index)
     drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == waiting.clinic.name]
-    loss = train_supervised(model, _examples(chat, waiting, drawn, params), section.sft, supervised_progress("warm start"))
+    loss = train_supervised(model, _examples(chat, waiting, drawn, params), section.sft, supervised("warm start"))
     model.eval()
     held_out = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source == waiting.clinic.name][: section.forced_cases]
     forced, bayes = _forced_accuracy(model, chat, waiting, held_out, params)

@@ -22,7 +22,7 @@ GROUP = 16
 GOAL, GOAL_AT = 0.03, 128  # share of a step, at most, with that many episodes
 OUTSIDE = ("tests/", "docs/", "metrics/", "plots/", "benchmarks/results/")
 SETTINGS = {
-    "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "PREFECT_LOGGING_EXTRA_LOGGERS": "rl,clinic,kb,tasks",
+    "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1",
     "GIT_AUTHOR_NAME": "bench", "GIT_AUTHOR_EMAIL": "bench@example.org", "GIT_COMMITTER_NAME": "bench", "GIT_COMMITTER_EMAIL": "bench@example.org",
 }
 

@@ -68,9 +68,9 @@ class Session:
                 self._sync()
             return asyncio.run(play(specs, self.engine, self.chat, self.params, temperature, progress))
 
-    def learn(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int) -> dict[str, float]:
+    def learn(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Progress | None = None) -> dict[str, float]:
         """One training phase."""
-        return self.learner.update(trajectories, scores, step)
+        return self.learner.update(trajectories, scores, step, progress)
 
     def save(self, root: Path, step: int) -> Path:
         """Write checkpoint `step`."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,22 +171,52 @@ def test_bad_input_is_one_line_and_a_non_zero_exit(copy_project: Callable[[str],
     assert told in done.stdout
 
 
-def test_deployments_schedule_and_run(finished: Path, environment: dict[str, str], run: Run) -> None:
+def test_deployments_schedule_and_run(finished: Path, environment: dict[str, str], run: Run, tmp_path: Path) -> None:
     run(finished, "prefect", "work-pool", "create", "local", "--type", "process")
     run(finished, "prefect", "--no-prompt", "deploy", "--all")
     deadline = time.monotonic() + 90
     while "retrain" not in run(finished, "prefect", "flow-run", "ls", "--state", "Scheduled").stdout:
         assert time.monotonic() < deadline, "no scheduled run appeared"
         time.sleep(2)
+    console = tmp_path / "worker.log"
     worker = subprocess.Popen(
         ["prefect", "worker", "start", "--pool", "local", "--limit", "1"], cwd=finished, env={**environment, "PREFECT_WORKER_QUERY_SECONDS": "2"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+        stdout=console.open("w"), stderr=subprocess.STDOUT,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it, and so would the worker
     )
     try:
         shown = run(finished, "prefect", "deployment", "run", "patient_cases/local", "--watch", "--watch-timeout", "300").stdout
+        indexed = run(finished, "prefect", "deployment", "run", "knowledge_base/local", "--watch", "--watch-timeout", "300").stdout
     finally:
         worker.send_signal(signal.SIGINT)
         worker.wait(30)
     assert re.search("completed", shown, re.IGNORECASE)
     assert list(finished.glob("runs/*/cases/cases.parquet"))
+    (found,) = re.findall(r"[0-9a-f]{8}-[0-9a-f-]{27}", indexed)[:1]
+    told = re.compile(r"\d+ documents, \d+ passages")
+    assert sum(bool(told.match(line)) for line in run_page(environment, found)) == 1
+    lines = [line for line in console.read_text().splitlines() if told.search(line)]
+    assert len(lines) == 1
+    assert re.fullmatch(r"\d\d:\d\d:\d\d knowledge_base \| .*", lines[0])
+    assert "Finished in state" not in console.read_text()
+    assert any("Finished in state" in line for line in run_page(environment, found))
+
+
+def run_page(environment: dict[str, str], flow_run_id: str) -> list[str]:
+    """The log messages that the Prefect server keeps of a flow run."""
+    question = json.dumps({"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": 200}).encode()
+    request = urllib.request.Request(environment["PREFECT_API_URL"] + "/logs/filter", question, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return [entry["message"] for entry in json.load(answer)]
+
+
+def test_retrain_tells_each_event_once(finished: Path, run: Run) -> None:
+    """Everything was reproduced by then, but for the knowledge base."""
+    params = finished / "params.yaml"
+    params.write_text(params.read_text().replace("\n  batch_size: 32", "\n  batch_size: 16", 1))
+    shown = run(finished, sys.executable, "-m", "flows.retrain").stdout
+    lines = shown[: shown.index("Held-out cases")].strip().splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d \w+ \| ", line) and len(re.findall(r"\d\d:\d\d:\d\d", line)) == 1 for line in lines), shown
+    assert sum("Stage 'patient_cases' didn't change, skipping" in line for line in lines) == 1
+    assert sum("passages (" in line for line in lines) == 1
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown)

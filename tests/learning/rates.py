@@ -1,6 +1,7 @@
 """How often each algorithm learns the toy consultation: `python -m tests.learning.rates --game easy --seeds 0-19`.
 
-One line a run and a table at the end. `--algorithms ppo` keeps every variant whose name begins so; `--jobs` runs as many processes of one thread each.
+One line a run and a table at the end. `--algorithms ppo` keeps every variant whose name begins so; `--jobs` runs as many processes side by side.
+ATEN_CPU_CAPABILITY=avx2 in the environment stands in for another processor: other vector code, no products by oneDNN, so other bits everywhere.
 """
 
 import argparse
@@ -14,15 +15,12 @@ from pathlib import Path
 
 import torch
 
-from rl.products import speed_up, worthwhile
-from tests.learning import toy
 from tests.learning.course import CHANGES, GAMES, Outcome, learn
 
 
-def run(name: str, game: str, seed: int, threads: int, onednn: bool) -> Outcome:
+def run(name: str, game: str, seed: int, threads: int) -> Outcome:
     """One run on so many threads."""
     torch.set_num_threads(threads)
-    toy.prepare = speed_up if onednn else toy.leave
     return learn(name, game, seed)
 
 
@@ -54,7 +52,6 @@ def main() -> int:
     parser.add_argument("--algorithms", nargs="*", default=[""])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="of each process")
-    parser.add_argument("--onednn", action=argparse.BooleanOptionalAction, default=worthwhile(), help="products by oneDNN: other bits than MKL's")
     parser.add_argument("--out", type=Path, help="JSON lines of all runs; those that are there already are not played again")
     args = parser.parse_args()
     done = [Outcome(**json.loads(line)) for line in args.out.read_text().splitlines()] if args.out and args.out.exists() else []
@@ -62,10 +59,12 @@ def main() -> int:
     names = [name for name in CHANGES if any(name.startswith(wanted) for wanted in args.algorithms)]
     todo = [(name, args.game, seed) for seed in args.seeds for name in names if (name, args.game, seed) not in there]
     with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run, *job, args.threads, args.onednn) for job in todo]):
+        for future in as_completed([pool.submit(run, *job, args.threads) for job in todo]):
             outcome = future.result()
             done.append(outcome)
-            print(f"{outcome.name:40} seed {outcome.seed:3}  {'solved' if outcome.solved else 'NOT   '} in {outcome.steps:3} steps, sampled {outcome.sampled:.3f}, greedy {outcome.greedy:.3f}, {outcome.seconds:.0f} s", flush=True)
+            verdict = "solved" if outcome.solved else "NOT   "
+            told = f"in {outcome.steps:3} steps, sampled {outcome.sampled:.3f}, greedy {outcome.greedy:.3f}, {outcome.seconds:.0f} s"
+            print(f"{outcome.name:40} seed {outcome.seed:3}  {verdict} {told}", flush=True)
             if args.out:
                 with args.out.open("a") as file:
                     file.write(json.dumps(asdict(outcome)) + "\n")

@@ -23,6 +23,7 @@ from rl.environment import Message
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
 from rl.models import new_model, new_tokenizer
+from rl.products import speed_up, worthwhile
 from rl.rollout import EpisodeSpec, RolloutParams, play
 from rl.sft import Example, SFTParams, train_supervised
 
@@ -106,13 +107,6 @@ def babble(game: Game, rng: random.Random) -> list[Message]:
     return [*patient.opening(), {"role": "assistant", "content": question}, {"role": "user", "content": heard}, {"role": "assistant", "content": name}]
 
 
-def leave(model: torch.nn.Module) -> None:
-    """As the model is made."""
-
-
-prepare = leave  # of a new model, before it learns: the rates put oneDNN's products in, to get other bits
-
-
 class School:
     """A tiny random policy and the loop."""
 
@@ -127,7 +121,8 @@ class School:
             for parameter in self.model.parameters():
                 if parameter.ndim == 2:
                     parameter *= 4  # as large as a narrow model needs
-        prepare(self.model)
+        if worthwhile():
+            speed_up(self.model)  # as any model that is loaded
         self.params = RolloutParams(prompts=len(game.colours), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(game.colours) * SAMPLES, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
         self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
 

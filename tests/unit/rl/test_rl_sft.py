@@ -15,8 +15,9 @@ EXAMPLES = [Example([5 + i, 20 + i, 40 + i, 60 + i], [0, 0, 1, 1]) for i in rang
 def test_either_optimizer_learns_and_moves_every_weight(model, optimizer):
     before = copy.deepcopy(model.state_dict())
     points = []
-    loss = train_supervised(model, EXAMPLES, PARAMS.model_copy(update={"optimizer": optimizer}), points.append, every=1)
+    loss = train_supervised(model, EXAMPLES, PARAMS.model_copy(update={"optimizer": optimizer}), points.append)
     assert points[0].loss > 3
+    assert [(point.step, point.steps) for point in points] == [(i + 1, len(points)) for i in range(len(points))]
     assert loss < 0.2
     assert all(not torch.equal(before[name], after) for name, after in model.named_parameters())
 
