@@ -12,7 +12,8 @@ from typing import Any
 from clinic.errors import ClinicError
 from kb.errors import KnowledgeBaseError
 from rl.errors import TrainingError
-from tasks.parameters import ParameterError
+from rl.machine import use_threads
+from tasks.parameters import ParameterError, load_params
 
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError)
 
@@ -30,8 +31,10 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
         shown = f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}" if name == "out" else f"default {parameter.default}"
         parser.add_argument("--" + name.replace("_", "-"), type=lambda text: Path(text).absolute(), default=parameter.default, help=shown)
     start_logging()
+    given = vars(parser.parse_args())
     try:
-        flow(**vars(parser.parse_args()))
+        use_threads(load_params(given.get("params_file")).machines.threads)
+        flow(**given)
     except USER_ERRORS as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)

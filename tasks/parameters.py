@@ -130,6 +130,12 @@ class EvaluateDoctorParams(_Section):
     resamples: int = Field(ge=100)
 
 
+class MachinesParams(_Section):
+    """Section `machines`: what a run takes of the machine it runs on; no stage depends on it."""
+
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"]  # that compute; auto: as many as there are cores
+
+
 class EndpointParams(_Section):
     """A language model behind an OpenAI-compatible HTTP endpoint."""
 
@@ -181,6 +187,7 @@ class Params(_Section):
     rollout: RolloutParams
     train_doctor: TrainDoctorParams
     evaluate_doctor: EvaluateDoctorParams
+    machines: MachinesParams
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Params":
