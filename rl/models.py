@@ -11,7 +11,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rl.errors import TrainingError
-from rl.machine import give_large_blocks_back
 from rl.pace import keep_pace
 from rl.products import speed_up, worthwhile
 
@@ -29,7 +28,6 @@ def load_model(name: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokeni
     Raises:
         TrainingError: nothing loadable there; the message names the path and the fix.
     """
-    give_large_blocks_back()
     keep_pace()
     is_path = Path(name).exists()
     try:

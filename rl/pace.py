@@ -21,15 +21,16 @@ SLACK = 0.5  # cores that others may take of those the threads need, before it i
 STAT = Path("/proc/stat")
 
 
-def crowded(threads: int, cores: int, others: float) -> bool:
+def crowded(threads: int, cores: int, others: float, *, already: bool = False) -> bool:
     """Whether threads that spin would keep others from their cores, or the reverse.
 
     Args:
         threads: that compute.
         cores: that they may run on.
         others: cores that other processes kept busy lately.
+        already: whether it was crowded before; it is until others take clearly less.
     """
-    return threads > 1 and threads + others > cores + SLACK
+    return threads > 1 and threads + others > cores + (SLACK / 2 if already else SLACK)
 
 
 def busy_seconds(stat: str, cores: frozenset[int], tick: int) -> float:
@@ -89,7 +90,7 @@ class Pace:
 
     def adapt(self, others: float) -> None:
         """Wait as it is right while others keep so many cores busy."""
-        wanted = crowded(torch.get_num_threads(), len(self._cores), others)
+        wanted = crowded(torch.get_num_threads(), len(self._cores), others, already=self.careful)
         if wanted and self._team is None:
             self._team = SecondTeam(self._library, len(self._cores) + 1)
         elif not wanted and self._team is not None:

@@ -134,6 +134,7 @@ class MachinesParams(_Section):
     """Section `machines`: what a run takes of the machine it runs on; no stage depends on it."""
 
     threads: Annotated[int, Field(ge=1)] | Literal["auto"]  # that compute; auto: as many as there are cores
+    spare_memory: bool  # give large blocks back as soon as they are free; slower
 
 
 class EndpointParams(_Section):

@@ -63,6 +63,10 @@ def test_crowded_is_when_fewer_cores_are_left_than_threads_spin(threads: int, co
     assert crowded(threads, cores, others) == is_crowded
 
 
+def test_it_stays_crowded_until_others_take_clearly_less() -> None:
+    assert [crowded(4, 4, others, already=True) for others in (0.6, 0.4, 0.2)] == [True, True, False]
+
+
 def test_busy_seconds_are_of_the_given_cores_and_without_idling() -> None:
     stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 100 10 20 5000 7 1 2 3 0 0\ncpu1 200 0 0 9000 0 0 0 0 50 0\ncpu12 1 0 0 0 0 0 0 0 0 0\nintr 1 2 3\n"
     assert busy_seconds(stat, frozenset({0}), 100) == pytest.approx(1.36)
