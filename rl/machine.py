@@ -6,9 +6,10 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 
 COUNTING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one has decided how many threads there are
 HEAP = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD")  # whoever sets one has decided how memory is held
@@ -16,7 +17,22 @@ MMAP_THRESHOLD = 2**23  # bytes from which a block is the system's again as soon
 M_MMAP_THRESHOLD = -3  # in malloc.h of glibc
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
-Threads = int | Literal["auto"]
+Threads = Annotated[int, Field(ge=1)] | Literal["auto"]
+
+
+class MachinesParams(BaseModel):
+    """Section `machines`: no stage depends on it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    threads: Threads  # that compute; auto: as many as there are cores
+    spare_memory: bool  # give large blocks back as soon as they are free; slower
+
+
+def use(params: MachinesParams) -> None:
+    """Take of the machine what the parameters say, from now on."""
+    use_threads(params.threads)
+    if params.spare_memory:
+        give_large_blocks_back()
 
 
 def available_cores(quota: Path = QUOTA) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 
 from clinic.errors import ClinicError
 from kb.errors import KnowledgeBaseError
+from rl import machine
 from rl.errors import TrainingError
-from rl.machine import give_large_blocks_back, use_threads
 from tasks.parameters import ParameterError, load_params
 
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError)
@@ -33,10 +33,7 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     start_logging()
     given = vars(parser.parse_args())
     try:
-        machines = load_params(given.get("params_file")).machines
-        use_threads(machines.threads)
-        if machines.spare_memory:
-            give_large_blocks_back()
+        machine.use(load_params(given.get("params_file")).machines)
         flow(**given)
     except USER_ERRORS as error:
         sys.stderr.write(f"error: {error}\n")

@@ -15,6 +15,7 @@ from kb.config import KnowledgeBaseParams
 from rl.adapters import LoraParams
 from rl.algorithms import Algorithm, make_algorithm
 from rl.generation import LocalModelParams
+from rl.machine import MachinesParams
 from rl.rollout import RolloutParams
 from rl.sft import SFTParams
 
@@ -128,13 +129,6 @@ class EvaluateDoctorParams(_Section):
     cases: int = Field(ge=1)
     temperature: float = Field(ge=0)
     resamples: int = Field(ge=100)
-
-
-class MachinesParams(_Section):
-    """Section `machines`: what a run takes of the machine it runs on; no stage depends on it."""
-
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"]  # that compute; auto: as many as there are cores
-    spare_memory: bool  # give large blocks back as soon as they are free; slower
 
 
 class EndpointParams(_Section):
