@@ -44,3 +44,31 @@ def training_flops(parameters: int, tokens: float, squared_tokens: float, layers
         arXiv:2204.02311, appendix B, with the causal half taken off the attention term.
     """
     return 6.0 * parameters * tokens + 6.0 * layers * attention_width * squared_tokens
+
+
+def share_of_cores(threads: int, cores: int, busy: int) -> float:
+    """Cores that a fair scheduler gives so many threads beside `busy` processes that never wait."""
+    return min(float(threads), cores * threads / max(threads + busy, cores))
+
+
+def explained(alone: Mapping[int, float], threads: int, cores: int, busy: int) -> float:
+    """Seconds that a step would take with its share of the processor and nothing else in its way.
+
+    Between two measured numbers of threads seconds are linear in 1 / cores, as Amdahl's law has it.
+
+    Args:
+        alone: seconds of a step by number of threads, with the machine to itself; has 1.
+        threads: that the run uses.
+        cores: of the machine.
+        busy: other processes that never wait.
+    """
+    share = share_of_cores(threads, cores, busy)
+    if share in alone:
+        return alone[int(share)]
+    if share < 1:
+        return alone[1] / share
+    below, above = max(n for n in alone if n < share), min((n for n in alone if n > share), default=None)
+    if above is None:
+        return alone[below]
+    part = (1 / below - 1 / share) / (1 / below - 1 / above)
+    return alone[below] + part * (alone[above] - alone[below])

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rl.errors import TrainingError
+from rl.pace import keep_pace
 from rl.products import speed_up, worthwhile
 
 CONTROL_TOKENS = ("<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
@@ -27,6 +28,7 @@ def load_model(name: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokeni
     Raises:
         TrainingError: nothing loadable there; the message names the path and the fix.
     """
+    keep_pace()
     is_path = Path(name).exists()
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=is_path)

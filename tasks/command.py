@@ -10,9 +10,10 @@ from typing import Any
 
 from clinic.errors import ClinicError
 from kb.errors import KnowledgeBaseError
+from rl import machine
 from rl.errors import TrainingError
 from tasks.console import screen, start_logging
-from tasks.parameters import ParameterError
+from tasks.parameters import ParameterError, load_params
 
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError)
 
@@ -29,9 +30,10 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     for name, parameter in inspect.signature(flow).parameters.items():
         shown = f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}" if name == "out" else f"default {parameter.default}"
         parser.add_argument("--" + name.replace("_", "-"), type=lambda text: Path(text).absolute(), default=parameter.default, help=shown)
-    given = parser.parse_args()
+    given = vars(parser.parse_args())
     with told(flow.__name__, *USER_ERRORS):
-        flow(**vars(given))
+        machine.use(load_params(given.get("params_file")).machines)
+        flow(**given)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from kb.config import KnowledgeBaseParams
 from rl.adapters import LoraParams
 from rl.algorithms import Algorithm, make_algorithm
 from rl.generation import LocalModelParams
+from rl.machine import MachinesParams
 from rl.rollout import RolloutParams
 from rl.sft import SFTParams
 
@@ -182,6 +183,7 @@ class Params(_Section):
     rollout: RolloutParams
     train_doctor: TrainDoctorParams
     evaluate_doctor: EvaluateDoctorParams
+    machines: MachinesParams
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Params":

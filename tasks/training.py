@@ -109,7 +109,7 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
     validation = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS][: params.train_doctor.validation_cases]
     log.info("%s", plan_text(params, algorithm))
-    memory = estimate(model_shape(str(warm_start), params.warm_start.dtype, params.train_doctor.lora), params.rollout, algorithm)
+    memory = estimate(model_shape(str(warm_start), params.warm_start.dtype, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
     log.info("%s", memory_text(memory))
     refuse_what_cannot_fit(memory, available_bytes())
     live = Session(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed, params.train_doctor.lora)

@@ -68,7 +68,7 @@ def test_the_estimate_is_near_what_a_run_takes(base, name):
     parts = estimate(model_shape(str(base), "float32", adapter(name)), ROLLOUT, make_algorithm(CHOICES[name]))
     code = "from tests.numerics.test_memory import run; run()"
     taken = int(subprocess.run([sys.executable, "-c", code, str(base), name], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
-    assert 0.75 < sum(parts.values()) / taken < 1.33, f"{memory_text(parts)}; taken {taken / GIB:.2f} GiB"
+    assert 0.85 < sum(parts.values()) / taken < 1.18, f"{memory_text(parts)}; taken {taken / GIB:.2f} GiB"
 
 
 def test_what_cannot_fit_is_refused_with_the_knob_to_turn(base):
@@ -97,6 +97,8 @@ def test_parts_by_hand(base):
     parts = estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]))
     assert parts["weights"] == parts["gradients"] == 4 * shape.parameters == parts["optimizer"] // 2
     assert parts["kv_cache"] == 64 * 256 * 9 * 2 * 4 * 64 * 4
+    assert parts["heap"] == int(0.15 * (sum(parts.values()) - parts["heap"]))
+    assert "heap" not in estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]), holes=False)
     assert "critic" not in parts
     assert "reference" not in parts
     more = estimate(shape, ROLLOUT, make_algorithm(CHOICES["ppo with a reference"]))

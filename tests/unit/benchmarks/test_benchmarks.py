@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.engines import ForcedEngine, algorithm, missing, rollout_params
-from benchmarks.figures import exponent, medians, training_flops
+from benchmarks.figures import explained, exponent, medians, share_of_cores, training_flops
 from benchmarks.parts.base import Part, matrix_weights
 from benchmarks.parts.overhead import shares
 from benchmarks.plots import draw
@@ -211,3 +211,16 @@ def test_a_table_shows_figures_reasons_and_goals():
 def test_a_plot_is_drawn(tmp_path):
     draw(results(), tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 5_000
+
+
+def test_what_a_share_of_the_processor_explains() -> None:
+    alone = {1: 12.0, 2: 8.0, 4: 6.0}
+    assert share_of_cores(1, 4, 3) == 1.0
+    assert share_of_cores(4, 4, 4) == 2.0
+    assert share_of_cores(2, 4, 2) == 2.0
+    assert share_of_cores(1, 4, 7) == 0.5
+    assert explained(alone, 2, 4, 2) == 8.0
+    assert explained(alone, 1, 4, 7) == 24.0
+    assert explained(alone, 4, 4, 4) == 8.0
+    assert explained(alone, 4, 4, 1) == pytest.approx(8 / 3.2 + 4.0)  # 4 s that no thread shortens, 8 s of work
+    assert explained({1: 3.0}, 4, 4, 0) == 3.0

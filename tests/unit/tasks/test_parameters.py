@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.parameters import ROOT, ParameterError, load_algorithm, load_params
-from tasks.training import plan_text
+from tasks.training import _what_counts, plan_text
 
 PARAMS = (ROOT / "params.yaml").read_text()
 
@@ -81,3 +81,13 @@ def test_the_plan_states_the_accounting() -> None:
     params = load_params()
     text = plan_text(params, load_algorithm(params))
     assert f"= {params.rollout.prompts * load_algorithm(params).group_size} trajectories" in text
+
+
+def test_what_a_run_takes_of_its_machine_counts_for_no_result(tmp_path: Path) -> None:
+    params = load_params(written(tmp_path, "  threads: auto", "  threads: 2"))
+    assert params.machines.threads == 2
+    assert _what_counts(params) == _what_counts(load_params())
+    assert "machines" not in (ROOT / "dvc.yaml").read_text()
+    for wrong in ("0", "many"):
+        with pytest.raises(ParameterError, match=r"machines\.threads"):
+            load_params(written(tmp_path, "  threads: auto", f"  threads: {wrong}"))

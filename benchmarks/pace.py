@@ -1,0 +1,134 @@
+"""How long a step takes beside busy processes: `python -m benchmarks.pace`. Real consultations, the committed recipe, a quarter of the shipped episodes.
+
+One process for every number of threads and way of waiting, stepping in turn. What was measured on the same day on the same machine stays in the file.
+"""
+
+import argparse
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.figures import explained, medians
+from benchmarks.worker import Figures, Spec, Worker
+
+WAITING = {"adapting": {}, "spinning": {"GOMP_SPINCOUNT": "300000"}, "passive": {"OMP_WAIT_POLICY": "PASSIVE"}}  # GNU's default is to spin 300000 times
+DECIDING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+GOAL = 1.5  # seconds over what the share of the processor explains, at most
+SETTLE_S = 2.0  # a pace looks around twice a second
+log = logging.getLogger("benchmarks")
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pace", description=__doc__)
+    parser.add_argument("--threads", default="1,2,4")
+    parser.add_argument("--waiting", default="adapting", help=f"of {', '.join(WAITING)}, separated by commas")
+    parser.add_argument("--busy", default="0,1,2,3", help="numbers of processes that never wait")
+    parser.add_argument("--prompts", type=int, default=4, help="cases a step; each is played as often as the recipe says")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--print-only", action="store_true")
+    return parser.parse_args()
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Start processes with these settings and none of the others that decide."""
+    before = dict(os.environ)
+    for name in DECIDING:
+        os.environ.pop(name, None)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """So many processes that never wait, while the block runs."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        time.sleep(SETTLE_S)
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for every number of threads, way of waiting and number of busy processes; also those that took too long."""
+    rows = []
+    with ExitStack() as stack:
+        sides: dict[tuple[int, str], Worker] = {}
+        for threads in map(int, given.threads.split(",")):
+            for waiting in given.waiting.split(",") if threads > 1 else ["adapting"]:
+                with environment({"OMP_NUM_THREADS": str(threads), **WAITING[waiting]}):
+                    side = sides[threads, waiting] = Worker(Spec("benchmarks.sides.paced:Paced", {"prompts": given.prompts}))
+                stack.callback(side.close)
+        for side in sides.values():
+            side.step()
+        for busy in map(int, given.busy.split(",")):
+            raw: dict[tuple[int, str], list[Figures]] = {key: [] for key in sides}
+            with busy_processes(busy):
+                for _ in range(given.repeats):
+                    for key, side in sides.items():
+                        raw[key].append(side.step())
+            for (threads, waiting), figures in raw.items():
+                rows.append({"threads": threads, "waiting": waiting, "busy": busy, "prompts": given.prompts, "median": medians(figures), "raw": figures})
+                log.info("%d threads, %s, %d busy: %.2f s", threads, waiting, busy, rows[-1]["median"]["wall_s"])
+    return rows
+
+
+def table(rows: Sequence[Mapping[str, Any]], cores: int) -> str:
+    """Seconds, and how many times what the share of the processor explains."""
+    alone: dict[int, float] = {}
+    for row in rows:
+        if not row["busy"]:
+            alone[row["threads"]] = min(row["median"]["wall_s"], alone.get(row["threads"], float("inf")))
+    lines = ["| threads | waiting | busy processes | step s | play s | learn s | CPU s | explained s | times explained |", "| " + "--- | " * 9]
+    for row in rows:
+        middle = row["median"]
+        share = explained(alone, row["threads"], cores, row["busy"]) if 1 in alone else None
+        ratio = f"{share:.2f} | {middle['wall_s'] / share:.2f}" if share else " | "
+        phases = " | ".join(f"{middle[name]:.2f}" for name in ("wall_s", "rollout_s", "update_s", "cpu_s"))
+        lines.append(f"| {row['threads']} | {row['waiting']} | {row['busy']} | {phases} | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
+def write(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Into the file of this machine and day; rows that an earlier call measured stay. Returns all of them."""
+    def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return row["threads"], row["waiting"], row["busy"], row["prompts"]
+
+    run = {"command": " ".join(["python -m benchmarks.pace", *sys.argv[1:]]), "machine": machine.machine(), "versions": machine.versions(), "checkout": machine.checkout()}
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    kept = {key(row): row for row in before} | {key(row): row | {"run": run} for row in rows}
+    path.parent.mkdir(exist_ok=True)
+    every = [kept[name] for name in sorted(kept)]
+    path.write_text(json.dumps({"rows": every}, indent=1) + "\n")
+    return every
+
+
+def main() -> None:
+    """Measure, write, print."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    given = arguments()
+    rows = measure(given)
+    if not given.print_only:
+        rows = write(rows, machine.ROOT / "benchmarks" / "results" / f"pace-{machine.kind()}-{datetime.now(UTC):%Y-%m-%d}.json")
+    sys.stdout.write(table(rows, os.cpu_count() or 1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What a process takes of its machine: how many threads compute, and when memory goes back. What the environment says about either goes before."""
+
+import ctypes
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+COUNTING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one has decided how many threads there are
+HEAP = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD")  # whoever sets one has decided how memory is held
+MMAP_THRESHOLD = 2**23  # bytes from which a block is the system's again as soon as it is free
+M_MMAP_THRESHOLD = -3  # in malloc.h of glibc
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+Threads = Annotated[int, Field(ge=1)] | Literal["auto"]
+
+
+class MachinesParams(BaseModel):
+    """Section `machines`: no stage depends on it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    threads: Threads  # that compute; auto: as many as there are cores
+    spare_memory: bool  # give large blocks back as soon as they are free; slower
+
+
+def use(params: MachinesParams) -> None:
+    """Take of the machine what the parameters say, from now on."""
+    use_threads(params.threads)
+    if params.spare_memory:
+        give_large_blocks_back()
+
+
+def available_cores(quota: Path = QUOTA) -> int:
+    """Cores that this process may use: those it may run on, or what its control group is given, if that is less."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    given, _, period = quota.read_text().partition(" ") if quota.exists() else ("max", "", "")
+    return allowed if given == "max" else max(1, min(allowed, math.floor(int(given) / int(period))))
+
+
+def thread_count(wanted: Threads, environment: Mapping[str, str], cores: int) -> int | None:
+    """How many threads are to compute; None: as the environment says.
+
+    Never a function of what else the machine does: the last bits of a result may depend on it.
+    """
+    if any(name in environment for name in COUNTING):
+        return None
+    return cores if wanted == "auto" else wanted
+
+
+def use_threads(wanted: Threads) -> None:
+    """Compute with so many threads from now on, unless the environment names a number."""
+    count = thread_count(wanted, os.environ, available_cores())
+    if count is not None and count != torch.get_num_threads():
+        torch.set_num_threads(count)
+
+
+def give_large_blocks_back(environment: Mapping[str, str] = os.environ, threshold: int = MMAP_THRESHOLD) -> bool:
+    """Keep large blocks out of the C library's heap, in which sequences of ever other lengths leave holes; returns whether that was done.
+
+    Done with glibc alone, and not where the environment says how memory is to be held.
+    """
+    if not sys.platform.startswith("linux") or any(name in environment for name in HEAP):
+        return False
+    library = ctypes.CDLL(None)
+    return hasattr(library, "gnu_get_libc_version") and bool(library.mallopt(M_MMAP_THRESHOLD, threshold))
