@@ -23,7 +23,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "dapo": BY_GROUP | {"dynamic_sampling": {"max_draws": 3, "by": "reward"}, "overlong": {"max_tokens": 8, "buffer_tokens": 2, "penalty": 0.1}},
     "gspo": BY_GROUP | {"clip_low": 0.1, "clip_high": 0.1},
     "cispo": BY_GROUP,
-    "ppo": {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 2e-3, "trunk": "own"}, "entropy_coefficient": 0.05},
+    "ppo": {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 2e-3, "trunk": "own"}, "entropy_coefficient": 0.05, "optimizer": ONCE},
     "ppo, shared trunk": {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 5e-3, "trunk": "shared"}, "entropy_coefficient": 0.05, "optimizer": ONCE},
     "online_dpo": ONLINE | {"beta": 0.5},
     "online_dpo, and the chosen's likelihood": ONLINE | {"beta": 1.0, "chosen_weight": 0.2},
