@@ -8,6 +8,7 @@ import torch
 
 from rl.algorithms import make_algorithm
 from rl.algorithms.advantages import discounted, explained_variance, generalized_advantages, leave_one_out, normalised_rewards, whitened
+from rl.algorithms.base import Record
 from rl.algorithms.correction import CorrectionParams, mismatch, sampler_weights
 from rl.algorithms.dapo import OverlongParams, overlong_penalty
 from rl.algorithms.kl import KLCoefficient, KLParams, kl_estimate
@@ -41,6 +42,22 @@ def test_whitening_counts_every_token_once():
     s = math.sqrt(8 / 3)
     assert (list(one), list(other)) == ([pytest.approx(-2 / s), pytest.approx(0.0)], [pytest.approx(2 / s)])
     assert whitened([], 0.0) == []
+
+
+def test_whitening_by_parts_centres_each_part_and_divides_by_one_deviation():
+    """Parts 0 and 1 have means 2 and 10; what is left is -1, 1 and -2, 2, of variance 2.5."""
+    one, other = whitened([np.array([1.0, 8.0]), np.array([3.0, 12.0])], 0.0, [np.array([0, 1]), np.array([0, 1])])
+    assert one == pytest.approx(np.array([-1.0, -2.0]) / np.sqrt(2.5))
+    assert other == pytest.approx(np.array([1.0, 2.0]) / np.sqrt(2.5))
+
+
+@pytest.mark.parametrize("baseline", ["none", "group"])
+def test_reinforce_pp_blames_no_turn_of_consultations_that_are_all_alike(baseline):
+    """Returns 1.2 and 1.0 of the two turns: with one mean for both, the second would have a negative advantage."""
+    numbers = recipe("reinforce_pp", credit="turn", baseline=baseline, group_size=2, kl={"place": "none", "coefficient": 0.0})
+    scores = Scores("e", ({"information": 0.2}, {"outcome": 1.0}))
+    records = [Record(group, scores, np.array([0, 0, 1, 1]), False, np.zeros(4), np.zeros(4), None, None, 0.0) for group in "aabb"]
+    assert all(np.array_equal(advantage, np.zeros(4)) for advantage in make_algorithm(numbers).lesson(records).advantage)
 
 
 def test_reward_normalisation():
