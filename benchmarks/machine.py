@@ -47,7 +47,7 @@ def peak(gpu: str | None) -> float | None:
 def kind() -> str:
     """What the machine is called in file names: its GPU, or cpu and the number of cores, and whether it stands in for another processor."""
     gpu = torch.cuda.get_device_name(0) if device() == "cuda" else None
-    stand_in = "-stand-in" if any(name in os.environ for name in STAND_IN) else ""
+    stand_in = "-stand-in" if any(os.environ.get(name, "1") != "1" for name in STAND_IN) else ""  # BENCH_ONEDNN=1 changes nothing
     return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else f"cpu-{os.cpu_count()}{stand_in}"
 
 

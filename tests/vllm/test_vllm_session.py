@@ -17,12 +17,13 @@ from tests.vllm.conftest import PARAMS
 
 pytestmark = pytest.mark.vllm
 ROLLOUT = RolloutParams(prompts=4, temperature=1.0, response_length=3, max_episode_tokens=32, slots=16, max_failed_share=0.0, ahead=0, engine="vllm", compile=False, vllm=PARAMS)
+SEED = 7
 OPTIMIZER = {"num_epochs": 1, "mini_batch_size": 16, "learning_rate": 1e-2, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1.0, "micro_batch_tokens": 4096}
 
 
 @pytest.fixture
 def base(tmp_path) -> str:
-    school = School(EASY)
+    school = School(EASY, SEED)
     model = new_model(school.chat.tokenizer, width=64, layers=2, heads=2, context=32, seed=1)  # vLLM's attention on a CPU wants heads of 32 or more
     with torch.no_grad():
         for parameter in model.parameters():
@@ -38,7 +39,7 @@ def test_two_steps_of_training_on_vllm(base, lora):
     assert isinstance(session.engine, VllmEngine)
     assert not session.learner.sampler.exact
     for step in (1, 2):
-        trajectories = session.rollout(episodes(EASY, 8, step), 1.0)
+        trajectories = session.rollout(episodes(EASY, 8, step, SEED), 1.0)
         assert {t.policy_version for t in trajectories} == {step - 1}
         metrics = session.learn(trajectories, score(trajectories), step)
         print(f"step {step}: probe error {session.engine.probe_error:.1e}, sampler mismatch, largest {metrics['sampler_mismatch_max']:.1e}")
@@ -51,10 +52,10 @@ def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
     rollout = ROLLOUT.model_copy(update={"ahead": 1})
     session = Session(base, "float32", rollout, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER, sampler_correction={"level": "token"})), seed=1)
     session.hold()
-    first = session.rollout(episodes(EASY, 8, 1), 1.0, held=True)
-    alone = session.rollout(episodes(EASY, 8, 2), 1.0, held=True)
+    first = session.rollout(episodes(EASY, 8, 1, SEED), 1.0, held=True)
+    alone = session.rollout(episodes(EASY, 8, 2, SEED), 1.0, held=True)
     with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(session.rollout, episodes(EASY, 8, 2), 1.0, held=True)
+        beside = pool.submit(session.rollout, episodes(EASY, 8, 2, SEED), 1.0, held=True)
         assert session.learn(first, score(first), 1)["staleness"] == 0
     second = beside.result()
     assert {t.policy_version for t in second} == {0}
@@ -63,20 +64,20 @@ def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
     assert metrics["staleness"] == 1
     assert metrics["sampler_mismatch_mean"] > 1e-5  # of the policy that learns it is below 1e-6
     session.hold()
-    assert {t.policy_version for t in session.rollout(episodes(EASY, 8, 3), 1.0, held=True)} == {2}
+    assert {t.policy_version for t in session.rollout(episodes(EASY, 8, 3, SEED), 1.0, held=True)} == {2}
 
 
 def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
     session = Session(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1)
-    first = session.rollout(episodes(EASY, 8, 1), 1.0)
+    first = session.rollout(episodes(EASY, 8, 1, SEED), 1.0)
     directory = session.save(tmp_path / "run", 0)
     session.learn(first, score(first), 1)
-    assert [t.logprobs for t in session.rollout(episodes(EASY, 8, 1), 1.0)] != [t.logprobs for t in first]
+    assert [t.logprobs for t in session.rollout(episodes(EASY, 8, 1, SEED), 1.0)] != [t.logprobs for t in first]
     session.restore(directory)
-    again = session.rollout(episodes(EASY, 8, 1), 1.0)
+    again = session.rollout(episodes(EASY, 8, 1, SEED), 1.0)
     assert [t.token_ids for t in again] == [t.token_ids for t in first]
 
 
 def test_a_session_that_only_plays(base):
     session = Session(base, "float32", ROLLOUT, None, seed=1)
-    assert len(session.rollout(episodes(EASY, 4, 1), 0.0)) == 16
+    assert len(session.rollout(episodes(EASY, 4, 1, SEED), 0.0)) == 16
