@@ -19,7 +19,7 @@ from rl.errors import TrainingError
 from rl.rollout import RolloutParams
 
 GIB = 2**30
-HOLES = 0.15  # of what is in use: memory of the C library's heap that is free and not the system's
+HOLES = 0.5  # of what comes and goes: memory of the C library's heap that is free and not the system's
 KNOBS = {
     "weights": "a smaller model, or dtype: bfloat16", "gradients": "train_doctor.lora", "optimizer": "train_doctor.lora",
     "critic": "critic.trunk: shared in the recipe", "reference": "train_doctor.lora, or kl.place: none in the recipe",
@@ -37,6 +37,7 @@ class ModelShape:
     trainable: int  # of these; fewer with an adapter
     trunk_parameters: int  # without an output head of its own
     trainable_trunk: int
+    trainable_feed_forward: bool  # whether anything that reads or gives a layer's widest activations is trained
     layers: int
     width: int
     intermediate: int
@@ -64,7 +65,8 @@ def model_shape(name: str, dtype: str, lora: LoraParams | None = None) -> ModelS
             add_adapter(model, lora, seed=0)
     heads, trunk = config.num_attention_heads, model.get_decoder()
     return ModelShape(
-        _count(model), _count(model, trained=True), _count(trunk), _count(trunk, trained=True), config.num_hidden_layers, config.hidden_size,
+        _count(model), _count(model, trained=True), _count(trunk), _count(trunk, trained=True),
+        any(p.requires_grad and config.intermediate_size in p.shape for p in model.parameters()), config.num_hidden_layers, config.hidden_size,
         config.intermediate_size, heads, getattr(config, "num_key_value_heads", heads), getattr(config, "head_dim", None) or config.hidden_size // heads, config.vocab_size,
         torch.finfo(getattr(torch, dtype)).bits // 8,
     )
@@ -84,18 +86,22 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm, *,
     reference    parameters x bytes, if there is one and no adapter to switch off
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM on a CPU, what it is given
     engine       vLLM's copy of the weights: parameters x its bytes
-    activations  tokens of a micro-batch x layers x (10 width + 4 intermediate + 4 heads x head width + 6 key-value heads x head width) x bytes;
-                 with an adapter 4 x (heads + key-value heads) x head width more (fitted to what runs took, not derived);
-                 with gradient checkpointing that of one layer, with its gradients, and every layer's input
+    activations  what a backward pass will ask for. Tokens of a micro-batch x layers x (6 width + 4 intermediate + 4 heads x head width
+                 + 6 key-value heads x head width) x bytes; 2 width less where the norms are frozen and 1 intermediate less where the feed-forward part is;
+                 with gradient checkpointing every layer's input, and what one layer keeps
     logits       4 x one chunk, float32
-    heap         with `holes`, on a CPU: HOLES x all of the above. Fitted, not derived: without it four recipes on one model of 25 million weights (glibc 2.36) took
-                 1 / .83, 1 / .88, 1 / .89 and 1 / .89 of the estimate; where large blocks go back at once (machines.spare_memory) 1 / 1.10, 1 / .93, 1 / 1.57 and 1 / 1.42
+    heap         with `holes`, on a CPU: HOLES x all but the cache. Fitted, not derived: four recipes on one model of 25 million weights (glibc 2.36) took 1.4 to 1.8 times
+                 what was in use; where large blocks go back at once (machines.spare_memory) what was in use
     """
     s, optimizer = shape, algorithm.optimizer
-    kept = 10 * s.width + 4 * s.intermediate + 4 * s.heads * s.head_width + 6 * s.key_value_heads * s.head_width
+    tokens = max(optimizer.micro_batch_tokens, rollout.max_episode_tokens)
+    kept = 6 * s.width + 4 * s.intermediate + 4 * s.heads * s.head_width + 6 * s.key_value_heads * s.head_width
     if s.trainable < s.parameters:
-        kept += 4 * (s.heads + s.key_value_heads) * s.head_width
-    per_token = 2 * kept + s.layers * s.width if optimizer.gradient_checkpointing else s.layers * kept
+        kept -= 2 * s.width + (0 if s.trainable_feed_forward else s.intermediate)
+    logits = 4 * 4 * min(LOGIT_ELEMENTS, tokens * s.vocabulary)
+    layers = tokens * s.layers * kept * s.bytes
+    if optimizer.gradient_checkpointing:
+        layers = tokens * (s.layers * s.width + kept) * s.bytes
     passes = 2 if algorithm.critic is not None and algorithm.critic.trunk == "own" else 1
     parts = {
         "weights": s.parameters * s.bytes, "gradients": s.trainable * s.bytes, "optimizer": 2 * s.trainable * s.bytes,
@@ -103,13 +109,13 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm, *,
         "reference": s.parameters * s.bytes * ("reference" in algorithm.roles and s.trainable == s.parameters),
         "kv_cache": rollout.slots * rollout.max_episode_tokens * s.layers * 2 * s.key_value_heads * s.head_width * s.bytes,
         "engine": 0,
-        "activations": passes * max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * per_token * s.bytes,
-        "logits": 4 * 4 * min(LOGIT_ELEMENTS, max(optimizer.micro_batch_tokens, rollout.max_episode_tokens) * s.vocabulary),
+        "activations": passes * layers,
+        "logits": logits,
     }
     if rollout.engine == "vllm" and rollout.vllm is not None:
         parts |= {"kv_cache": int(rollout.vllm.kv_cache_gib * GIB), "engine": s.parameters * torch.finfo(getattr(torch, rollout.vllm.dtype)).bits // 8}
     if holes and not torch.cuda.is_available():
-        parts["heap"] = int(HOLES * sum(parts.values()))
+        parts["heap"] = int(HOLES * (sum(parts.values()) - parts["kv_cache"]))
     return {name: value for name, value in parts.items() if value}
 
 
