@@ -1,8 +1,15 @@
-# make run     the whole pipeline on the bundled starter clinic
-# make test    the tests that need no server and no browser; SEED=100: what is learned there, from other seeds
-# make check   lint, types, import rules and make test
-# make vllm    a second environment, with vLLM for the CPU; make test-vllm: the tests of that engine
-# make bench   measure against TRL and plain loops (benchmarks/README.md); QUICK=1 for a smoke run
+# make setup       the environment in .venv, which the others make first
+# make run         the whole pipeline on the bundled starter clinic
+# make test        the tests that need no server and no browser; SEED=100: what is learned there, from other seeds
+# make check       lint, types, import rules and make test
+# make slow        the tests that take longer: servers, browsers, harder lessons
+# make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and who runs what is started there
+# make learn       the recipes on the clinic, several seeds each: SEEDS=0,1,2 ALGORITHMS="grpo ppo"
+# make rates       how often each algorithm learns a toy: GAME=easy|hard RATE_SEEDS=0-19 JOBS=4 ALGORITHMS="ppo rloo"
+# make attacks     what doctors who do not ask and diagnose would earn
+# make base-model  the bundled model again, from nothing
+# make vllm        a second environment, with vLLM for the CPU; make test-vllm: the tests of that engine
+# make bench       measure against TRL and plain loops (benchmarks/README.md); QUICK=1 for a smoke run
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +28,11 @@ GAME ?= easy
 RATE_SEEDS ?= $(if $(filter hard,$(GAME)),0-9,0-19)
 JOBS ?= 1
 
-.PHONY: setup vllm run test test-vllm check lint slow learn rates attacks base-model bench bench-env bench-plots ui server worker deploy clean
+.DEFAULT_GOAL := help
+.PHONY: help setup vllm run test test-vllm check lint slow learn rates attacks base-model bench bench-env bench-plots ui server worker deploy clean
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -67,7 +78,6 @@ test-vllm: vllm
 learn: setup
 	@$(BIN)/python -m tasks.learning_report --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
 
-# How often each algorithm learns the toy consultation: GAME=easy|hard RATE_SEEDS=0-19 JOBS=4 ALGORITHMS="ppo rloo"
 rates: setup
 	@$(BIN)/python -m tests.learning.rates --game $(GAME) --seeds $(RATE_SEEDS) --jobs $(JOBS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
 

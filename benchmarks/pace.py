@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.figures import explained, medians
+from benchmarks.figures import explained, medians, share_of_cores
 from benchmarks.worker import Figures, Spec, Worker
 
 WAITING = {"adapting": {}, "spinning": {"GOMP_SPINCOUNT": "300000"}, "passive": {"OMP_WAIT_POLICY": "PASSIVE"}}  # GNU's default is to spin 300000 times
@@ -91,18 +92,20 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Mapping[str, Any]], cores: int) -> str:
-    """Seconds, and how many times what the share of the processor explains."""
-    alone: dict[int, float] = {}
+    """Seconds, how many times what the same threads need in their share of the processor, and how many times what as many cores to themselves would need."""
+    alone: dict[int, dict[int, float]] = defaultdict(dict)  # by prompts and threads
     for row in rows:
         if not row["busy"]:
-            alone[row["threads"]] = min(row["median"]["wall_s"], alone.get(row["threads"], float("inf")))
-    lines = ["| threads | waiting | busy processes | step s | play s | learn s | CPU s | explained s | times explained |", "| " + "--- | " * 9]
+            seconds = alone[row["prompts"]]
+            seconds[row["threads"]] = min(row["median"]["wall_s"], seconds.get(row["threads"], float("inf")))
+    names = ("cases", "threads", "waiting", "busy processes", "step s", "play s", "learn s", "CPU s", "times its share", "times as many cores")
+    lines = ["| " + " | ".join(names) + " |", "| " + "--- | " * len(names)]
     for row in rows:
-        middle = row["median"]
-        share = explained(alone, row["threads"], cores, row["busy"]) if 1 in alone else None
-        ratio = f"{share:.2f} | {middle['wall_s'] / share:.2f}" if share else " | "
-        phases = " | ".join(f"{middle[name]:.2f}" for name in ("wall_s", "rollout_s", "update_s", "cpu_s"))
-        lines.append(f"| {row['threads']} | {row['waiting']} | {row['busy']} | {phases} | {ratio} |")
+        middle, seconds, threads, busy = row["median"], alone[row["prompts"]], row["threads"], row["busy"]
+        phases = [f"{middle[name]:.2f}" for name in ("wall_s", "rollout_s", "update_s", "cpu_s")]
+        share = [f"{middle['wall_s'] / seconds[threads] * share_of_cores(threads, cores, busy) / min(threads, cores):.2f}" if threads in seconds else ""]
+        fewer = [f"{middle['wall_s'] / explained(seconds, threads, cores, busy):.2f}" if 1 in seconds else ""]
+        lines.append("| " + " | ".join([str(row["prompts"]), str(threads), row["waiting"], str(busy), *phases, *share, *fewer]) + " |")
     return "\n".join(lines) + "\n"
 
 

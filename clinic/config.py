@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+JUDGED = frozenset({"doctoragent_judge", "weighted"})  # presets for which a language model reads the consultation
+SINGLE_TURN = ("weighted", "model", "human")  # presets that can score a question with one answer
 
 
 class _Section(BaseModel):

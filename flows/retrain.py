@@ -1,5 +1,6 @@
 """The scheduled one: reproduce what is stale, register the result as challenger, report."""
 
+import argparse
 import sys
 
 from prefect import flow
@@ -21,5 +22,8 @@ def retrain(targets: tuple[str, ...] = ()) -> str:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m flows.retrain", description=retrain.__doc__)
+    parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
+    given = parser.parse_args()
     with told("retrain", VersioningError):
-        sys.stdout.write(retrain() + "\n")
+        sys.stdout.write(retrain(tuple(given.targets)) + "\n")

@@ -9,22 +9,13 @@ from contextlib import contextmanager
 import torch
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
-from pydantic import BaseModel, ConfigDict, Field
 from transformers import PreTrainedModel
 
+from rl.config import LoraParams
 from rl.errors import TrainingError
 
 NAME = "doctor"
 Weights = dict[str, torch.Tensor]
-
-
-class LoraParams(BaseModel):
-    """Numbers of an adapter. No dropout: the learner's log-probabilities would differ from the sampler's."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    rank: int = Field(ge=1)
-    alpha: float = Field(gt=0)  # the product is multiplied by alpha / rank
-    target_modules: tuple[str, ...] = Field(min_length=1)  # names of linear layers, as the model calls them
 
 
 def add_adapter(model: PreTrainedModel, params: LoraParams, seed: int) -> None:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl.adapters import merged_weights
 from rl.errors import TrainingError
-from rl.models import replace_folder
+from rl.files import replace_folder
 
 _NAME = re.compile(r"global_step_(\d+)")
 SEAL = "complete.json"

@@ -3,27 +3,13 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from rl.chat import ChatFormat
+from rl.config import LocalModelParams
 from rl.engines.base import Request, Sampling, noise_key
 from rl.engines.transformers import TransformersEngine
 from rl.errors import TrainingError
 from rl.models import load_model
-
-
-class LocalModelParams(BaseModel):
-    """A model folder or Hugging Face id, and how it answers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    model: str
-    dtype: Literal["float32", "bfloat16"]
-    slots: int = Field(ge=1)  # replies under way at once
-    context: int = Field(ge=16)  # tokens, prompt and reply together
-    temperature: float = Field(ge=0)
-    max_tokens: int = Field(ge=1)  # of a reply
 
 
 class LocalModel:

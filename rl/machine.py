@@ -6,26 +6,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
 
-import torch
-from pydantic import BaseModel, ConfigDict, Field
+from rl.config import MachinesParams, Threads
 
 COUNTING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one has decided how many threads there are
 HEAP = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD")  # whoever sets one has decided how memory is held
 MMAP_THRESHOLD = 2**23  # bytes from which a block is the system's again as soon as it is free
 M_MMAP_THRESHOLD = -3  # in malloc.h of glibc
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-
-Threads = Annotated[int, Field(ge=1)] | Literal["auto"]
-
-
-class MachinesParams(BaseModel):
-    """Section `machines`: no stage depends on it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    threads: Threads  # that compute; auto: as many as there are cores
-    spare_memory: bool  # give large blocks back as soon as they are free; slower
 
 
 def use(params: MachinesParams) -> None:
@@ -53,9 +41,14 @@ def thread_count(wanted: Threads, environment: Mapping[str, str], cores: int) ->
 
 
 def use_threads(wanted: Threads) -> None:
-    """Compute with so many threads from now on, unless the environment names a number."""
+    """Compute with so many threads from now on, unless the environment names a number. Where torch is not loaded yet, it will read it when it is."""
     count = thread_count(wanted, os.environ, available_cores())
-    if count is not None and count != torch.get_num_threads():
+    if count is None:
+        return
+    torch = sys.modules.get("torch")
+    if torch is None:
+        os.environ[COUNTING[0]] = str(count)
+    elif count != torch.get_num_threads():
         torch.set_num_threads(count)
 
 

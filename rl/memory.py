@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rl.adapters import LoraParams, add_adapter
+from rl.adapters import add_adapter
 from rl.algorithms.base import Algorithm
 from rl.batching import LOGIT_ELEMENTS
+from rl.config import LoraParams, RolloutParams
 from rl.errors import TrainingError
-from rl.rollout import RolloutParams
 
 GIB = 2**30
 HOLES = 0.5  # of what comes and goes: memory of the C library's heap that is free and not the system's

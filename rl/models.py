@@ -1,6 +1,5 @@
 """Language models and tokenizers: loading by id or path, a small one from scratch, and atomic saving."""
 
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rl.errors import TrainingError
+from rl.files import replace_folder
 from rl.pace import keep_pace
 from rl.products import speed_up, worthwhile
 
@@ -85,13 +85,3 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
     replace_folder(temporary, directory)
-
-
-def replace_folder(temporary: Path, directory: Path) -> None:
-    """Move a finished folder into place; what stood there before goes last."""
-    old = directory.with_name(f".{directory.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if directory.exists():
-        os.replace(directory, old)
-    os.replace(temporary, directory)
-    shutil.rmtree(old, ignore_errors=True)

@@ -10,44 +10,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Any
 
 from rl.chat import ChatFormat
+from rl.config import RolloutParams
 from rl.engines.base import Engine, Finish, Request, Sampling, noise_key
-from rl.engines.vllm_core import VllmParams
 from rl.environment import Environment, Message
 from rl.errors import TrainingError
 from rl.experience import Trajectory
 
 log = logging.getLogger(__name__)
-
-
-class RolloutParams(BaseModel):
-    """Section `rollout`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    prompts: int = Field(ge=1)  # cases per rollout step
-    temperature: float = Field(gt=0)
-    response_length: int = Field(ge=1)  # tokens per turn
-    max_episode_tokens: int = Field(ge=16)
-    slots: int = Field(ge=1)  # episodes in the engine at once
-    max_failed_share: float = Field(ge=0, le=1)  # of a rollout's episodes; more of them stop the run
-    ahead: Literal[0, 1]  # rollout steps that are played while the learner is still at the one before; 1 with engine: vllm
-    engine: Literal["transformers", "vllm"]
-    compile: bool  # decode in static shapes, compiled; with engine: transformers
-    vllm: VllmParams | None  # read with engine: vllm
-
-    @model_validator(mode="after")
-    def _a_turn_fits(self) -> "RolloutParams":
-        if self.response_length >= self.max_episode_tokens:
-            raise ValueError(f"response_length {self.response_length} leaves no room in max_episode_tokens {self.max_episode_tokens}; raise the latter")
-        if self.engine == "vllm" and self.vllm is None:
-            raise ValueError("engine is vllm, but section vllm is null; give its numbers")
-        if self.ahead and self.engine != "vllm":
-            raise ValueError(f"ahead 1 needs an engine with weights of its own, and {self.engine} plays with the learner's; use engine: vllm")
-        return self
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from transformers import PreTrainedModel
 
 from rl.batching import Branch, computed_tokens, micro_batches, token_logprobs
+from rl.config import SFTParams
 from rl.errors import TrainingError
 
 log = logging.getLogger(__name__)
@@ -36,21 +35,6 @@ class Example:
     def tokens(self) -> int:
         """How many tokens are computed, branches included."""
         return computed_tokens(self.token_ids, self.branches)
-
-
-class SFTParams(BaseModel):
-    """Numbers of one supervised training."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=1)  # sequences per gradient step
-    optimizer: Literal["adamw", "muon"]  # muon: on the weight matrices, AdamW on embeddings and norms; for training from nothing
-    learning_rate: float = Field(gt=0)
-    warmup_share: float = Field(ge=0, lt=1)  # of the gradient steps, linear
-    weight_decay: float = Field(ge=0)
-    max_grad_norm: float = Field(gt=0)
-    micro_batch_tokens: int = Field(ge=1)
-    seed: int
 
 
 @dataclass(frozen=True)

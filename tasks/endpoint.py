@@ -16,7 +16,7 @@ from typing import Any
 
 import openai
 
-from tasks.parameters import EndpointParams
+from rl.config import EndpointParams
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5  # before the second try; doubles from try to try

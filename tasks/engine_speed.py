@@ -7,9 +7,10 @@ import time
 import numpy as np
 
 from clinic.starter import draw_cases
+from rl.config import RolloutParams
 from rl.experience import Trajectory
 from rl.records import logprobs_of
-from rl.rollout import EpisodeSpec, RolloutParams
+from rl.rollout import EpisodeSpec
 from rl.workers.local import Session
 from tasks.parameters import ROOT, Params, load_params
 from tasks.wiring import open_waiting_room

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Union
 
-from rl.generation import LocalModel, LocalModelParams
-from tasks.parameters import ROOT, LanguageModelParams
+from rl.config import LanguageModelParams, LocalModelParams
+from rl.generation import LocalModel
+from tasks.parameters import ROOT
 
 if TYPE_CHECKING:
     from tasks.endpoint import Endpoint

@@ -4,6 +4,7 @@ Joins a server that is already running on the default port. Imports nothing of P
 environment before it is imported.
 """
 
+import argparse
 import os
 import signal
 import socket
@@ -22,13 +23,16 @@ START_TIMEOUT_S = 180
 
 def main() -> int:
     """Run the `retrain` flow; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.main_job", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
+    given = parser.parse_args()
     settings = {
         "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1",
     }
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     with prefect_server() as address:
         environment = {**os.environ, "PREFECT_API_URL": address}
-        return wait_for(subprocess.Popen([sys.executable, "-m", "flows.retrain"], cwd=ROOT, env=environment))
+        return wait_for(subprocess.Popen([sys.executable, "-m", "flows.retrain", *given.targets], cwd=ROOT, env=environment))
 
 
 def wait_for(child: "subprocess.Popen[bytes]") -> int:

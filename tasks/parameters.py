@@ -1,23 +1,17 @@
-"""`params.yaml` and the chosen recipe, parsed once at the edge into frozen models. A mistake is one line: file, key, value, fix."""
+"""`params.yaml`, parsed once at the edge into frozen models. A mistake is one line: file, key, value, fix."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from clinic.config import ConsultationParams, PatientCasesParams, RewardParams
-from clinic.rewards import JUDGED, REWARD_COMPONENTS, SINGLE_TURN
+from clinic.config import JUDGED, SINGLE_TURN, ConsultationParams, PatientCasesParams, RewardParams
 from kb.config import KnowledgeBaseParams
-from rl.adapters import LoraParams
-from rl.algorithms import Algorithm, make_algorithm
-from rl.generation import LocalModelParams
-from rl.machine import MachinesParams
-from rl.rollout import RolloutParams
-from rl.sft import SFTParams
+from rl.config import LanguageModelParams, LoraParams, MachinesParams, RolloutParams, SFTParams
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,26 +126,6 @@ class EvaluateDoctorParams(_Section):
     resamples: int = Field(ge=100)
 
 
-class EndpointParams(_Section):
-    """A language model behind an OpenAI-compatible HTTP endpoint."""
-
-    url: str  # up to and including /v1
-    model: str
-    key_env: str  # name of the environment variable that holds the key; "" sends none
-    timeout_s: Annotated[float, Field(gt=0)]  # of one try
-    retries: Annotated[int, Field(ge=0)]  # after a first try that failed, with growing pauses
-    concurrency: Annotated[int, Field(ge=1)]  # requests under way at once
-    temperature: Annotated[float, Field(ge=0)]
-    max_tokens: Annotated[int, Field(ge=1)]
-
-
-def _kind(given: Any) -> str:
-    return "endpoint" if isinstance(given, EndpointParams) or (isinstance(given, dict) and "url" in given) else "local"
-
-
-LanguageModelParams = Annotated[Annotated[EndpointParams, Tag("endpoint")] | Annotated[LocalModelParams, Tag("local")], Discriminator(_kind)]
-
-
 class LanguageModels(_Section):
     """Section `language_models`: who plays patients and judges; null where no model does."""
 
@@ -212,75 +186,20 @@ def load_params(path: Path | None = None) -> Params:
         ParameterError: missing file, bad YAML, unknown key, wrong type or impossible combination.
     """
     path = path or ROOT / "params.yaml"
-    return parse_params(_content(path), path)
+    return parse_params(read_yaml(path), path)
 
 
 def parse_params(content: Any, path: Path) -> Params:
     """As `load_params`, of what was read from `path` already."""
-    return _validated(content, path, Params.model_validate)
+    return validated(content, path, Params.model_validate)
 
 
-def load_algorithm(params: Params) -> Algorithm:
-    """Parse `recipes/<algorithm.name>.yaml`.
-
-    Raises:
-        ParameterError: no such recipe, or a mistake in it.
-    """
-    path = recipe_path(params)
-    if not path.exists():
-        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
-        raise ParameterError(f"params.yaml: algorithm.name is {params.algorithm.name!r} but {path.name} is not in recipes/; choose one of: {known}")
-    return parse_algorithm(_content(path), params, path)
-
-
-def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
-    """As `load_algorithm`, of what was read from `path` already."""
-    algorithm = _validated(content, path, make_algorithm)
-    dynamic = algorithm.dynamic_sampling
-    named = {*algorithm.reward_components, *({dynamic.by} - {"reward"} if dynamic is not None else ())}
-    if unknown := sorted(named - REWARD_COMPONENTS):
-        raise ParameterError(f"recipes/{path.name}: {', '.join(unknown)} is no reward component; known: {', '.join(sorted(REWARD_COMPONENTS))}")
-    trajectories = params.rollout.prompts * algorithm.group_size
-    if algorithm.optimizer.mini_batch_size > trajectories:
-        raise ParameterError(
-            f"recipes/{path.name}: optimizer.mini_batch_size is {algorithm.optimizer.mini_batch_size} but a rollout step has only rollout.prompts x group_size = "
-            f"{trajectories} trajectories; lower it or raise rollout.prompts"
-        )
-    if params.rollout.ahead:
-        _refuse_ahead(algorithm, path)
-    return algorithm
-
-
-def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:
-    """Experience of the policy before the last update has to be corrected for, and comes in one draw."""
-    correction = getattr(algorithm.recipe, "sampler_correction", None)
-    if correction is None or algorithm.dynamic_sampling is not None:
-        raise ParameterError(f"params.yaml: rollout.ahead is 1, which {path.stem} cannot do; set it to 0, or take an algorithm with sampler_correction, without dynamic sampling")
-    if correction.level == "none":
-        raise ParameterError(f"params.yaml: rollout.ahead is 1, but recipes/{path.name} does not correct for it; set sampler_correction.level to token or sequence")
-
-
-def recipe_path(params: Params) -> Path:
-    """Where the chosen recipe is."""
-    return ROOT / "recipes" / f"{params.algorithm.name}.yaml"
-
-
-def pairs_path(algorithm: Algorithm) -> Path | None:
-    """The file of preference pairs that an offline recipe names instead of a rollout.
+def read_yaml(path: Path) -> Any:
+    """What a YAML file says.
 
     Raises:
-        ParameterError: it does not exist.
+        ParameterError: it is not there, or not YAML.
     """
-    name = getattr(algorithm.recipe, "pairs", "rollout")
-    if name == "rollout":
-        return None
-    path = ROOT / str(name)
-    if not path.is_file():
-        raise ParameterError(f"recipes: pairs is {name!r}, but {path} does not exist; set pairs: rollout, or name a JSONL file of prompt, chosen, rejected")
-    return path
-
-
-def _content(path: Path) -> Any:
     try:
         return YAML(typ="safe").load(path)
     except FileNotFoundError:
@@ -289,7 +208,12 @@ def _content(path: Path) -> Any:
         raise ParameterError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
 
 
-def _validated(content: Any, path: Path, build: Callable[[Any], T]) -> T:
+def validated(content: Any, path: Path, build: Callable[[Any], T]) -> T:
+    """Build from what was read from `path`.
+
+    Raises:
+        ParameterError: the first mistake that pydantic finds, in one line.
+    """
     if not isinstance(content, dict):
         raise ParameterError(f"{path.name} must be a mapping of sections, not {type(content).__name__}")
     try:

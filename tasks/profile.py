@@ -11,7 +11,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tasks.parameters import ROOT, ParameterError, parse_algorithm, parse_params
+from tasks.parameters import ROOT, ParameterError, parse_params
+from tasks.recipe import parse_algorithm
 from tasks.training import plan_text
 
 

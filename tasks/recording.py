@@ -15,8 +15,9 @@ from tasks import traces, tracking
 from tasks.console import Bar, duration
 from tasks.evaluation import closed_distance, trajectories_of_note
 from tasks.outputs import write_json
-from tasks.parameters import HOME, ROOT, load_algorithm
+from tasks.parameters import HOME, ROOT
 from tasks.progress import Phase
+from tasks.recipe import load_algorithm
 from tasks.training import Training, training
 from tasks.versioning import output_digest
 

@@ -11,7 +11,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from rl.checkpoint import folder_hash, steps_saved
-from rl.models import average_weights, replace_folder, save_model
+from rl.files import replace_folder
+from rl.models import average_weights, save_model
 from rl.rollout import refuse_if_many_failed
 from rl.workers.local import Session, session
 from tasks.consultations import accuracy

@@ -27,14 +27,15 @@ from rl.preferences import Preferences, read_preferences
 from rl.workers.local import Session, open_session, session
 from tasks.opinions import Gather, opinions_of
 from tasks.outputs import write_json
-from tasks.parameters import HOME, ROOT, Params, load_algorithm, load_params, pairs_path, recipe_path
+from tasks.parameters import HOME, ROOT, Params, load_params
 from tasks.progress import Phase
+from tasks.recipe import load_algorithm, pairs_path, recipe_path
 from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 log = logging.getLogger(__name__)
 CODE = (
-    "rl", "clinic", "kb", "tasks/parameters.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/endpoint.py", "tasks/language_models.py", "tasks/opinions.py",
-    "tasks/rollout.py", "tasks/reward.py", "tasks/selection.py", "tasks/training.py", "flows/train_doctor.py",
+    "rl", "clinic", "kb", "tasks/parameters.py", "tasks/recipe.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/endpoint.py", "tasks/language_models.py",
+    "tasks/opinions.py", "tasks/rollout.py", "tasks/reward.py", "tasks/selection.py", "tasks/training.py", "flows/train_doctor.py",
 )
 
 

@@ -5,7 +5,7 @@ Pure construction, no file is written here.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +25,10 @@ from kb.config import KnowledgeBaseParams
 from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
 from kb.search import Searcher
+from rl.config import LanguageModelParams
 from rl.rollout import EpisodeSpec
 from tasks.language_models import open_model
-from tasks.parameters import ROOT, LanguageModelParams, ParameterError, Params
+from tasks.parameters import ROOT, ParameterError, Params
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,11 @@ def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -
     first = number * prompts
     for place in range(first, first + prompts):
         epoch, offset = divmod(place, len(cases))
-        order = np.random.default_rng([seed, epoch]).permutation(len(cases))
-        chosen.append(cases[int(order[offset])])
+        chosen.append(cases[int(_shuffled(len(cases), seed, epoch)[offset])])
     return chosen
+
+
+@lru_cache(maxsize=2)
+def _shuffled(size: int, seed: int, epoch: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The order of one epoch; a draw reads one or two of them, and the next draw the same ones."""
+    return np.random.default_rng([seed, epoch]).permutation(size)

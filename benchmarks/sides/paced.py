@@ -9,7 +9,8 @@ from clinic.rewards import Scorer
 from clinic.starter import draw_cases
 from rl.workers.local import Session
 from tasks.consultations import score_all
-from tasks.parameters import ROOT, load_algorithm, load_params
+from tasks.parameters import ROOT, load_params
+from tasks.recipe import load_algorithm
 from tasks.wiring import cases_of_draw, open_waiting_room
 
 

@@ -22,8 +22,6 @@ PRESETS: Mapping[str, Preset] = {
     "model": rated.MODEL,
     "human": rated.HUMAN,
 }
-JUDGED = frozenset(name for name, preset in PRESETS.items() if preset.opinion == "judge")
-SINGLE_TURN = tuple(name for name, preset in PRESETS.items() if preset.single_turn)
 REWARD_COMPONENTS = frozenset(name for preset in PRESETS.values() for name in preset.components)
 """Every name that a preset gives to a part of a reward."""
 

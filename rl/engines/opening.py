@@ -2,10 +2,10 @@
 
 from transformers import PreTrainedModel
 
+from rl.config import RolloutParams
 from rl.engines.base import Engine
 from rl.engines.transformers import TransformersEngine
 from rl.engines.vllm import VllmEngine
-from rl.rollout import RolloutParams
 
 
 def open_engine(model: PreTrainedModel, rollout: RolloutParams) -> Engine:

@@ -18,11 +18,12 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.adapters import merged_weights
+from rl.config import VllmParams
 from rl.engines.base import Completion, Finish, Request
 from rl.engines.histories import Histories
 from rl.engines.lane import Lane
 from rl.engines.probe import largest_difference, probe_ids
-from rl.engines.vllm_core import COLDEST, Core, Order, VllmParams
+from rl.engines.vllm_core import COLDEST, Core, Order
 from rl.errors import TrainingError
 
 log = logging.getLogger(__name__)

@@ -12,33 +12,19 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from transformers import PreTrainedModel
 
 from rl.adapters import Weights
+from rl.config import VllmParams
 from rl.engines.base import Request
 from rl.errors import TrainingError
 
 COLDEST = 0.01  # vLLM raises temperatures between 0 and this one to it
 INSTALL = "`make vllm` makes an environment with it for a CPU, `pip install 'anamnesis[gpu]'` adds it for a GPU"
-
-
-class VllmParams(BaseModel):
-    """Section `rollout.vllm`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    dtype: Literal["float32", "bfloat16"]
-    gpu_memory_utilization: float = Field(gt=0, le=1)  # on a GPU: share that it takes, weights and cache
-    kv_cache_gib: float = Field(gt=0)  # on a CPU: of the cache
-    block_size: int = Field(ge=1)  # tokens of a cache block; only whole blocks are found again
-    max_sequences: int = Field(ge=1)  # turns sampled at once; more wait
-    enforce_eager: bool  # no compilation, no CUDA graphs
-    probe_tolerance: float = Field(gt=0)  # largest |delta log p| after a sync
-    timeout_s: float = Field(gt=0)  # of a start, a sync or a step
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import torch
 
-from rl.adapters import LoraParams, adapter_weights, add_adapter
+from rl.adapters import adapter_weights, add_adapter
 from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
+from rl.config import LoraParams, RolloutParams
 from rl.engines.opening import open_engine
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner, Sampler
 from rl.models import load_model
-from rl.rollout import EpisodeSpec, Progress, RolloutParams, play
+from rl.rollout import EpisodeSpec, Progress, play
 
 _SESSIONS: dict[str, "Session"] = {}
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from rl.config import VllmParams
 from rl.engines.base import Completion, Engine, Finish, Request, Sampling, noise_key
 from rl.engines.scripted import ScriptedEngine, sampled_from
 from rl.engines.transformers import TransformersEngine
 from rl.engines.vllm import VllmEngine
-from rl.engines.vllm_core import VllmParams
 from rl.errors import TrainingError
 from rl.models import new_model, new_tokenizer
 

@@ -3,15 +3,23 @@
 Three seeds of each, of which two must be solved; which three is for `--base-seed` to say. How often each one learns over many seeds: `python -m tests.learning.rates`.
 """
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+
 import pytest
 import torch
 
 from rl.algorithms import ALGORITHMS
-from tests.learning.course import CHANGES, GAMES, STEPS, learn
+from rl.machine import available_cores
+from tests.learning.course import CHANGES, GAMES, STEPS
+from tests.learning.rates import run
 from tests.learning.toy import School, mean_reward
 
+LEVELS = {"test_it_learns_to_look_and_to_say_what_it_saw": "easy", "test_it_learns_with_more_to_look_for_and_more_to_say": "hard"}
 
-@pytest.fixture(autouse=True)
+
+@pytest.fixture
 def one_thread():
     """Tensors this small gain nothing from more."""
     before = torch.get_num_threads()
@@ -20,12 +28,25 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module")
+def play(request, base_seed):
+    """Gives the future of a run; a process a core plays them, each with one thread. The two that every chosen test needs wait in line from the first on."""
+    with ProcessPoolExecutor(available_cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
+        start = cache(lambda name, level, seed: pool.submit(run, name, level, seed, 1))
+        chosen = [item for item in request.session.items if item.module is request.module and "play" in item.fixturenames]
+        for item in chosen:
+            for seed in (base_seed, base_seed + 1):
+                start(item.callspec.params["name"], LEVELS[item.originalname], seed)
+        yield start
+        pool.shutdown(cancel_futures=True)
+
+
 def test_all_algorithms_are_here():
     assert {name.split(",")[0] for name in CHANGES} == set(ALGORITHMS)
 
 
 @pytest.mark.parametrize("level", GAMES)
-def test_random_weights_do_not_speak_and_a_warm_start_only_guesses(level, base_seed):
+def test_random_weights_do_not_speak_and_a_warm_start_only_guesses(level, base_seed, one_thread):
     school = School(GAMES[level], base_seed)
     assert mean_reward(school.rollout(16, 0, 1.0)) < 0
     school.warm_start(960)
@@ -33,21 +54,21 @@ def test_random_weights_do_not_speak_and_a_warm_start_only_guesses(level, base_s
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_it_learns_to_look_and_to_say_what_it_saw(name, base_seed):
-    two_of_three(name, "easy", base_seed)
+def test_it_learns_to_look_and_to_say_what_it_saw(name, base_seed, play):
+    two_of_three(play, name, "easy", base_seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
-def test_it_learns_with_more_to_look_for_and_more_to_say(name, base_seed):
-    two_of_three(name, "hard", base_seed)
+def test_it_learns_with_more_to_look_for_and_more_to_say(name, base_seed, play):
+    two_of_three(play, name, "hard", base_seed)
 
 
-def two_of_three(name, level, first):
+def two_of_three(play, name, level, first):
     """The third is played only if it decides."""
     outcomes = []
     for seed in range(first, first + 3):
-        outcomes.append(learn(name, level, seed))
+        outcomes.append(play(name, level, seed).result())
         assert outcomes[-1].speaks < GAMES[level].blind
         assert outcomes[-1].steps <= STEPS[level]
         solved = sum(outcome.solved for outcome in outcomes)

@@ -18,14 +18,15 @@ from transformers import PreTrainedModel
 from rl.algorithms.base import Algorithm
 from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.chat import ChatFormat
+from rl.config import RolloutParams, SFTParams
 from rl.engines.transformers import TransformersEngine
 from rl.environment import Message
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
 from rl.models import new_model, new_tokenizer
 from rl.products import speed_up, worthwhile
-from rl.rollout import EpisodeSpec, RolloutParams, play
-from rl.sft import Example, SFTParams, train_supervised
+from rl.rollout import EpisodeSpec, play
+from rl.sft import Example, train_supervised
 
 SAMPLES = 32
 

@@ -11,12 +11,13 @@ import rl.learner
 import rl.records
 from rl.algorithms import make_algorithm
 from rl.batching import Branch, computed_tokens, micro_batches, sibling_batches, token_logprobs
+from rl.config import SFTParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner, Sampler, gradient_steps_per_rollout
 from rl.models import new_model, new_tokenizer
 from rl.ranking import continuation_logprobs
-from rl.sft import Example, SFTParams, train_supervised
+from rl.sft import Example, train_supervised
 from tests.recipes import recipe
 
 OPTIMIZER = {

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from rl.adapters import LoraParams
 from rl.algorithms import make_algorithm
+from rl.config import LoraParams, RolloutParams
 from rl.errors import TrainingError
 from rl.memory import GIB, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.models import new_model, new_tokenizer, save_model
-from rl.rollout import RolloutParams
 from tests.recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,12 +131,12 @@ def test_vllm_brings_a_copy_of_the_weights_and_its_own_cache(base):
 
 
 def test_parts_by_hand(base):
-    """16 million weights of 4 bytes; cache: 64 slots x 256 tokens x 5 layers x 2 x 4 heads x 64 wide x 4 bytes."""
+    """10 million weights of 4 bytes; cache: 64 slots x 256 tokens x 5 layers x 2 x 3 heads x 64 wide x 4 bytes."""
     shape = model_shape(str(base), "float32")
-    assert (shape.layers, shape.width, shape.key_value_heads, shape.head_width, shape.vocabulary) == (5, 512, 4, 64, 8192)
+    assert (shape.layers, shape.width, shape.key_value_heads, shape.head_width, shape.vocabulary) == (5, 384, 3, 64, 8192)
     parts = estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]))
     assert parts["weights"] == parts["gradients"] == 4 * shape.parameters == parts["optimizer"] // 2
-    assert parts["kv_cache"] == 64 * 256 * 5 * 2 * 4 * 64 * 4
+    assert parts["kv_cache"] == 64 * 256 * 5 * 2 * 3 * 64 * 4
     assert parts["heap"] == int(0.5 * (sum(parts.values()) - parts["heap"] - parts["kv_cache"]))
     assert "heap" not in estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]), holes=False)
     assert "critic" not in parts
@@ -147,7 +146,7 @@ def test_parts_by_hand(base):
     assert more["critic"] == 16 * shape.trunk_parameters
     small = model_shape(str(base), "float32", LORA)
     less = estimate(small, ROLLOUT, make_algorithm(CHOICES["grpo with an adapter as reference"]))
-    assert small.trainable == small.trainable_trunk == 5 * 8 * (2 * (512 + 512) + 2 * (512 + 256))  # q, o; k, v
+    assert small.trainable == small.trainable_trunk == 5 * 8 * (2 * (384 + 384) + 2 * (384 + 192))  # q, o; k, v
     assert less["weights"] == parts["weights"] + 4 * small.trainable
     assert less["optimizer"] == 8 * small.trainable
     assert "reference" not in less

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
+from rl.config import VllmParams
 from rl.engines.base import Completion, Engine, Request, Sampling, noise_key
 from rl.engines.vllm import VllmEngine
-from rl.engines.vllm_core import VllmParams
 
 PARAMS = VllmParams(
     dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.25, block_size=32, max_sequences=8, enforce_eager=True, probe_tolerance=1e-4, timeout_s=200

@@ -5,11 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from rl.adapters import LoraParams
 from rl.algorithms import make_algorithm
+from rl.config import LoraParams, RolloutParams
 from rl.engines.vllm import VllmEngine
 from rl.models import new_model, save_model
-from rl.rollout import RolloutParams
 from rl.workers.local import Session
 from tests.learning.toy import EASY, School, episodes, score
 from tests.recipes import recipe

@@ -7,7 +7,8 @@ import random
 import pytest
 import torch
 
-from rl.adapters import LoraParams, add_adapter, merged_weights
+from rl.adapters import add_adapter, merged_weights
+from rl.config import LoraParams
 from rl.engines.base import Request, Sampling
 from rl.engines.vllm import VllmEngine
 from rl.errors import TrainingError

@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 
-from rl.adapters import LoraParams, adapter_off, adapter_weights, add_adapter, has_adapter, merged_weights
+from rl.adapters import adapter_off, adapter_weights, add_adapter, has_adapter, merged_weights
 from rl.algorithms import make_algorithm
+from rl.config import LoraParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner

@@ -6,13 +6,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rl.adapters import LoraParams, has_adapter
+from rl.adapters import has_adapter
 from rl.algorithms import make_algorithm
 from rl.checkpoint import SEAL, folder_hash, load_learner_state, prune, save_checkpoint, steps_saved
+from rl.config import LoraParams, RolloutParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.models import average_weights, load_model, save_model
-from rl.rollout import RolloutParams
 from rl.workers.local import Session
 from tests.recipes import recipe
 

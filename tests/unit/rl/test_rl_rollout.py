@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from rl.batching import micro_batches, token_logprobs
+from rl.config import RolloutParams
 from rl.engines.base import Completion, Finish
 from rl.engines.transformers import TransformersEngine
 from rl.errors import TrainingError
-from rl.rollout import EpisodeSpec, RolloutParams, play
+from rl.rollout import EpisodeSpec, play
 
 PARAMS = RolloutParams(prompts=1, temperature=1.0, response_length=5, max_episode_tokens=128, slots=4, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
 

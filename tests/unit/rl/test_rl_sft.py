@@ -3,7 +3,8 @@ import copy
 import pytest
 import torch
 
-from rl.sft import Example, SFTParams, train_supervised
+from rl.config import SFTParams
+from rl.sft import Example, train_supervised
 
 PARAMS = SFTParams(
     epochs=60, batch_size=4, optimizer="adamw", learning_rate=5e-3, warmup_share=0.1, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=64, seed=0

@@ -5,13 +5,12 @@ import threading
 
 import pytest
 
+from rl.config import RolloutParams, VllmParams
 from rl.engines.lane import Lane
 from rl.engines.opening import open_engine
 from rl.engines.transformers import TransformersEngine
 from rl.engines.vllm import VllmEngine
-from rl.engines.vllm_core import VllmParams
 from rl.errors import TrainingError
-from rl.rollout import RolloutParams
 
 VLLM = VllmParams(
     dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.1, block_size=32, max_sequences=4, enforce_eager=True, probe_tolerance=1e-4, timeout_s=60

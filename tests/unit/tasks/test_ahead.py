@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 import tasks.rollout
-from tasks.parameters import ROOT, ParameterError, load_params, parse_algorithm
+from tasks.parameters import ROOT, ParameterError, load_params
+from tasks.recipe import parse_algorithm
 from tests.recipes import recipe
 
 

@@ -8,13 +8,14 @@ import pytest
 from clinic.errors import ClinicError
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
+from rl.config import EndpointParams
 from rl.experience import Trajectory, teaching
 from tasks import endpoint as door
 from tasks.calibration import CALIBRATION, judge_agreement, read_lines
 from tasks.consultations import score_all, step_metrics
 from tasks.endpoint import Endpoint
 from tasks.opinions import asking, opinions_of, refuse_if_many_missing
-from tasks.parameters import EndpointParams, LanguageModels, ParameterError, Params, load_params
+from tasks.parameters import LanguageModels, ParameterError, Params, load_params
 from tasks.training import _what_counts
 from tests.endpoint_server import MODEL, chat_server
 

@@ -1,0 +1,68 @@
+"""The chosen recipe: the algorithm's own numbers, and where its preference pairs are."""
+
+from pathlib import Path
+from typing import Any
+
+from clinic.rewards import REWARD_COMPONENTS
+from rl.algorithms import Algorithm, make_algorithm
+from tasks.parameters import ROOT, ParameterError, Params, read_yaml, validated
+
+
+def load_algorithm(params: Params) -> Algorithm:
+    """Parse `recipes/<algorithm.name>.yaml`.
+
+    Raises:
+        ParameterError: no such recipe, or a mistake in it.
+    """
+    path = recipe_path(params)
+    if not path.exists():
+        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
+        raise ParameterError(f"params.yaml: algorithm.name is {params.algorithm.name!r} but {path.name} is not in recipes/; choose one of: {known}")
+    return parse_algorithm(read_yaml(path), params, path)
+
+
+def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
+    """As `load_algorithm`, of what was read from `path` already."""
+    algorithm = validated(content, path, make_algorithm)
+    dynamic = algorithm.dynamic_sampling
+    named = {*algorithm.reward_components, *({dynamic.by} - {"reward"} if dynamic is not None else ())}
+    if unknown := sorted(named - REWARD_COMPONENTS):
+        raise ParameterError(f"recipes/{path.name}: {', '.join(unknown)} is no reward component; known: {', '.join(sorted(REWARD_COMPONENTS))}")
+    trajectories = params.rollout.prompts * algorithm.group_size
+    if algorithm.optimizer.mini_batch_size > trajectories:
+        raise ParameterError(
+            f"recipes/{path.name}: optimizer.mini_batch_size is {algorithm.optimizer.mini_batch_size} but a rollout step has only rollout.prompts x group_size = "
+            f"{trajectories} trajectories; lower it or raise rollout.prompts"
+        )
+    if params.rollout.ahead:
+        _refuse_ahead(algorithm, path)
+    return algorithm
+
+
+def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:
+    """Experience of the policy before the last update has to be corrected for, and comes in one draw."""
+    correction = getattr(algorithm.recipe, "sampler_correction", None)
+    if correction is None or algorithm.dynamic_sampling is not None:
+        raise ParameterError(f"params.yaml: rollout.ahead is 1, which {path.stem} cannot do; set it to 0, or take an algorithm with sampler_correction, without dynamic sampling")
+    if correction.level == "none":
+        raise ParameterError(f"params.yaml: rollout.ahead is 1, but recipes/{path.name} does not correct for it; set sampler_correction.level to token or sequence")
+
+
+def recipe_path(params: Params) -> Path:
+    """Where the chosen recipe is."""
+    return ROOT / "recipes" / f"{params.algorithm.name}.yaml"
+
+
+def pairs_path(algorithm: Algorithm) -> Path | None:
+    """The file of preference pairs that an offline recipe names instead of a rollout.
+
+    Raises:
+        ParameterError: it does not exist.
+    """
+    name = getattr(algorithm.recipe, "pairs", "rollout")
+    if name == "rollout":
+        return None
+    path = ROOT / str(name)
+    if not path.is_file():
+        raise ParameterError(f"recipes: pairs is {name!r}, but {path} does not exist; set pairs: rollout, or name a JSONL file of prompt, chosen, rejected")
+    return path
