@@ -2,6 +2,8 @@
 
 import pytest
 
+from rl.pace import keep_pace
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--base-seed N`: the learning tests play seeds N, N + 1 and N + 2."""
@@ -12,3 +14,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def base_seed(request: pytest.FixtureRequest) -> int:
     """First seed of what is learned."""
     return int(request.config.getoption("--base-seed"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def beside_others() -> None:
+    """Threads of torch let go of cores that others want: on a busy machine a test would else spin until its time is up."""
+    keep_pace()
