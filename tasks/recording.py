@@ -17,8 +17,7 @@ from tasks.evaluation import closed_distance, trajectories_of_note
 from tasks.outputs import write_json
 from tasks.parameters import HOME, ROOT
 from tasks.progress import Phase
-from tasks.recipe import load_algorithm
-from tasks.training import Training, training
+from tasks.training import Training
 from tasks.versioning import output_digest
 
 log = logging.getLogger(__name__)
@@ -26,45 +25,61 @@ SHOWN = (
     ("reward/mean", "reward", ".3f"), ("rollout/accuracy", "accuracy", ".3f"), ("rollout/turns", "turns", ".1f"), ("learn/explained_variance", "explained variance", ".2f"),
     ("learn/preferred", "preferred", ".2f"), ("learn/groups_drawn", "groups drawn", ".0f"),
 )  # in the progress line, where they exist
-_RUNS: dict[str, str] = {}  # training id -> MLflow run
-_STEPS: dict[str, Phase] = {}  # training id -> its rollout steps, once the first is recorded
+
+
+class Recorder:
+    """Writes one training into its MLflow run."""
+
+    def __init__(self, run: Training, run_id: str) -> None:
+        """Args: the training; its MLflow run."""
+        self._run, self._id = run, run_id
+        self._steps: Phase | None = None  # once the first is recorded
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """One point per rollout step, a fixed sample of its consultations as traces, and a line with rate and time left.
+
+        The first step to be recorded is where this process begins: the warm start, or what an earlier run did and told.
+        """
+        tracking.log_step(self._id, step, metrics)
+        if step:
+            self._sample(step)
+        steps, first = self._run.params.train_doctor.steps, self._steps is None
+        phase = self._steps = self._steps or Phase("training", "steps", step, logged=False)
+        if not first:
+            log.info("%s", step_text(phase.bar(step, steps), metrics))
+        if "validation/accuracy" in metrics and not (first and step):
+            log.info("step %d  validation accuracy %.3f", step, metrics["validation/accuracy"])
+        phase(step, steps)
+
+    def _sample(self, step: int) -> None:
+        count = self._run.params.train_doctor.traces_per_step
+        if count and self._run.pairs is None:
+            chosen, scores = trajectories_of_note(*self._run.experience(step), count)
+            traces.log_consultations(self._id, chosen, scores, step, "train", {})
+
+    def checkpoint(self, step: int, directory: Path, metrics: Mapping[str, float]) -> None:
+        """A saved checkpoint as a logged model with the step's metrics."""
+        tracking.log_checkpoint(self._id, step, directory, folder_hash(directory), metrics)
+
+    def finish(self, chosen: Mapping[str, Any]) -> None:
+        """Which checkpoints became the doctor; its run is found again by `run_of`."""
+        steps = chosen["chosen_steps"]
+        tracking.log_metrics_final(
+            self._id, {"chosen/last_step": float(steps[-1]), "chosen/averaged": float(len(steps)), "chosen/validation_accuracy": float(chosen["chosen_accuracy"])}
+        )
+        write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": self._id})
 
 
 @contextmanager
-def open_recording(session_id: str) -> Iterator[None]:
+def open_recording(run: Training) -> Iterator[Recorder]:
     """Open (or, after a kill, reopen) the MLflow run of a training and name its data sets."""
-    run = training(session_id)
     tracking.setup(HOME)
-    recipe = load_algorithm(run.params)
-    params = {**run.params.model_dump(mode="json"), "recipe": recipe.recipe.model_dump(mode="json")}
+    params = {**run.params.model_dump(mode="json"), "recipe": run.algorithm.recipe.model_dump(mode="json")}
     tags = {"prefect.flow_run_id": str(flow_run.id or ""), "stage": "train_doctor", "checkpoints": str(run.folder)}
     with tracking.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
         for name, path in (("cases", "data/cases"), ("knowledge_base", "data/kb_index"), ("warm_start", "models/warm_start")):
             tracking.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")
-        _RUNS[session_id] = run_id
-        try:
-            yield
-        finally:
-            del _RUNS[session_id]
-            _STEPS.pop(session_id, None)
-
-
-def record_step(session_id: str, step: int, metrics: Mapping[str, float]) -> None:
-    """One point per rollout step, a fixed sample of its consultations as traces, and a line with rate and time left.
-
-    The first step to be recorded is where this process begins: the warm start, or what an earlier run did and told.
-    """
-    run, run_id = training(session_id), _RUNS[session_id]
-    tracking.log_step(run_id, step, metrics)
-    if step:
-        _log_sample(run, run_id, step)
-    steps, first = run.params.train_doctor.steps, session_id not in _STEPS
-    phase = _STEPS.setdefault(session_id, Phase("training", "steps", step, logged=False))
-    if not first:
-        log.info("%s", step_text(phase.bar(step, steps), metrics))
-    if "validation/accuracy" in metrics and not (first and step):
-        log.info("step %d  validation accuracy %.3f", step, metrics["validation/accuracy"])
-    phase(step, steps)
+        yield Recorder(run, run_id)
 
 
 def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:
@@ -72,27 +87,6 @@ def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:
     told = [f"{label} {metrics[name]:{form}}" for name, label, form in SHOWN if name in metrics]
     told.append(f"{1 / bar.rate:.1f} s/step" + (f", {duration(bar.left)} left" if bar.left else ""))
     return "  ".join([f"step {bar.done}/{bar.total}", *told])
-
-
-def _log_sample(run: Training, run_id: str, step: int) -> None:
-    count = run.params.train_doctor.traces_per_step
-    if count and run.pairs is None:
-        chosen, scores = trajectories_of_note(*run.experience(step), count)
-        traces.log_consultations(run_id, chosen, scores, step, "train", {})
-
-
-def record_checkpoint(session_id: str, step: int, directory: Path, metrics: Mapping[str, float]) -> None:
-    """A saved checkpoint as a logged model with the step's metrics."""
-    run_id = _RUNS[session_id]
-    tracking.log_checkpoint(run_id, step, directory, folder_hash(directory), metrics)
-
-
-def finish_recording(session_id: str, chosen: Mapping[str, Any]) -> None:
-    """Which checkpoints became the doctor; its run is found again by `last_run`."""
-    run_id = _RUNS[session_id]
-    steps = chosen["chosen_steps"]
-    tracking.log_metrics_final(run_id, {"chosen/last_step": float(steps[-1]), "chosen/averaged": float(len(steps)), "chosen/validation_accuracy": float(chosen["chosen_accuracy"])})
-    write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": run_id})
 
 
 def run_of(model: Path) -> str | None:

@@ -7,24 +7,20 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case
-from rl.experience import Scores, Trajectory, intact, read_scores, read_trajectories, write_scores
+from rl.experience import Scores, Trajectory, intact
 from tasks.consultations import patient_metrics, score_all, step_metrics
 from tasks.opinions import refuse_if_many_missing
-from tasks.training import Training, training
+from tasks.training import Training
 
 
 @task(cache_policy=NO_CACHE, task_run_name="score {step}.{draw}")
-def score(session_id: str, step: int, draw: int) -> dict[str, float]:
+def score(run: Training, step: int, draw: int) -> dict[str, float]:
     """Score one draw's consultations under the preset in force; returns rollout and reward metrics over all draws of the step so far."""
-    run = training(session_id)
-    path = run.scores_file(step, draw)
     began = time.monotonic()
-    trajectories = read_trajectories(run.rollout_file(step, draw))
-    if intact(path):
-        scores = read_scores(path)
-    else:
-        scores = _scores(run, run.cases(step, draw), trajectories)
-        write_scores(scores, path)
+    trajectories = run.played(step, draw)
+    if not intact(run.scores_file(step, draw)):
+        run.keep_scored(step, draw, _scores(run, run.cases(step, draw), trajectories))
+    scores = run.scored(step, draw)
     earlier = run.experience(step, draw)
     cases = [case for number in range(draw + 1) for case in run.cases(step, number)]
     metrics = step_metrics(cases, earlier[0] + trajectories, earlier[1] + scores)

@@ -10,27 +10,30 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from rl.errors import TrainingError
-from rl.experience import intact, write_trajectories
+from rl.experience import intact
 from rl.rollout import refuse_if_many_failed
-from rl.workers.local import session
 from tasks.progress import Phase
-from tasks.training import training
+from tasks.training import Training
 
 log = logging.getLogger(__name__)
 
 
-def in_turn(session_id: str, steps: Sequence[int], experience: Callable[[str, int], dict[str, float]]) -> Iterator[tuple[int, dict[str, float]]]:
-    """Rollout steps with the metrics of their experience; with `rollout.ahead` the next one is played while the caller learns from this one."""
-    live = session(session_id)
-    if not training(session_id).params.rollout.ahead:
-        for step in steps:
-            yield step, experience(session_id, step)
+def in_turn(run: Training, steps: Sequence[int], experience: Callable[[Training, int], dict[str, float]]) -> Iterator[tuple[int, dict[str, float]]]:
+    """Rollout steps with the metrics of their experience.
+
+    Each is played when the caller asks for it, but an offline algorithm's all before the first; with `rollout.ahead` the next one is played while the caller learns from this one.
+    """
+    if run.plays_first:
+        yield from [(step, experience(run, step)) for step in steps]
+        return
+    if not run.params.rollout.ahead:
+        yield from ((step, experience(run, step)) for step in steps)
         return
     with ThreadPoolExecutor(1, "rollout") as pool:
 
         def begin(step: int) -> Future[dict[str, float]]:
-            live.hold()
-            return pool.submit(copy_context().run, experience, session_id, step)
+            run.session.hold()
+            return pool.submit(copy_context().run, experience, run, step)
 
         following = begin(steps[0]) if steps else None
         for step in steps:
@@ -41,18 +44,17 @@ def in_turn(session_id: str, steps: Sequence[int], experience: Callable[[str, in
 
 
 @task(cache_policy=NO_CACHE, task_run_name="rollout {step}.{draw}", retries=1)
-def rollout(session_id: str, step: int, draw: int) -> dict[str, float]:
+def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
     """Generate the trajectories of one draw of a step. Keyed by (run, step, draw): an intact file of an earlier try is kept."""
-    run, live = training(session_id), session(session_id)
     path = run.rollout_file(step, draw)
     if intact(path):
         return {}
-    if not run.algorithm.on_policy and live.learner.policy_version:
+    if not run.algorithm.on_policy and run.session.learner.policy_version:
         raise TrainingError(f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again")
     specs = run.waiting.episodes(run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts)
     began = time.monotonic()
-    trajectories = live.rollout(specs, run.params.rollout.temperature, Phase(f"rollout {step}", "episodes"), held=bool(run.params.rollout.ahead))
+    trajectories = run.session.rollout(specs, run.params.rollout.temperature, Phase(f"rollout {step}", "episodes"), held=bool(run.params.rollout.ahead))
     seconds = time.monotonic() - began
     refuse_if_many_failed(trajectories, run.params.rollout)
-    write_trajectories(trajectories, path)
+    run.keep_played(step, draw, trajectories)
     return {"time/rollout_s": seconds, "time/rollout_tokens_per_s": sum(t.sampled_tokens for t in trajectories) / seconds}

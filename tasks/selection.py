@@ -14,20 +14,19 @@ from rl.checkpoint import folder_hash, steps_saved
 from rl.files import replace_folder
 from rl.models import average_weights, save_model
 from rl.rollout import refuse_if_many_failed
-from rl.workers.local import Session, session
+from rl.workers.local import Session
 from tasks.consultations import accuracy
 from tasks.outputs import write_json
 from tasks.progress import Phase
-from tasks.training import Training, training
+from tasks.training import Training
 
 log = logging.getLogger(__name__)
 
 
 @task(cache_policy=NO_CACHE, task_run_name="validate {step}")
-def validate(session_id: str, step: int) -> dict[str, float]:
+def validate(run: Training, step: int) -> dict[str, float]:
     """Accuracy on validation cases; what the checkpoint choice goes by."""
-    run = training(session_id)
-    metrics = _accuracy(run, session(session_id))
+    metrics = _accuracy(run, run.session)
     write_json(run.folder / "validation" / f"{step:05d}.json", metrics)
     return metrics
 
@@ -47,9 +46,9 @@ def _scores(run: Training) -> dict[int, float]:
     return {int(p.stem): json.loads(p.read_text())["validation/accuracy"] for p in sorted((run.folder / "validation").glob("*.json"))}
 
 
-def ends(session_id: str, step: int) -> bool:
+def ends(run: Training, step: int) -> bool:
     """Whether training ends with this step: it is the last one, or `train_doctor.patience` is used up. A function of what is on disk up to the step, so a resumed run agrees."""
-    run, plan = training(session_id), training(session_id).params.train_doctor
+    plan = run.params.train_doctor
     if step >= plan.steps:
         return True
     stale = validations_since_best({at: score for at, score in _scores(run).items() if at <= step})
@@ -71,9 +70,9 @@ def validations_since_best(scores: Mapping[int, float]) -> int:
 
 
 @task(cache_policy=NO_CACHE)
-def export(session_id: str, out: Path) -> dict[str, Any]:
+def export(run: Training, out: Path) -> dict[str, Any]:
     """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay (`train_doctor.choose`)."""
-    run, plan = training(session_id), training(session_id).params.train_doctor
+    plan = run.params.train_doctor
     there = steps_saved(run.folder)
     saved, scores = [step for step in there if step % plan.keep_every == 0 or step == there[-1]], _scores(run)
     if plan.choose == "average":

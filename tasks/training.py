@@ -5,11 +5,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -20,12 +17,12 @@ from clinic.rewards import Scorer
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.checkpoint import folder_hash, prune, steps_saved
-from rl.experience import Scores, Trajectory, read_scores, read_trajectories, teaching
+from rl.experience import Scores, Trajectory, read_scores, read_trajectories, teaching, write_scores, write_trajectories
 from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
-from rl.preferences import Preferences, read_preferences
-from rl.workers.local import Session, open_session, session
-from tasks.opinions import Gather, opinions_of
+from rl.preferences import read_preferences
+from rl.workers.local import Session
+from tasks.opinions import opinions_of
 from tasks.outputs import write_json
 from tasks.parameters import HOME, ROOT, Params, load_params
 from tasks.progress import Phase
@@ -39,21 +36,27 @@ CODE = (
 )
 
 
-@dataclass(frozen=True)
 class Training:
-    """One training run: its parameters, inputs and the folder of its resume state. Made by `open_training`, read by every task of the flow."""
+    """One training run: its inputs, its session and what it has played. Made by `open_training`, passed to every task of the flow.
 
-    params: Params
-    folder: Path  # checkpoints/<project>/<experiment>-<input hash>
-    input_hash: str
-    warm_start: Path
-    train: tuple[Case, ...]
-    validation: tuple[Case, ...]
-    waiting: Waiting
-    scorer: Scorer
-    opinions: Gather  # of judges, models or people, for the presets that ask them
-    algorithm: Algorithm
-    pairs: Preferences | None  # what an offline algorithm reads instead of playing
+    Experience is written once and kept in memory while it is needed; a file is read where an earlier process wrote it. Not a dataclass, so that Prefect
+    passes a run on without walking through it.
+    """
+
+    def __init__(self, params: Params, algorithm: Algorithm, waiting: Waiting, warm_start: Path, cases: Path, digest: str) -> None:
+        """Args: parameters, the learning rule, how to seat patients, the start weights, the folder of cases, the hash of all that decides the result."""
+        self.params, self.algorithm, self.waiting, self.warm_start, self.input_hash = params, algorithm, waiting, warm_start, digest
+        self.folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
+        self.train = tuple(read_cases(cases / "cases.parquet", "train"))
+        patients = (case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS)
+        self.validation = tuple(patients)[: params.train_doctor.validation_cases]
+        self.session = Session(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed, params.train_doctor.lora)
+        source = pairs_path(algorithm)
+        self.pairs = read_preferences(source, self.session.chat) if source is not None else None  # what an offline algorithm reads instead of playing
+        self.scorer = Scorer(params.reward, [waiting.clinic])
+        self.opinions = opinions_of(params.reward, params.language_models, ROOT, params.seed)  # of judges, models or people, for the presets that ask them
+        self._played: dict[tuple[int, int], list[Trajectory]] = {}
+        self._scored: dict[tuple[int, int], list[Scores]] = {}
 
     def step_folder(self, step: int) -> Path:
         """Where the experience and metrics of a rollout step are."""
@@ -74,9 +77,36 @@ class Training:
             return 0
         return self.algorithm.dynamic_sampling.max_draws if self.algorithm.dynamic_sampling is not None else 1
 
+    @property
+    def plays_first(self) -> bool:
+        """Whether all experience is sampled before the first update (offline algorithms)."""
+        return not self.algorithm.on_policy
+
     def cases(self, step: int, draw: int) -> list[Case]:
         """The cases of one rollout of a step."""
         return cases_of_draw(self.train, self.params.rollout.prompts, (step - 1) * self.max_draws + draw, self.params.seed)
+
+    def keep_played(self, step: int, draw: int, trajectories: list[Trajectory]) -> None:
+        """Write what one rollout recorded, and have it at hand."""
+        write_trajectories(trajectories, self.rollout_file(step, draw))
+        _keep(self._played, step, draw, trajectories)
+
+    def keep_scored(self, step: int, draw: int, scores: list[Scores]) -> None:
+        """Write the scores of one rollout, and have them at hand."""
+        write_scores(scores, self.scores_file(step, draw))
+        _keep(self._scored, step, draw, scores)
+
+    def played(self, step: int, draw: int) -> list[Trajectory]:
+        """What one rollout recorded."""
+        if (step, draw) not in self._played:
+            _keep(self._played, step, draw, read_trajectories(self.rollout_file(step, draw)))
+        return self._played[step, draw]
+
+    def scored(self, step: int, draw: int) -> list[Scores]:
+        """The scores of one rollout."""
+        if (step, draw) not in self._scored:
+            _keep(self._scored, step, draw, read_scores(self.scores_file(step, draw)))
+        return self._scored[step, draw]
 
     def experience(self, step: int, draws: int | None = None) -> tuple[list[Trajectory], list[Scores]]:
         """What was played and scored for a step, draw after draw, all of it or the first `draws`; of a file of pairs, the step's share."""
@@ -85,46 +115,37 @@ class Training:
         trajectories: list[Trajectory] = []
         scores: list[Scores] = []
         for draw in range(self.max_draws if draws is None else draws):
-            if draw and not self.scores_file(step, draw).exists():  # enough groups before it
+            if draw and (step, draw) not in self._scored and not self.scores_file(step, draw).exists():  # enough groups before it
                 break
-            trajectories += read_trajectories(self.rollout_file(step, draw))
-            scores += read_scores(self.scores_file(step, draw))
+            trajectories += self.played(step, draw)
+            scores += self.scored(step, draw)
         return teaching(trajectories, scores), scores
 
 
-_TRAININGS: dict[str, Training] = {}
+T = TypeVar("T")
 
 
-def training(session_id: str) -> Training:
-    """The open training run of that id."""
-    return _TRAININGS[session_id]
+def _keep(held: dict[tuple[int, int], list[T]], step: int, draw: int, found: list[T]) -> None:
+    """At hand are a step and its neighbours: the next one may be played while this one is learned from."""
+    for old in [key for key in list(held) if abs(key[0] - step) > 1]:
+        held.pop(old, None)
+    held[step, draw] = found
 
 
-@contextmanager
-def open_training(params_file: Path | None, warm_start: Path, cases: Path, index: Path) -> Iterator[str]:
-    """Load everything once, keep it findable by id while the flow runs, and go on from the last complete step."""
+def open_training(params_file: Path | None, warm_start: Path, cases: Path, index: Path) -> Training:
+    """Load everything once; what an earlier run of the same inputs left is gone on from.
+
+    Raises:
+        TrainingError: it does not fit into memory.
+    """
     params = load_params(params_file)
     algorithm = load_algorithm(params)
     waiting = open_waiting_room(params, index, cases)
-    digest = input_hash(params, warm_start, cases, index)
-    folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
-    validation = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS][: params.train_doctor.validation_cases]
     log.info("%s", plan_text(params, algorithm))
     memory = estimate(model_shape(str(warm_start), params.warm_start.dtype, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
     log.info("%s", memory_text(memory))
     refuse_what_cannot_fit(memory, available_bytes())
-    live = Session(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed, params.train_doctor.lora)
-    source = pairs_path(algorithm)
-    pairs = read_preferences(source, live.chat) if source is not None else None
-    train = tuple(read_cases(cases / "cases.parquet", "train"))
-    scorer, opinions = Scorer(params.reward, [waiting.clinic]), opinions_of(params.reward, params.language_models, ROOT, params.seed)
-    run = Training(params, folder, digest, warm_start, train, tuple(validation), waiting, scorer, opinions, algorithm, pairs)
-    _TRAININGS[digest] = run
-    try:
-        with open_session(digest, live):
-            yield digest
-    finally:
-        del _TRAININGS[digest]
+    return Training(params, algorithm, waiting, warm_start, cases, input_hash(params, warm_start, cases, index))
 
 
 def plan_text(params: Params, algorithm: Algorithm) -> str:
@@ -168,13 +189,12 @@ def _what_counts(params: Params) -> dict[str, Any]:
 
 
 @task(cache_policy=NO_CACHE)
-def restore(session_id: str) -> tuple[int, dict[str, float]]:
+def restore(run: Training) -> tuple[int, dict[str, float]]:
     """Go on from the last complete checkpoint; returns the last rollout step that is done and its metrics (step 0: the warm start, none)."""
-    run = training(session_id)
     done = steps_saved(run.folder)
     if not done:
         return 0, {}
-    session(session_id).restore(run.folder / f"global_step_{done[-1]}")
+    run.session.restore(run.folder / f"global_step_{done[-1]}")
     log.info("resuming after rollout step %d from %s", done[-1], run.folder)
     return done[-1], json.loads((run.step_folder(done[-1]) / "metrics.json").read_text())
 
@@ -184,24 +204,18 @@ def added(metrics: dict[str, float], later: dict[str, float]) -> dict[str, float
     return metrics | {name: value + metrics.get(name, 0.0) if name.endswith("_s") and not name.endswith("per_s") else value for name, value in later.items()}
 
 
-def enough(session_id: str, step: int, draws: int) -> bool:
+def enough(run: Training, step: int, draws: int) -> bool:
     """Whether a step's first `draws` rollouts hold all the groups it can learn from: always, unless the algorithm refills those without signal."""
-    run = training(session_id)
     dynamic = run.algorithm.dynamic_sampling
     return dynamic is None or len(informative_groups(*run.experience(step, draws), dynamic)) >= run.params.rollout.prompts
 
 
-def plays_ahead(session_id: str) -> bool:
-    """Whether all experience is sampled before the first update (offline algorithms)."""
-    return not training(session_id).algorithm.on_policy
-
-
 @task(cache_policy=NO_CACHE, task_run_name="learn {step}")
-def learn(session_id: str, step: int) -> dict[str, float]:
+def learn(run: Training, step: int) -> dict[str, float]:
     """The training phase of one step. A retry first returns to the policy that the step started from."""
-    run, live = training(session_id), session(session_id)
+    live = run.session
     if live.learner.policy_version != step - 1:
-        _return_to(run, live, step - 1)
+        _return_to(run, step - 1)
     trajectories, scores = run.experience(step)
     dropped: dict[str, float] = {}
     if run.algorithm.dynamic_sampling is not None:
@@ -211,24 +225,24 @@ def learn(session_id: str, step: int) -> dict[str, float]:
     return {f"learn/{name}": value for name, value in metrics.items()} | {"time/learn_s": time.monotonic() - began}
 
 
-def _return_to(run: Training, live: Session, step: int) -> None:
+def _return_to(run: Training, step: int) -> None:
     if step == 0:
         params = run.params
         fresh = Session(str(run.warm_start), params.warm_start.dtype, params.rollout, load_algorithm(params), params.seed, params.train_doctor.lora)
-        live.model.load_state_dict(fresh.model.state_dict())
-        live.learner.load_state(fresh.learner.state())
+        run.session.model.load_state_dict(fresh.model.state_dict())
+        run.session.learner.load_state(fresh.learner.state())
     else:
-        live.restore(run.folder / f"global_step_{step}")
+        run.session.restore(run.folder / f"global_step_{step}")
 
 
 @task(cache_policy=NO_CACHE, task_run_name="save {step}")
-def save(session_id: str, step: int, metrics: dict[str, float], *, last: bool) -> Path | None:
+def save(run: Training, step: int, metrics: dict[str, float], *, last: bool) -> Path | None:
     """Write the step's metrics, and its checkpoint if it is due (the last one's always is); returns the checkpoint if it is one that stays."""
-    run, plan = training(session_id), training(session_id).params.train_doctor
+    plan = run.params.train_doctor
     write_json(run.step_folder(step) / "metrics.json", metrics)
     if step % plan.save_freq and not last:
         return None
-    directory = session(session_id).save(run.folder, step)
+    directory = run.session.save(run.folder, step)
     prune(run.folder, plan.keep_every)
     return directory if step % plan.keep_every == 0 or last else None
 
@@ -239,9 +253,9 @@ def history(run: Training) -> list[dict[str, float]]:
     return [{"step": int(path.parent.name), **json.loads(path.read_text())} for path in paths]
 
 
-def write_curve(session_id: str, path: Path) -> None:
+def write_curve(run: Training, path: Path) -> None:
     """The learning curve as CSV, for `dvc plots` and people; only columns that do not depend on the clock."""
-    rows = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in history(training(session_id))]
+    rows = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in history(run)]
     columns = sorted({name for row in rows for name in row} - {"step"})
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:

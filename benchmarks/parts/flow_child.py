@@ -17,8 +17,10 @@ from benchmarks.engines import choose_products
 from clinic.consultation import Consultation
 from flows import train_doctor as front
 from rl.workers.local import Session
+from tasks.recording import Recorder
+from tasks.training import Training
 
-PARTS = ("rollout", "score", "learn", "save", "record_step", "record_checkpoint")  # of one step in the flow
+PARTS = ("rollout", "score", "learn", "save")  # of one step in the flow, beside the recording
 SPENT: defaultdict[str, float] = defaultdict(float)
 STARTS: list[dict[str, float]] = []  # what had been spent when each step began
 
@@ -43,11 +45,13 @@ def wrap() -> None:
     Session.learn = timed("update_s", Session.learn)  # type: ignore[method-assign]
     for name in PARTS:
         setattr(front, name, timed(f"{name}_task_s", getattr(front, name)))
+    Recorder.step = timed("record_step_task_s", Recorder.step)  # type: ignore[method-assign]
+    Recorder.checkpoint = timed("record_checkpoint_task_s", Recorder.checkpoint)  # type: ignore[method-assign]
     experience, take = front.experience, Consultation.step
 
-    def marked(run_id: str, step: int) -> dict[str, float]:
+    def marked(run: Training, step: int) -> dict[str, float]:
         STARTS.append({"wall_s": time.perf_counter(), "cpu_s": time.process_time(), **SPENT})
-        return experience(run_id, step)
+        return experience(run, step)
 
     async def answered(self: Consultation, turn: str) -> Any:
         began = time.perf_counter()

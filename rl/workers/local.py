@@ -1,12 +1,11 @@
 """All roles in one process: the live policy, its learner and its engine, which shares their weights or takes them over before each rollout.
 
-The flow opens a session; tasks find it by id, so nothing heavy is passed or pickled between them.
+Whoever opens a session hands it on; nothing of it is ever pickled.
 """
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -22,8 +21,6 @@ from rl.experience import Scores, Trajectory
 from rl.learner import Learner, Sampler
 from rl.models import load_model
 from rl.rollout import EpisodeSpec, Progress, play
-
-_SESSIONS: dict[str, "Session"] = {}
 
 
 class Session:
@@ -84,18 +81,3 @@ class Session:
         weights = adapter or load_model(str(directory), str(self.model.dtype).removeprefix("torch."))[0].state_dict()
         self.model.load_state_dict(weights, strict=not adapter)  # beside an adapter stand the start weights
         self.learner.load_state(state)
-
-
-@contextmanager
-def open_session(session_id: str, session: Session) -> Iterator[Session]:
-    """Keep a session findable by id while the block runs."""
-    _SESSIONS[session_id] = session
-    try:
-        yield session
-    finally:
-        del _SESSIONS[session_id]
-
-
-def session(session_id: str) -> Session:
-    """The open session of that id."""
-    return _SESSIONS[session_id]

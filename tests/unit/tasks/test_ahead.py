@@ -21,22 +21,23 @@ class Desk:
         self.held = self.version
 
 
-def played(monkeypatch, ahead: int, steps: range) -> tuple[Desk, list[tuple[int, int]], list[bool]]:
+def a_run(desk: Desk, ahead: int, *, plays_first: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(session=desk, params=SimpleNamespace(rollout=SimpleNamespace(ahead=ahead)), plays_first=plays_first)
+
+
+def played(ahead: int, steps: range, *, plays_first: bool = False) -> tuple[Desk, list[tuple[int, int]], list[bool]]:
     """What each step was played with, and whether the next one was under way while the caller learned."""
     desk, log, beside = Desk(), [], []
     begun = {step: threading.Event() for step in steps}
-    params = SimpleNamespace(rollout=SimpleNamespace(ahead=ahead))
-    monkeypatch.setattr(tasks.rollout, "session", lambda _: desk)
-    monkeypatch.setattr(tasks.rollout, "training", lambda _: SimpleNamespace(params=params))
 
-    def experience(_: str, step: int) -> dict[str, float]:
+    def experience(_: SimpleNamespace, step: int) -> dict[str, float]:
         if not ahead:
             desk.hold()
         begun[step].set()
         log.append((step, desk.held))
         return {"step": float(step)}
 
-    for step, metrics in tasks.rollout.in_turn("x", steps, experience):
+    for step, metrics in tasks.rollout.in_turn(a_run(desk, ahead, plays_first=plays_first), steps, experience):
         assert metrics == {"step": float(step)}
         if step + 1 in steps:
             beside.append(begun[step + 1].wait(5 if ahead else 0))
@@ -44,24 +45,28 @@ def played(monkeypatch, ahead: int, steps: range) -> tuple[Desk, list[tuple[int,
     return desk, log, beside
 
 
-def test_in_turn_each_step_is_played_with_what_was_learned_before(monkeypatch):
-    _, log, beside = played(monkeypatch, 0, range(1, 5))
+def test_in_turn_each_step_is_played_with_what_was_learned_before():
+    _, log, beside = played(0, range(1, 5))
     assert log == [(1, 0), (2, 1), (3, 2), (4, 3)]
     assert beside == [False, False, False]
 
 
-def test_ahead_the_next_step_is_played_with_the_policy_before_the_update_while_that_is_made(monkeypatch):
-    _, log, beside = played(monkeypatch, 1, range(1, 5))
+def test_ahead_the_next_step_is_played_with_the_policy_before_the_update_while_that_is_made():
+    _, log, beside = played(1, range(1, 5))
     assert log == [(1, 0), (2, 0), (3, 1), (4, 2)]
     assert beside == [True, True, True]
-    assert played(monkeypatch, 1, range(7, 7))[1] == []
+    assert played(1, range(7, 7))[1] == []
 
 
-def test_an_experience_that_fails_is_told_to_the_caller(monkeypatch):
-    monkeypatch.setattr(tasks.rollout, "session", lambda _: Desk())
-    monkeypatch.setattr(tasks.rollout, "training", lambda _: SimpleNamespace(params=SimpleNamespace(rollout=SimpleNamespace(ahead=1))))
+def test_an_offline_algorithm_plays_all_before_it_learns():
+    _, log, beside = played(0, range(1, 5), plays_first=True)
+    assert log == [(1, 0), (2, 0), (3, 0), (4, 0)]
+    assert beside == [True, True, True]
+
+
+def test_an_experience_that_fails_is_told_to_the_caller():
     with pytest.raises(ZeroDivisionError):
-        list(tasks.rollout.in_turn("x", range(1, 3), lambda _, step: {"x": 1 / (2 - step)}))
+        list(tasks.rollout.in_turn(a_run(Desk(), 1), range(1, 3), lambda _, step: {"x": 1 / (2 - step)}))
 
 
 PARAMS = load_params()
