@@ -7,7 +7,9 @@ ATEN_CPU_CAPABILITY=avx2 in the environment stands in for another processor: oth
 import argparse
 import json
 import multiprocessing
+import os
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -22,6 +24,19 @@ def run(name: str, game: str, seed: int, threads: int) -> Outcome:
     """One run on so many threads."""
     torch.set_num_threads(threads)
     return learn(name, game, seed)
+
+
+def processes(jobs: int) -> ProcessPoolExecutor:
+    """So many that play runs; none outlives the one that asked for them, however that ends."""
+    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    def wait() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -58,7 +73,7 @@ def main() -> int:
     there = {(o.name, o.game, o.seed) for o in done}
     names = [name for name in CHANGES if any(name.startswith(wanted) for wanted in args.algorithms)]
     todo = [(name, args.game, seed) for seed in args.seeds for name in names if (name, args.game, seed) not in there]
-    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with processes(args.jobs) as pool:
         for future in as_completed([pool.submit(run, *job, args.threads) for job in todo]):
             outcome = future.result()
             done.append(outcome)

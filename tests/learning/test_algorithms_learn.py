@@ -3,8 +3,6 @@
 Three seeds of each, of which two must be solved; which three is for `--base-seed` to say. How often each one learns over many seeds: `python -m tests.learning.rates`.
 """
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 import pytest
@@ -13,7 +11,7 @@ import torch
 from rl.algorithms import ALGORITHMS
 from rl.machine import available_cores
 from tests.learning.course import CHANGES, GAMES, STEPS
-from tests.learning.rates import run
+from tests.learning.rates import processes, run
 from tests.learning.toy import School, mean_reward
 
 LEVELS = {"test_it_learns_to_look_and_to_say_what_it_saw": "easy", "test_it_learns_with_more_to_look_for_and_more_to_say": "hard"}
@@ -31,7 +29,7 @@ def one_thread():
 @pytest.fixture(scope="module")
 def play(request, base_seed):
     """Gives the future of a run; a process a core plays them, each with one thread. The two that every chosen test needs wait in line from the first on."""
-    with ProcessPoolExecutor(available_cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with processes(available_cores()) as pool:
         start = cache(lambda name, level, seed: pool.submit(run, name, level, seed, 1))
         chosen = [item for item in request.session.items if item.module is request.module and "play" in item.fixturenames]
         for item in chosen:
