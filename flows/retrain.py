@@ -1,12 +1,14 @@
 """The scheduled one: reproduce what is stale, register the result as challenger, report."""
 
 import argparse
+import os
 import sys
 
 from prefect import flow
 
 from tasks.command import told
 from tasks.console import follow
+from tasks.main_job import AWAITED, wait_until_healthy
 from tasks.parameters import ROOT
 from tasks.registry import register_challenger
 from tasks.report import summary
@@ -26,4 +28,6 @@ if __name__ == "__main__":
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
     given = parser.parse_args()
     with told("retrain", VersioningError):
+        if address := os.environ.pop(AWAITED, None):
+            wait_until_healthy(address)
         sys.stdout.write(retrain(tuple(given.targets)) + "\n")

@@ -8,26 +8,33 @@ from transformers import PreTrainedModel
 
 from rl.batching import Branch, micro_batches, token_logprobs
 
+FORWARD_TOKENS = 2048  # padded tokens of a forward; a longer prefix with its candidates goes alone
+
 
 @torch.inference_mode()
-def continuation_logprobs(model: PreTrainedModel, prefix: Sequence[int], candidates: Sequence[Sequence[int]]) -> list[float]:
-    """Log-probability of each candidate after the prefix.
+def continuation_logprobs(model: PreTrainedModel, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Log-probability of each candidate after each prefix.
 
-    The candidates are branches of the prefix and of the tokens they all begin with: one forward, in which these are computed once.
+    The candidates are branches of a prefix and of the tokens they all begin with, which are computed once.
 
     Args:
         model: in eval mode.
-        prefix: token ids, at least one.
-        candidates: token ids of each continuation, none empty.
+        prefixes: P sequences of token ids, at least one token each.
+        candidates: C continuations as token ids, none empty.
 
     Returns:
-        Sum of token log-probabilities (nats, temperature 1) per candidate.
+        float32 (P, C): sum of token log-probabilities (nats, temperature 1).
     """
     columns = zip(*(candidate[:-1] for candidate in candidates), strict=False)
     shared = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
-    trunk, mask = [*prefix, *shared], [*[0] * len(prefix), *[1] * len(shared)]
     rests = [tuple(candidate[len(shared) :]) for candidate in candidates]
-    (batch,) = micro_batches([trunk], [mask], 1, [[Branch(len(trunk), rest, (1.0,) * len(rest)) for rest in rests]])
-    logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
-    together, *apart = torch.split(logprob_N, [len(shared), *map(len, rests)])
-    return [float(together.sum() + part.sum()) for part in apart]
+    trunks = [[*prefix, *shared] for prefix in prefixes]
+    masks = [[*[0] * len(prefix), *[1] * len(shared)] for prefix in prefixes]
+    branches = [[Branch(len(trunk), rest, (1.0,) * len(rest)) for rest in rests] for trunk in trunks]
+    scores_PC = torch.zeros(len(prefixes), len(candidates))
+    for batch in micro_batches(trunks, masks, FORWARD_TOKENS, branches):
+        logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
+        for place, of_prefix in zip(batch.index, torch.split(logprob_N.cpu(), len(shared) + sum(map(len, rests))), strict=True):
+            together, *apart = torch.split(of_prefix, [len(shared), *map(len, rests)])
+            scores_PC[place] = torch.stack([together.sum() + part.sum() for part in apart])
+    return scores_PC

@@ -104,17 +104,26 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
     refuse_if_many_failed(trajectories, params.rollout)
     opinions, verdicts = _opinions(ward, trajectories)
     scores = score_all(ward.scorer, ward.cases, trajectories, opinions)
-    turns = diagnosis_turns(live.chat, ward.waiting.clinic) if ward.generative else []
-    names = [condition.name for condition in ward.waiting.clinic.conditions]
-    rows = []
-    for case, trajectory, score, verdict in zip(ward.cases, trajectories, scores, verdicts, strict=True):
-        log_C = continuation_logprobs(live.model, trajectory.token_ids[: trajectory.turns[-1][0]], turns) if turns and trajectory.turns else []
-        ranking = [names[i] for i in np.argsort(log_C)[::-1]]
-        rows.append(measure(case, trajectory.events, score.reward if score.turns else None, trajectory.sampled_tokens, ranking, verdict))
+    rankings = _rankings(ward, live, trajectories)
+    rows = [
+        measure(case, trajectory.events, score.reward if score.turns else None, trajectory.sampled_tokens, ranking, verdict)
+        for case, trajectory, score, ranking, verdict in zip(ward.cases, trajectories, scores, rankings, verdicts, strict=True)
+    ]
     if keep is not None:
         write_trajectories(trajectories, keep / "rollout.parquet")
         write_scores(scores, keep / "scores.parquet")
     return _table(ward, name, rows) | patients_of(ward, name, trajectories)
+
+
+def _rankings(ward: Ward, live: Session, trajectories: Sequence[Trajectory]) -> list[list[str]]:
+    """The clinic's conditions in the order in which the policy would name them in its last turn; empty on other cases and without a turn."""
+    played = [place for place, trajectory in enumerate(trajectories) if trajectory.turns] if ward.generative else []
+    prefixes = [trajectories[place].token_ids[: trajectories[place].turns[-1][0]] for place in played]
+    scores_PC = continuation_logprobs(live.model, prefixes, diagnosis_turns(live.chat, ward.waiting.clinic))
+    rankings: list[list[str]] = [[] for _ in trajectories]
+    for place, order in zip(played, np.argsort(scores_PC.numpy(), axis=1)[:, ::-1], strict=True):
+        rankings[place] = [ward.waiting.clinic.conditions[i].name for i in order]
+    return rankings
 
 
 def _opinions(ward: Ward, trajectories: Sequence[Trajectory]) -> tuple[Opinions, Opinions]:

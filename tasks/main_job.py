@@ -13,12 +13,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 180
+AWAITED = "ANAMNESIS_AWAITED_SERVER"  # in a job's environment: the address of a server that was started beside it
 
 
 def main() -> int:
@@ -30,9 +31,15 @@ def main() -> int:
         "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1",
     }
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
-    with prefect_server() as address:
-        environment = {**os.environ, "PREFECT_API_URL": address}
-        return wait_for(subprocess.Popen([sys.executable, "-m", "flows.retrain", *given.targets], cwd=ROOT, env=environment))
+    with starting_server() as (address, ready):
+        environment = {**os.environ, "PREFECT_API_URL": address, AWAITED: address}
+        job = subprocess.Popen([sys.executable, "-m", "flows.retrain", *given.targets], cwd=ROOT, env=environment)
+        try:
+            ready()  # the job imports meanwhile, and waits too
+        except BaseException:
+            job.terminate()
+            raise
+        return wait_for(job)
 
 
 def wait_for(child: "subprocess.Popen[bytes]") -> int:
@@ -46,10 +53,18 @@ def wait_for(child: "subprocess.Popen[bytes]") -> int:
 
 @contextmanager
 def prefect_server() -> Iterator[str]:
-    """The address of a Prefect server: the one in PREFECT_API_URL, the one on the default port, or a private one for this block."""
+    """The address of a Prefect server that answers: the one in PREFECT_API_URL, the one on the default port, or a private one for this block."""
+    with starting_server() as (address, ready):
+        ready()
+        yield address
+
+
+@contextmanager
+def starting_server() -> Iterator[tuple[str, Callable[[], None]]]:
+    """As `prefect_server`, but a private one may still be starting: also what waits until it answers."""
     for address in (os.environ.get("PREFECT_API_URL"), "http://127.0.0.1:4200/api"):
         if address and healthy(address):
-            yield address
+            yield address, lambda: None
             return
     port = free_port()
     address = f"http://127.0.0.1:{port}/api"
@@ -58,8 +73,7 @@ def prefect_server() -> Iterator[str]:
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, "PREFECT_API_URL": address}, process_group=0)
     try:
-        wait_until_healthy(address, server)
-        yield address
+        yield address, lambda: wait_until_healthy(address, server)
     finally:
         server.terminate()
         try:
@@ -68,15 +82,15 @@ def prefect_server() -> Iterator[str]:
             server.kill()
 
 
-def wait_until_healthy(address: str, server: "subprocess.Popen[bytes]") -> None:
-    """Wait for a server that was just started.
+def wait_until_healthy(address: str, server: "subprocess.Popen[bytes] | None" = None) -> None:
+    """Wait for a server that was just started, here or by who started this process.
 
     Raises:
         SystemExit: it ended or did not answer in time.
     """
     deadline = time.monotonic() + START_TIMEOUT_S
     while not healthy(address):
-        if server.poll() is not None or time.monotonic() > deadline:
+        if (server is not None and server.poll() is not None) or time.monotonic() > deadline:
             raise SystemExit("error: the Prefect server did not start; see runs/prefect-server.log")
         time.sleep(0.3)
 

@@ -66,17 +66,15 @@ def _examples(chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params:
 def _forced_accuracy(model: PreTrainedModel, chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params: Params) -> tuple[float, float]:
     """Accuracy of the likeliest diagnosis after a resident's dialogue of random length: the model's, and Bayes' on the same words."""
     rng = np.random.default_rng([params.seed, 2])
-    names = diagnosis_turns(chat, waiting.clinic)
-    right = np.zeros(2)
+    prefixes, bayes = [], []
     for case in cases:
-        questions = int(rng.integers(max(params.consultation.turn_budget, 2)))
-        messages, doctor = _interview(waiting, case, questions, params, rng)
-        prefix = chat.dialogue_ids([*messages, {"role": "assistant", "content": ""}])[0][:-1]
-        scores = continuation_logprobs(model, prefix, names)
-        truth = waiting.clinic.condition_index[case.diagnosis_id]
-        right += [int(np.argmax(scores)) == truth, int(doctor.posterior().argmax()) == truth]
-    forced, bayes = (float(round(share, 4)) for share in right / len(cases))
-    return forced, bayes
+        messages, doctor = _interview(waiting, case, int(rng.integers(max(params.consultation.turn_budget, 2))), params, rng)
+        prefixes.append(chat.dialogue_ids([*messages, {"role": "assistant", "content": ""}])[0][:-1])
+        bayes.append(int(doctor.posterior().argmax()))
+    forced = continuation_logprobs(model, prefixes, diagnosis_turns(chat, waiting.clinic)).argmax(dim=1)
+    truths = [waiting.clinic.condition_index[case.diagnosis_id] for case in cases]
+    of_model, of_bayes = (round(float(np.mean([said == truth for said, truth in zip(answers, truths, strict=True)])), 4) for answers in (forced.tolist(), bayes))
+    return of_model, of_bayes
 
 
 def _interview(waiting: Waiting, case: Case, questions: int, params: Params, rng: np.random.Generator) -> tuple[list[Message], ReferenceDoctor]:

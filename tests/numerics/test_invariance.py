@@ -229,12 +229,14 @@ def test_branches_weigh_in_the_loss_as_said(base):
 
 @pytest.mark.parametrize("candidates", [[[20], [21, 22, 23], [21, 24]], [[30, 31, 20], [30, 31, 22, 23], [30, 31, 24]], [[20, 21], [20, 21, 22]], [[7]]])
 def test_ranking_is_the_sum_of_the_continuations_logprobs(base, candidates):
-    prefix = [10, 11, 12, 13]
-    expected = []
-    for candidate in candidates:
-        (batch,) = micro_batches([prefix + candidate], [[0] * len(prefix) + [1] * len(candidate)], 100)
-        expected.append(token_logprobs(base, batch, 1.0)[0].sum().item())
-    assert continuation_logprobs(base.eval(), prefix, candidates) == pytest.approx(expected, abs=1e-4)
+    prefixes = [[10, 11, 12, 13], [14], [15, 16, 17, 18, 19, 20, 21]]
+    scores_PC = continuation_logprobs(base.eval(), prefixes, candidates)
+    for prefix, scores_C in zip(prefixes, scores_PC, strict=True):
+        expected = []
+        for candidate in candidates:
+            (batch,) = micro_batches([prefix + candidate], [[0] * len(prefix) + [1] * len(candidate)], 100)
+            expected.append(token_logprobs(base, batch, 1.0)[0].sum().item())
+        assert scores_C.tolist() == pytest.approx(expected, abs=1e-4)
 
 
 def test_supervised_training_does_not_see_micro_batches(base, experience):
