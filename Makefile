@@ -57,7 +57,7 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 vllm: $(VLLM)/.ready
 
 run: setup
-	@$(BIN)/python -m tasks.main_job
+	@$(BIN)/python -m commands.run
 
 test: setup
 	@$(BIN)/python -m pytest -m "not slow and not gpu and not vllm" --base-seed $(SEED)
@@ -76,13 +76,13 @@ test-vllm: vllm
 	@$(VLLM)/bin/python -m pytest -m "vllm and not gpu" tests/contract tests/vllm
 
 learn: setup
-	@$(BIN)/python -m tasks.learning_report --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
+	@$(BIN)/python -m commands.learn --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
 
 rates: setup
 	@$(BIN)/python -m tests.learning.rates --game $(GAME) --seeds $(RATE_SEEDS) --jobs $(JOBS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
 
 attacks: setup
-	@$(BIN)/python -m tasks.attack_report
+	@$(BIN)/python -m commands.attacks
 
 base-model: setup
 	$(BIN)/python -m flows.base_model --out models/base

@@ -11,11 +11,11 @@ from transformers import PreTrainedModel
 
 from benchmarks.setting import SEED, device, onednn
 from benchmarks.worker import finish_gpu
+from doctor.parameters import ROOT, load_params
 from rl.algorithms import Algorithm, make_algorithm
 from rl.config import RolloutParams
 from rl.engines.base import Completion, Engine, Request, Sampling
 from rl.workers import local
-from tasks.parameters import ROOT, load_params
 
 ENGINES = ("transformers", "vllm")
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.command import run
-from tasks.console import follow
+from doctor.parameters import ROOT, load_params
+from tasks.command_line import run
 from tasks.evaluation import compare, evaluate_bayes_full_information, evaluate_policy, evaluate_reference, open_wards, write_accuracy_plot
 from tasks.outputs import output, plots_file, write_json
-from tasks.parameters import ROOT, load_params
-from tasks.recording import record_evaluation
 from tasks.report import evaluation_page
+from tracking.console import follow
+from tracking.recorder import record_evaluation
 
 
 @flow(name="evaluate_doctor", on_running=[follow])

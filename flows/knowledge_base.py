@@ -4,11 +4,11 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.command import run
-from tasks.console import follow
+from doctor.parameters import load_params
+from tasks.command_line import run
 from tasks.knowledge_base import index_documents, measure_retrieval
 from tasks.outputs import metrics_file, output, write_json
-from tasks.parameters import load_params
+from tracking.console import follow
 
 
 @flow(name="knowledge_base", on_running=[follow])

@@ -4,15 +4,15 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.command import run as start
-from tasks.console import follow
+from doctor.parameters import ROOT
+from tasks.command_line import run as start
 from tasks.outputs import metrics_file, output, plots_file, write_json
-from tasks.parameters import ROOT
-from tasks.recording import open_recording
 from tasks.reward import score
 from tasks.rollout import in_turn, rollout
 from tasks.selection import ends, export, validate
 from tasks.training import Training, added, enough, learn, open_training, restore, save, write_curve
+from tracking.console import follow
+from tracking.recorder import open_recording
 
 
 def experience(run: Training, step: int) -> dict[str, float]:

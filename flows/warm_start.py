@@ -4,11 +4,11 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.command import run
-from tasks.console import follow
+from doctor.parameters import ROOT, load_params
+from tasks.command_line import run
 from tasks.outputs import metrics_file, output, write_json
-from tasks.parameters import ROOT, load_params
 from tasks.warm_start import fine_tune
+from tracking.console import follow
 
 
 @flow(name="warm_start", on_running=[follow])

@@ -34,15 +34,15 @@ from clinic.generative import GenerativeClinic
 from clinic.language import Phrases
 from clinic.matching import TopicMatcher
 from clinic.starter import draw_cases, load_starter
+from doctor.environments import Waiting, open_waiting_room
+from doctor.parameters import ROOT, AskingRoundParams, OwnRoundParams, Params
 from rl.batching import Branch
 from rl.chat import ChatFormat
 from rl.experience import Trajectory
 from rl.models import new_model, new_tokenizer, save_model
 from rl.sft import Example, train_supervised
 from rl.workers.local import Session
-from tasks.parameters import ROOT, AskingRoundParams, OwnRoundParams, Params
-from tasks.progress import Phase, supervised
-from tasks.wiring import Waiting, open_waiting_room
+from tracking.progress import Phase, supervised
 
 log = logging.getLogger(__name__)
 ARTICLE_TOKENS = 200

@@ -19,16 +19,16 @@ from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.questions import SingleTurn
 from clinic.rewards import Scorer
+from doctor.environments import Waiting, open_waiting_room
+from doctor.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
+from doctor.parameters import ROOT, Params
+from doctor.scoring import patient_metrics, score_all
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
 from rl.ranking import continuation_logprobs
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
 from rl.workers.local import Session
-from tasks.consultations import patient_metrics, score_all
-from tasks.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
-from tasks.parameters import ROOT, Params
-from tasks.progress import Phase
 from tasks.warm_start import diagnosis_turns
-from tasks.wiring import Waiting, open_waiting_room
+from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
 EVALUATION_STEP = -2  # the step in the noise key of evaluation episodes, the same for every policy

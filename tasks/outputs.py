@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tasks.parameters import ROOT
+from doctor.parameters import ROOT
 
 
 def output(out: Path | None, name: str) -> Path:

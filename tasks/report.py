@@ -13,14 +13,14 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import read_cases
+from doctor.parameters import ROOT, Params
+from doctor.scoring import right
 from rl.checkpoint import folder_hash
 from rl.experience import read_scores, read_trajectories
-from tasks.consultations import right
 from tasks.evaluation import closed_distance, table_text
-from tasks.html_report import Seen, write_accuracy_by_turns, write_confusion, write_report
 from tasks.outputs import plots_file
-from tasks.parameters import ROOT, Params
 from tasks.versioning import code_state
+from tracking.report_page import Seen, write_accuracy_by_turns, write_confusion, write_report
 
 log = logging.getLogger(__name__)
 MLFLOW_UI = "mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"

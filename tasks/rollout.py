@@ -12,8 +12,8 @@ from prefect.cache_policies import NO_CACHE
 from rl.errors import TrainingError
 from rl.experience import intact
 from rl.rollout import refuse_if_many_failed
-from tasks.progress import Phase
 from tasks.training import Training
+from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
 

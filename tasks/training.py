@@ -14,6 +14,10 @@ from prefect.cache_policies import NO_CACHE
 from clinic.cases import Case, read_cases
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
+from doctor.environments import Waiting, cases_of_draw, open_waiting_room
+from doctor.opinions import opinions_of
+from doctor.parameters import HOME, ROOT, Params, load_params
+from doctor.recipe import load_algorithm, pairs_path, recipe_path
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.checkpoint import folder_hash, prune, steps_saved
@@ -22,17 +26,13 @@ from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.preferences import read_preferences
 from rl.workers.local import Session
-from tasks.opinions import opinions_of
 from tasks.outputs import write_json
-from tasks.parameters import HOME, ROOT, Params, load_params
-from tasks.progress import Phase
-from tasks.recipe import load_algorithm, pairs_path, recipe_path
-from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
+from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
 CODE = (
-    "rl", "clinic", "kb", "tasks/parameters.py", "tasks/recipe.py", "tasks/wiring.py", "tasks/consultations.py", "tasks/endpoint.py", "tasks/language_models.py",
-    "tasks/opinions.py", "tasks/rollout.py", "tasks/reward.py", "tasks/selection.py", "tasks/training.py", "flows/train_doctor.py",
+    "rl", "clinic", "kb", "doctor/parameters.py", "doctor/recipe.py", "doctor/environments.py", "doctor/scoring.py", "rl/language_models/endpoint.py", "rl/language_models/opening.py",
+    "doctor/opinions.py", "tasks/rollout.py", "tasks/reward.py", "tasks/selection.py", "tasks/training.py", "flows/train_doctor.py",
 )
 
 

@@ -13,9 +13,9 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from ruamel.yaml import YAML
 
-from tasks.console import LINE, screen
-from tasks.parameters import ROOT
-from tasks.progress import listening
+from doctor.parameters import ROOT
+from tracking.console import LINE, screen
+from tracking.progress import listening
 
 log = logging.getLogger(__name__)
 DVC_CHATTER = re.compile(r"$|> |(Updating|Generating) lock file|Use `dvc push`|To track the changes|To enable auto staging|\s+(git add|dvc config) ")

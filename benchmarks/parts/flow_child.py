@@ -17,8 +17,8 @@ from benchmarks.engines import choose_products
 from clinic.consultation import Consultation
 from flows import train_doctor as front
 from rl.workers.local import Session
-from tasks.recording import Recorder
 from tasks.training import Training
+from tracking.recorder import Recorder
 
 PARTS = ("rollout", "score", "learn", "save")  # of one step in the flow, beside the recording
 SPENT: defaultdict[str, float] = defaultdict(float)

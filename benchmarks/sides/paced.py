@@ -7,11 +7,11 @@ from multiprocessing.connection import Connection
 from benchmarks.worker import Figures, serve
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
+from doctor.environments import cases_of_draw, open_waiting_room
+from doctor.parameters import ROOT, load_params
+from doctor.recipe import load_algorithm
+from doctor.scoring import score_all
 from rl.workers.local import Session
-from tasks.consultations import score_all
-from tasks.parameters import ROOT, load_params
-from tasks.recipe import load_algorithm
-from tasks.wiring import cases_of_draw, open_waiting_room
 
 
 class Paced:

@@ -20,15 +20,15 @@ from clinic.patients.fidelity import fidelity
 from clinic.patients.llm import LanguageModelPatient, PatientError
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases, load_starter
+from doctor.parameters import ROOT, load_params
 from rl.config import EndpointParams, LocalModelParams, RolloutParams
 from rl.errors import TrainingError
-from rl.generation import LocalModel
+from rl.language_models import endpoint as door
+from rl.language_models.endpoint import Endpoint
+from rl.language_models.local import LocalModel
 from rl.models import new_model, new_tokenizer, save_model
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
 from rl.workers.local import Session
-from tasks import endpoint as door
-from tasks.endpoint import Endpoint
-from tasks.parameters import ROOT, load_params
 from tests.endpoint_server import MODEL, chat_server
 
 DATA = ROOT.parent / "shared/data/cases"

@@ -4,8 +4,8 @@
 import pytest
 
 from clinic.attacks import ATTACKS
-from tasks.attack_report import NEAREST, STRONG, WEAK, on_imported, on_starter, paid_attacks
-from tasks.parameters import ROOT, load_params
+from commands.attacks import NEAREST, STRONG, WEAK, on_imported, on_starter, paid_attacks
+from doctor.parameters import ROOT, load_params
 
 CASES = ROOT.parent / "shared/data/cases"
 REAL = {"mtmeddialog_cases": ("mtmeddialog_sft_cases.jsonl.gz", 200), "agentclinic": ("agentclinic_medqa.jsonl", 60)}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.console import LINE, Bar, ConsoleHandler, Line, Screen, clean, duration, pace
+from tracking.console import LINE, Bar, ConsoleHandler, Line, Screen, clean, duration, pace
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -34,7 +34,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def record(message: str, level: int = logging.INFO, name: str = "tasks.recording", **extra: object) -> logging.LogRecord:
+def record(message: str, level: int = logging.INFO, name: str = "tracking.recorder", **extra: object) -> logging.LogRecord:
     made = logging.LogRecord(name, level, __file__, 1, message, (), None)
     vars(made).update(extra, created=time.mktime((2026, 1, 2, 15, 8, 27, 0, 0, -1)))
     return made
@@ -176,8 +176,8 @@ def in_terminal(code: str, columns: int = 100, until: Callable[[str], bool] | No
 
 WORK = """
 import logging, time
-from tasks.command import told
-from tasks.progress import Phase
+from tasks.command_line import told
+from tracking.progress import Phase
 with told("stage"):
     log, phase = logging.getLogger("tasks.work"), Phase("learn 1", "gradient steps")
     for i in range({steps}):

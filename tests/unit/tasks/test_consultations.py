@@ -11,10 +11,10 @@ from clinic.dialogues import at_once
 from clinic.doctors import ReferenceDoctor, at_random
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
+from doctor.environments import Waiting, cases_of_draw, open_waiting_room
+from doctor.parameters import ParameterError, load_params
+from doctor.scoring import accuracy, score_all, step_metrics
 from rl.experience import Trajectory, read_trajectories, write_trajectories
-from tasks.consultations import accuracy, score_all, step_metrics
-from tasks.parameters import ParameterError, load_params
-from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 PARAMS = load_params()
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
+from doctor.environments import open_waiting_room
+from doctor.parameters import ROOT, load_params
+from doctor.scoring import score_all
 from rl.experience import read_scores, read_trajectories, write_scores, write_trajectories
 from rl.workers.local import Session
-from tasks.consultations import score_all
-from tasks.parameters import ROOT, load_params
 from tasks.training import _keep
-from tasks.wiring import open_waiting_room
 
 
 def test_what_was_played_and_scored_is_what_is_read_back(tmp_path):

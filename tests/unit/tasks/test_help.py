@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tasks.parameters import ROOT
+from doctor.parameters import ROOT
 
 COMMANDS = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts) for room in ("flows", "tasks") for path in (ROOT / room).glob("*.py") if '__name__ == "__main__"' in path.read_text()
@@ -13,7 +13,7 @@ COMMANDS = sorted(
 
 
 def test_the_commands_are_found():
-    assert {"flows.retrain", "flows.knowledge_base", "tasks.main_job", "tasks.profile"} <= set(COMMANDS)
+    assert {"flows.retrain", "flows.knowledge_base", "commands.run", "commands.profile"} <= set(COMMANDS)
 
 
 @pytest.mark.slow

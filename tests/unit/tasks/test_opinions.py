@@ -8,14 +8,14 @@ import pytest
 from clinic.errors import ClinicError
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
+from commands.calibration import CALIBRATION, judge_agreement, read_lines
+from doctor.opinions import asking, opinions_of, refuse_if_many_missing
+from doctor.parameters import LanguageModels, ParameterError, Params, load_params
+from doctor.scoring import score_all, step_metrics
 from rl.config import EndpointParams
 from rl.experience import Trajectory, teaching
-from tasks import endpoint as door
-from tasks.calibration import CALIBRATION, judge_agreement, read_lines
-from tasks.consultations import score_all, step_metrics
-from tasks.endpoint import Endpoint
-from tasks.opinions import asking, opinions_of, refuse_if_many_missing
-from tasks.parameters import LanguageModels, ParameterError, Params, load_params
+from rl.language_models import endpoint as door
+from rl.language_models.endpoint import Endpoint
 from tasks.training import _what_counts
 from tests.endpoint_server import MODEL, chat_server
 
@@ -30,7 +30,7 @@ def short_pauses(monkeypatch):
 @pytest.fixture(scope="module")
 def cases():
     from clinic.starter import load_starter
-    from tasks.parameters import ROOT
+    from doctor.parameters import ROOT
 
     return list(draw_cases(load_starter(ROOT / "data/starter", 0.8), 6, 3, PARAMS.patient_cases.split))
 
@@ -150,7 +150,7 @@ def test_calibration_of_a_perfect_a_lenient_and_a_broken_judge():
 
 
 def test_a_judge_that_is_not_configured_is_one_line():
-    from tasks.calibration import judge_lines
+    from commands.calibration import judge_lines
 
     with pytest.raises(ParameterError, match=r"language_models\.reward_judge is null"):
         judge_lines(PARAMS, "reward_judge")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.parameters import ROOT, ParameterError, load_params
-from tasks.recipe import load_algorithm
+from doctor.parameters import ROOT, ParameterError, load_params
+from doctor.recipe import load_algorithm
 from tasks.training import _what_counts, plan_text
 
 PARAMS = (ROOT / "params.yaml").read_text()
@@ -59,7 +59,7 @@ def test_the_best_checkpoint_must_be_one_that_stays(tmp_path: Path) -> None:
 def test_a_reward_component_that_no_preset_has_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     recipe = tmp_path / "grpo.yaml"
     recipe.write_text((ROOT / "recipes/grpo.yaml").read_text().replace("own_turn: [information", "own_turn: [informaton"))
-    monkeypatch.setattr("tasks.recipe.recipe_path", lambda _: recipe)
+    monkeypatch.setattr("doctor.recipe.recipe_path", lambda _: recipe)
     with pytest.raises(ParameterError, match=r"grpo\.yaml: informaton is no reward component; known: accuracy, completeness, diagnosis"):
         load_algorithm(load_params())
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tasks.parameters import ROOT, ParameterError
-from tasks.profile import difference, plan, rewritten
+from commands.profile import difference, plan, rewritten
+from doctor.parameters import ROOT, ParameterError
 
 
 def test_rollout_8192_is_8192_trajectories_and_16_updates() -> None:
@@ -32,11 +32,11 @@ def test_ppo_two_phase_parses() -> None:
 
 def test_the_command_shows_and_writes_nothing() -> None:
     before = (ROOT / "params.yaml").read_bytes()
-    done = subprocess.run([sys.executable, "-m", "tasks.profile", "rollout_8192"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "commands.profile", "rollout_8192"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "8192 trajectories" in done.stdout
     assert "nothing was written" in done.stdout
     assert (ROOT / "params.yaml").read_bytes() == before
-    wrong = subprocess.run([sys.executable, "-m", "tasks.profile", "nope"], cwd=ROOT, capture_output=True, text=True)
+    wrong = subprocess.run([sys.executable, "-m", "commands.profile", "nope"], cwd=ROOT, capture_output=True, text=True)
     assert wrong.returncode == 1
     assert wrong.stderr.strip() == "error: there is no profile 'nope'; choose one of: chinese, ppo_two_phase, rollout_8192"
 
@@ -47,7 +47,7 @@ def test_a_profile_with_an_unknown_key_is_refused(monkeypatch: pytest.MonkeyPatc
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / "recipes/profiles").mkdir()
     (tmp_path / "recipes/profiles/x.yaml").write_text("params: {algorithm: {name: ppo}, rollout: {prompt: 3}}\nrecipe: {}\n")
-    monkeypatch.setattr("tasks.profile.ROOT", tmp_path)
+    monkeypatch.setattr("commands.profile.ROOT", tmp_path)
     with pytest.raises(ParameterError, match=r"x\.yaml: rollout\.prompt is not in params\.yaml"):
         rewritten("x")
 

@@ -15,11 +15,12 @@ from types import SimpleNamespace
 import pytest
 
 from rl.sft import SFTPoint
-from tasks import progress, recording
-from tasks.console import Bar, Screen
-from tasks.progress import ADDRESS, Phase, Sender, listening, supervised, viewer
-from tasks.recording import step_text
 from tasks.versioning import _pass_on
+from tracking import progress
+from tracking import recorder as recording
+from tracking.console import Bar, Screen
+from tracking.progress import ADDRESS, Phase, Sender, listening, supervised, viewer
+from tracking.recorder import step_text
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -173,8 +174,8 @@ def test_lines_take_over_when_the_listener_goes(monkeypatch: pytest.MonkeyPatch,
 
 CHILD = """
 import logging, sys, time
-from tasks.command import told
-from tasks.progress import Phase
+from tasks.command_line import told
+from tracking.progress import Phase
 with told("stage"):
     log, phase = logging.getLogger("rl.work"), Phase("learn 1", "gradient steps")
     sys.stderr.write("Running stage 'stage':\\n> python -m flows.stage\\n")
@@ -187,7 +188,7 @@ with told("stage"):
 """
 PARENT = """
 import os, subprocess, sys
-from tasks.command import told
+from tasks.command_line import told
 from tasks.versioning import _pass_on
 with told("retrain"):
     _pass_on([sys.executable, "-c", os.environ["CHILD"]], os.environ)

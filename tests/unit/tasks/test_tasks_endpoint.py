@@ -9,8 +9,8 @@ import time
 import pytest
 
 from rl.config import EndpointParams
-from tasks import endpoint as door
-from tasks.endpoint import Endpoint, EndpointCounts, EndpointError
+from rl.language_models import endpoint as door
+from rl.language_models.endpoint import Endpoint, EndpointCounts, EndpointError
 from tests.endpoint_server import MODEL, chat_server
 
 HELLO = [{"role": "user", "content": "Does it hurt?"}]

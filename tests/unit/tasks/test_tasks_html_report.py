@@ -13,7 +13,7 @@ import pytest
 
 from clinic.cases import Case, Fact
 from clinic.metrics import MEASURES
-from tasks.html_report import NO_DIAGNOSIS, SOMETHING_ELSE, Seen, accuracy_by_turns, confusion, report_html, write_accuracy_by_turns, write_confusion, write_report
+from tracking.report_page import NO_DIAGNOSIS, SOMETHING_ELSE, Seen, accuracy_by_turns, confusion, report_html, write_accuracy_by_turns, write_confusion, write_report
 
 VOID = {"meta", "line", "circle", "polyline"}
 HOSTILE = "<script>alert('x')</script> \"><img src=x onerror=y> {{ 7 * 7 }} \u202egnp.exe\u202c\u200b\ud800\x00"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rl.experience import Scores, Trajectory
-from tasks import traces, tracking
+from tracking import runs as tracking
+from tracking import traces
 
 mlflow = tracking.mlflow  # imported by the door, after it has set MLflow's environment
 VARIABLES = ["MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT", "DVC_STAGE", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "MLFLOW_PARENT_RUN_ID"]

@@ -1,6 +1,6 @@
 """The MLflow store, and consultations in it as traces.
 
-With `tasks.tracking`, which builds on this and passes its names on, the only door to MLflow.
+With `tracking.runs`, which builds on this and passes its names on, the only door to MLflow.
 
 A consultation becomes one trace, made after the fact: the root span shows the dialogue, each doctor turn is a chat span, each
 search a retriever span below it. Rewards are feedback on the trace and on the turns, the case's diagnosis an expectation. When

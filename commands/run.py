@@ -24,7 +24,7 @@ AWAITED = "ANAMNESIS_AWAITED_SERVER"  # in a job's environment: the address of a
 
 def main() -> int:
     """Run the `retrain` flow; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.main_job", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m commands.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
     given = parser.parse_args()
     settings = {

@@ -1,6 +1,6 @@
 """The record of what happened: runs, points, data sets, checkpoints and registered models, in MLflow.
 
-With `tasks.traces` (consultations) the only door to MLflow. Plain functions, called inside tasks. Results never depend on
+With `tracking.traces` (consultations) the only door to MLflow. Plain functions, called inside tasks. Results never depend on
 what is written here. A resumed training may repeat any call and nothing is recorded twice:
 
     training_run     the unfinished run with the same input hash goes on
@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tasks.traces import TrackingError, home, log_consultations, patiently, setup  # prepares MLflow's environment, so before MLflow
+from tracking.traces import TrackingError, home, log_consultations, patiently, setup  # prepares MLflow's environment, so before MLflow
 
 # isort: split
 import mlflow

@@ -11,8 +11,8 @@ from clinic.patients.base import Matcher
 from clinic.patients.fidelity import fidelity
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
+from doctor.opinions import Opinions
 from rl.experience import Scores, Trajectory
-from tasks.opinions import Opinions
 
 
 def score_all(scorer: Scorer, cases: Sequence[Case], trajectories: Sequence[Trajectory], opinions: Opinions | None = None) -> list[Scores]:

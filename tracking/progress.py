@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from rl.sft import SFTPoint
-from tasks.console import Bar, Screen, screen
+from tracking.console import Bar, Screen, screen
 
 log = logging.getLogger(__name__)
 ADDRESS = "ANAMNESIS_PROGRESS"  # of the socket of the process that draws

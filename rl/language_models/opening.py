@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Union
 
+from doctor.parameters import ROOT
 from rl.config import LanguageModelParams, LocalModelParams
-from rl.generation import LocalModel
-from tasks.parameters import ROOT
+from rl.language_models.local import LocalModel
 
 if TYPE_CHECKING:
-    from tasks.endpoint import Endpoint
+    from rl.language_models.endpoint import Endpoint
 
 LanguageModel = Union[LocalModel, "Endpoint"]
 
@@ -17,6 +17,6 @@ def open_model(params: LanguageModelParams, seed: int) -> LanguageModel:
     if isinstance(params, LocalModelParams):
         place = ROOT / params.model
         return LocalModel(params.model_copy(update={"model": str(place)}) if place.exists() else params, seed)
-    from tasks.endpoint import Endpoint  # the library behind it takes a second to load, and most runs ask nobody
+    from rl.language_models.endpoint import Endpoint  # the library behind it takes a second to load, and most runs ask nobody
 
     return Endpoint(params)

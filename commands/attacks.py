@@ -24,8 +24,8 @@ from clinic.patients.base import Matcher
 from clinic.patients.scripted import ScriptedPatient
 from clinic.rewards import PRESETS, Scorer
 from clinic.starter import draw_cases
-from tasks.parameters import ROOT, Params, load_params
-from tasks.wiring import open_waiting_room
+from doctor.environments import open_waiting_room
+from doctor.parameters import ROOT, Params, load_params
 
 WEAK, STRONG = "honest: random questions, Bayes decision", "honest: Bayes' questions and decision"
 NEAREST = "honest: questions and diagnosis of the nearest training case"

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from clinic.rewards import REWARD_COMPONENTS
+from doctor.parameters import ROOT, ParameterError, Params, read_yaml, validated
 from rl.algorithms import Algorithm, make_algorithm
-from tasks.parameters import ROOT, ParameterError, Params, read_yaml, validated
 
 
 def load_algorithm(params: Params) -> Algorithm:

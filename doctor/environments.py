@@ -21,14 +21,14 @@ from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE, SingleTurn
 from clinic.starter import load_starter, read_asking
+from doctor.parameters import ROOT, ParameterError, Params
 from kb.config import KnowledgeBaseParams
 from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
 from kb.search import Searcher
 from rl.config import LanguageModelParams
+from rl.language_models.opening import open_model
 from rl.rollout import EpisodeSpec
-from tasks.language_models import open_model
-from tasks.parameters import ROOT, ParameterError, Params
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tasks.parameters import ROOT, ParameterError, parse_params
-from tasks.recipe import parse_algorithm
+from doctor.parameters import ROOT, ParameterError, parse_params
+from doctor.recipe import parse_algorithm
 from tasks.training import plan_text
 
 
 def main() -> int:
     """Command line; returns the exit status."""
     known = ", ".join(sorted(path.stem for path in (ROOT / "recipes/profiles").glob("*.yaml")))
-    parser = argparse.ArgumentParser(prog="python -m tasks.profile", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m commands.profile", description=__doc__)
     parser.add_argument("name", help=f"one of: {known}")
     parser.add_argument("--write", action="store_true", help="rewrite the files; without it nothing changes")
     given = parser.parse_args()

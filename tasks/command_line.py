@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from clinic.errors import ClinicError
+from doctor.parameters import ParameterError, load_params
 from kb.errors import KnowledgeBaseError
 from rl import machine
 from rl.errors import TrainingError
-from tasks.console import screen, start_logging
-from tasks.parameters import ParameterError, load_params
+from tracking.console import screen, start_logging
 
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError)
 

@@ -9,16 +9,16 @@ from typing import Any
 
 from prefect.runtime import flow_run
 
+from doctor.parameters import HOME, ROOT
 from rl.checkpoint import folder_hash
 from rl.experience import read_scores, read_trajectories
-from tasks import traces, tracking
-from tasks.console import Bar, duration
 from tasks.evaluation import closed_distance, trajectories_of_note
 from tasks.outputs import write_json
-from tasks.parameters import HOME, ROOT
-from tasks.progress import Phase
 from tasks.training import Training
 from tasks.versioning import output_digest
+from tracking import runs, traces
+from tracking.console import Bar, duration
+from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
 SHOWN = (
@@ -40,7 +40,7 @@ class Recorder:
 
         The first step to be recorded is where this process begins: the warm start, or what an earlier run did and told.
         """
-        tracking.log_step(self._id, step, metrics)
+        runs.log_step(self._id, step, metrics)
         if step:
             self._sample(step)
         steps, first = self._run.params.train_doctor.steps, self._steps is None
@@ -59,12 +59,12 @@ class Recorder:
 
     def checkpoint(self, step: int, directory: Path, metrics: Mapping[str, float]) -> None:
         """A saved checkpoint as a logged model with the step's metrics."""
-        tracking.log_checkpoint(self._id, step, directory, folder_hash(directory), metrics)
+        runs.log_checkpoint(self._id, step, directory, folder_hash(directory), metrics)
 
     def finish(self, chosen: Mapping[str, Any]) -> None:
         """Which checkpoints became the doctor; its run is found again by `run_of`."""
         steps = chosen["chosen_steps"]
-        tracking.log_metrics_final(
+        runs.log_metrics_final(
             self._id, {"chosen/last_step": float(steps[-1]), "chosen/averaged": float(len(steps)), "chosen/validation_accuracy": float(chosen["chosen_accuracy"])}
         )
         write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": self._id})
@@ -73,12 +73,12 @@ class Recorder:
 @contextmanager
 def open_recording(run: Training) -> Iterator[Recorder]:
     """Open (or, after a kill, reopen) the MLflow run of a training and name its data sets."""
-    tracking.setup(HOME)
+    runs.setup(HOME)
     params = {**run.params.model_dump(mode="json"), "recipe": run.algorithm.recipe.model_dump(mode="json")}
     tags = {"prefect.flow_run_id": str(flow_run.id or ""), "stage": "train_doctor", "checkpoints": str(run.folder)}
-    with tracking.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
+    with runs.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
         for name, path in (("cases", "data/cases"), ("knowledge_base", "data/kb_index"), ("warm_start", "models/warm_start")):
-            tracking.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")
+            runs.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")
         yield Recorder(run, run_id)
 
 
@@ -97,14 +97,14 @@ def run_of(model: Path) -> str | None:
 
 def record_evaluation(metrics: Mapping[str, Any], doctor: Path, consultations: Path, page: Path) -> None:
     """Final figures, the page and a sample of the test consultations on the doctor's training run."""
-    tracking.setup(HOME)
+    runs.setup(HOME)
     run_id = run_of(doctor)
     if run_id is None:
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
         return
     tables = {name: table["overall"] for name, table in metrics.items() if "overall" in table}
     flat = {f"eval/{name.replace('@', ' at ')}/{measure}": value["mean"] for name, table in tables.items() for measure, value in table.items() if isinstance(value, dict)}
-    tracking.log_metrics_final(run_id, {**flat, "eval/closed_distance": closed_distance(dict(metrics))})
-    tracking.log_artifacts(run_id, page)
+    runs.log_metrics_final(run_id, {**flat, "eval/closed_distance": closed_distance(dict(metrics))})
+    runs.log_artifacts(run_id, page)
     chosen, scores = trajectories_of_note(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20)
     traces.log_consultations(run_id, chosen, scores, 0, "test", {})

@@ -1,4 +1,4 @@
-"""`python -m tasks.calibration questions|judge`: how well the simulated patient understands questions, and how well a judge agrees with labels.
+"""`python -m commands.calibration questions|judge`: how well the simulated patient understands questions, and how well a judge agrees with labels.
 
 What is measured:
 
@@ -22,17 +22,17 @@ from clinic.config import CaseSource
 from clinic.judging import CRITERIA, FULL_MARKS, PROMPT_VERSION, Ask, Subject, judge
 from clinic.loaders import load_source
 from clinic.matching import MATCH_THRESHOLD, TopicMatcher
-from tasks.language_models import open_model
-from tasks.opinions import asking
-from tasks.parameters import ROOT, ParameterError, Params, load_params
-from tasks.wiring import open_waiting_room
+from doctor.environments import open_waiting_room
+from doctor.opinions import asking
+from doctor.parameters import ROOT, ParameterError, Params, load_params
+from rl.language_models.opening import open_model
 
 CALIBRATION = ROOT / "data" / "calibration"
 
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["questions", "judge"])
     parser.add_argument("--imported", metavar="FORMAT=FILE", help="questions: recorded question and answer pairs, for example mtmeddialog_cases=cases.jsonl.gz")
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")

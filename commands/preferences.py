@@ -14,7 +14,7 @@ from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 
 def main() -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.preferences", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m commands.preferences", description=__doc__)
     parser.add_argument("steps", type=Path, help="the steps/ folder of a training run, or one step's folder")
     parser.add_argument("--margin", type=float, required=True, help="reward units; a pair that is nearer is left out")
     parser.add_argument("--out", type=Path, required=True, help="the JSONL file to write")

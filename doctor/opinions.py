@@ -12,12 +12,12 @@ from clinic.judging import Ask, Subject, answer_subject, consultation_subject, j
 from clinic.questions import SOURCE
 from clinic.ratings import ask_for_ratings, read_ratings, transcript_id
 from clinic.rewards import PRESETS
+from doctor.parameters import LanguageModels
 from rl.config import LanguageModelParams
 from rl.experience import Trajectory
-from rl.generation import LocalModel
+from rl.language_models.local import LocalModel
+from rl.language_models.opening import LanguageModel, open_model
 from rl.reward_models import RewardModel
-from tasks.language_models import LanguageModel, open_model
-from tasks.parameters import LanguageModels
 
 log = logging.getLogger(__name__)
 Opinions = Sequence[Mapping[str, float] | None]

@@ -1,0 +1,1 @@
+"""Language models that play patients and judges: on this machine, or behind an endpoint."""
