@@ -25,7 +25,7 @@ from clinic.matching import MATCH_THRESHOLD, TopicMatcher
 from doctor.environments import open_waiting_room
 from doctor.opinions import asking
 from doctor.parameters import ROOT, ParameterError, Params, load_params
-from rl.language_models.opening import open_model
+from rl.language_models import open_model
 
 CALIBRATION = ROOT / "data" / "calibration"
 
@@ -98,7 +98,7 @@ def judge_lines(params: Params, which: str) -> list[str]:
     model = getattr(params.language_models, which)
     if model is None:
         raise ParameterError(f"params.yaml: language_models.{which} is null; name a model or an endpoint there")
-    table = judge_agreement(asking(open_model(model, params.seed)), read_lines(CALIBRATION / "judge.jsonl"))
+    table = judge_agreement(asking(open_model(model, ROOT, params.seed)), read_lines(CALIBRATION / "judge.jsonl"))
     head = f"{model.model}, prompt {PROMPT_VERSION}, {table['rows']} consultations, no verdict in {table['missing']}"
     columns = f"{'criterion':<16}{'exact':>8}{'within 1':>10}{'kappa':>8}{'rank':>8}{'bias':>8}{'bias under attack':>20}"
     cells = [f"{name:<16}" + "".join(f"{row[key]:>{width}.2f}" for key, width in COLUMNS) for name, row in table["criteria"].items()]

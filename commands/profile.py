@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from doctor.parameters import ROOT, ParameterError, parse_params
 from doctor.recipe import parse_algorithm
-from tasks.training import plan_text
+from doctor.training import plan_text
 
 
 def main() -> int:

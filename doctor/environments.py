@@ -27,7 +27,7 @@ from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
 from kb.search import Searcher
 from rl.config import LanguageModelParams
-from rl.language_models.opening import open_model
+from rl.language_models import open_model
 from rl.rollout import EpisodeSpec
 
 
@@ -76,7 +76,7 @@ class Waiting:
         """The language model that plays patients; loaded at the first question."""
         if self.patient_model is None:
             raise ParameterError("consultation.patient.backend is llm, but language_models.patient is null; name a model or an endpoint there")
-        return open_model(self.patient_model, self.seed).generate
+        return open_model(self.patient_model, ROOT, self.seed).generate
 
     @cached_property
     def diseases(self) -> frozenset[str]:

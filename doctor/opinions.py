@@ -12,11 +12,11 @@ from clinic.judging import Ask, Subject, answer_subject, consultation_subject, j
 from clinic.questions import SOURCE
 from clinic.ratings import ask_for_ratings, read_ratings, transcript_id
 from clinic.rewards import PRESETS
-from doctor.parameters import LanguageModels
+from doctor.parameters import ROOT, LanguageModels
 from rl.config import LanguageModelParams
 from rl.experience import Trajectory
+from rl.language_models import LanguageModel, open_model
 from rl.language_models.local import LocalModel
-from rl.language_models.opening import LanguageModel, open_model
 from rl.reward_models import RewardModel
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def opinions_of(reward: RewardParams, models: LanguageModels, root: Path, seed: 
 
 def judged_by(params: LanguageModelParams, criteria: Sequence[str], seed: int) -> Gather:
     """Opinions of a judge on these criteria."""
-    ask = asking(open_model(params, seed))
+    ask = asking(open_model(params, ROOT, seed))
 
     def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:
         async def all_of_them() -> Opinions:

@@ -6,9 +6,10 @@ from typing import Any
 from prefect import flow
 
 from doctor.parameters import ROOT, load_params
+from rl.files import write_json
 from tasks.command_line import run
 from tasks.evaluation import compare, evaluate_bayes_full_information, evaluate_policy, evaluate_reference, open_wards, write_accuracy_plot
-from tasks.outputs import output, plots_file, write_json
+from tasks.outputs import output, plots_file
 from tasks.report import evaluation_page
 from tracking.console import follow
 from tracking.recorder import record_evaluation

@@ -5,9 +5,10 @@ from pathlib import Path
 from prefect import flow
 
 from doctor.parameters import load_params
+from rl.files import write_json
 from tasks.command_line import run
 from tasks.knowledge_base import index_documents, measure_retrieval
-from tasks.outputs import metrics_file, output, write_json
+from tasks.outputs import metrics_file, output
 from tracking.console import follow
 
 

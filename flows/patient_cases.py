@@ -5,8 +5,9 @@ from pathlib import Path
 from prefect import flow
 
 from doctor.parameters import load_params
+from rl.files import write_json
 from tasks.command_line import run
-from tasks.outputs import metrics_file, output, write_json
+from tasks.outputs import metrics_file, output
 from tasks.patient_cases import check_starter, collect_cases
 from tracking.console import follow
 

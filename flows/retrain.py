@@ -6,11 +6,11 @@ import sys
 
 from prefect import flow
 
-from commands.run import AWAITED, wait_until_healthy
 from doctor.parameters import ROOT
 from tasks.command_line import told
 from tasks.registry import register_challenger
 from tasks.report import summary
+from tasks.server import AWAITED, wait_until_healthy
 from tasks.versioning import VersioningError, reproduce
 from tracking.console import follow
 

@@ -5,12 +5,14 @@ from pathlib import Path
 from prefect import flow
 
 from doctor.parameters import ROOT
+from doctor.training import Training, enough, open_training, write_curve
+from rl.files import write_json
 from tasks.command_line import run as start
-from tasks.outputs import metrics_file, output, plots_file, write_json
+from tasks.outputs import metrics_file, output, plots_file
 from tasks.reward import score
 from tasks.rollout import in_turn, rollout
 from tasks.selection import ends, export, validate
-from tasks.training import Training, added, enough, learn, open_training, restore, save, write_curve
+from tasks.training import added, learn, restore, save
 from tracking.console import follow
 from tracking.recorder import open_recording
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from prefect import flow
 
 from doctor.parameters import ROOT, load_params
+from rl.files import write_json
 from tasks.command_line import run
-from tasks.outputs import metrics_file, output, write_json
+from tasks.outputs import metrics_file, output
 from tasks.warm_start import fine_tune
 from tracking.console import follow
 

@@ -10,8 +10,8 @@ from prefect.cache_policies import NO_CACHE
 
 from doctor.parameters import ROOT
 from rl.checkpoint import folder_hash
-from tasks.versioning import output_digest
 from tracking import runs
+from tracking.provenance import output_digest
 from tracking.recorder import run_of
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from rl.checkpoint import folder_hash
 from rl.experience import read_scores, read_trajectories
 from tasks.evaluation import closed_distance, table_text
 from tasks.outputs import plots_file
-from tasks.versioning import code_state
+from tracking.provenance import code_state
 from tracking.report_page import Seen, write_accuracy_by_turns, write_confusion, write_report
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ from contextvars import copy_context
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from doctor.training import Training
 from rl.errors import TrainingError
 from rl.experience import intact
 from rl.rollout import refuse_if_many_failed
-from tasks.training import Training
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)

@@ -11,13 +11,12 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from doctor.scoring import accuracy
+from doctor.training import Training
 from rl.checkpoint import folder_hash, steps_saved
-from rl.files import replace_folder
+from rl.files import replace_folder, write_json
 from rl.models import average_weights, save_model
 from rl.rollout import refuse_if_many_failed
 from rl.workers.local import Session
-from tasks.outputs import write_json
-from tasks.training import Training
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)

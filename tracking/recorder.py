@@ -10,15 +10,15 @@ from typing import Any
 from prefect.runtime import flow_run
 
 from doctor.parameters import HOME, ROOT
+from doctor.training import Training
 from rl.checkpoint import folder_hash
 from rl.experience import read_scores, read_trajectories
+from rl.files import write_json
 from tasks.evaluation import closed_distance, trajectories_of_note
-from tasks.outputs import write_json
-from tasks.training import Training
-from tasks.versioning import output_digest
 from tracking import runs, traces
 from tracking.console import Bar, duration
 from tracking.progress import Phase
+from tracking.provenance import output_digest
 
 log = logging.getLogger(__name__)
 SHOWN = (

@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks.engines import choose_products
 from clinic.consultation import Consultation
+from doctor.training import Training
 from flows import train_doctor as front
 from rl.workers.local import Session
-from tasks.training import Training
 from tracking.recorder import Recorder
 
 PARTS = ("rollout", "score", "learn", "save")  # of one step in the flow, beside the recording

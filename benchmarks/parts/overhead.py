@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from benchmarks.machine import ROOT
 from benchmarks.parts.base import Part, Run
 from benchmarks.worker import BenchmarkError, Figures, row
-from commands.run import free_port, wait_until_healthy
+from tasks.server import free_port, wait_until_healthy
 
 EPISODES = (16, 128, 1024)
 GROUP = 16

@@ -6,7 +6,8 @@ import pytest
 
 from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.recipe import load_algorithm
-from tasks.training import _what_counts, plan_text
+from doctor.training import plan_text
+from tasks.training import _what_counts
 
 PARAMS = (ROOT / "params.yaml").read_text()
 
