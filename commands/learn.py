@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
-from tasks.server import prefect_server
+from tasks.server import ROOT, prefect_server
 
-ROOT = Path(__file__).resolve().parent.parent
 GAP_GOAL, CLOSED_GOAL, CASES_GOAL = 0.15, 0.60, 500
 
 

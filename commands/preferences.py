@@ -4,12 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections import defaultdict
 from pathlib import Path
-
-from rl.algorithms.dpo import mine_pairs
-from rl.errors import TrainingError
-from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 
 
 def main() -> int:
@@ -19,10 +14,11 @@ def main() -> int:
     parser.add_argument("--margin", type=float, required=True, help="reward units; a pair that is nearer is left out")
     parser.add_argument("--out", type=Path, required=True, help="the JSONL file to write")
     given = parser.parse_args()
+    from doctor.preferences import stored_pairs
+    from rl.errors import TrainingError
+
     try:
-        rows = [row for path in sorted(given.steps.rglob("rollout*.parquet")) for row in pairs(read_trajectories(path), read_scores(_scores_of(path)), given.margin)]
-        if not rows:
-            raise TrainingError(f"{given.steps} holds no group whose best and worst consultation are more than {given.margin} apart; lower --margin or name another folder")
+        rows = stored_pairs(given.steps, given.margin)
     except TrainingError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
@@ -32,28 +28,6 @@ def main() -> int:
     os.replace(temporary, given.out)
     sys.stdout.write(f"{len(rows)} pairs in {given.out}\n")
     return 0
-
-
-def pairs(trajectories: list[Trajectory], scores: list[Scores], margin: float) -> list[dict[str, object]]:
-    """One row per group with a pair: prompt, chosen and rejected as messages, and both rewards."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for i, trajectory in enumerate(trajectories):
-        if trajectory.sampled_tokens:
-            groups[trajectory.group_id].append(i)
-    rows: list[dict[str, object]] = []
-    for group, members in groups.items():
-        for best, worst in mine_pairs({i: scores[i].reward for i in members}, 1, margin):
-            chosen, rejected = (list(trajectories[i].texts) for i in (best, worst))
-            start = next(k for k, message in enumerate(chosen) if message["role"] == "assistant")
-            rows.append({
-                "prompt": chosen[:start], "chosen": chosen[start:], "rejected": rejected[start:],
-                "group": group, "chosen_reward": scores[best].reward, "rejected_reward": scores[worst].reward,
-            })
-    return rows
-
-
-def _scores_of(rollout: Path) -> Path:
-    return rollout.with_name(rollout.name.replace("rollout", "scores"))
 
 
 if __name__ == "__main__":

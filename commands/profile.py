@@ -1,28 +1,19 @@
 """Reference profiles: overlays that rewrite `params.yaml` and a recipe, shown as a diff with the plan that follows from them."""
 
 import argparse
-import difflib
-import io
 import os
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from ruamel.yaml import YAML
-
-from doctor.parameters import ROOT, ParameterError, parse_params
-from doctor.recipe import parse_algorithm
-from doctor.training import plan_text
 
 
 def main() -> int:
-    """Command line; returns the exit status."""
-    known = ", ".join(sorted(path.stem for path in (ROOT / "recipes/profiles").glob("*.yaml")))
+    """Show what a profile changes, and write it if asked to."""
     parser = argparse.ArgumentParser(prog="python -m commands.profile", description=__doc__)
-    parser.add_argument("name", help=f"one of: {known}")
+    parser.add_argument("name", help="a file in recipes/profiles, without .yaml")
     parser.add_argument("--write", action="store_true", help="rewrite the files; without it nothing changes")
     given = parser.parse_args()
+    from doctor.parameters import ParameterError
+    from doctor.profiles import difference, plan, rewritten
+
     try:
         changed = rewritten(given.name)
         sys.stdout.write("".join(difference(path, text) for path, text in changed.items()) + plan(changed) + "\n")
@@ -37,58 +28,6 @@ def main() -> int:
     else:
         sys.stdout.write("nothing was written; add --write\n")
     return 0
-
-
-def rewritten(name: str) -> dict[Path, str]:
-    """The files that a profile changes, with their new content; comments stay.
-
-    Raises:
-        ParameterError: no such profile, or it names a key that does not exist.
-    """
-    source = ROOT / "recipes" / "profiles" / f"{name}.yaml"
-    if not source.exists():
-        known = ", ".join(sorted(path.stem for path in source.parent.glob("*.yaml")))
-        raise ParameterError(f"there is no profile {name!r}; choose one of: {known}")
-    profile = YAML(typ="safe").load(source)
-    algorithm = profile["params"]["algorithm"]["name"]
-    files = {ROOT / "params.yaml": profile["params"], ROOT / "recipes" / f"{algorithm}.yaml": profile["recipe"]}
-    return {path: _overlaid(path, changes, source.name) for path, changes in files.items()}
-
-
-def _overlaid(path: Path, changes: Mapping[str, Any], source: str) -> str:
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 4096
-    content = yaml.load(path)
-    _overlay(content, changes, f"{source}: ", path.name)
-    out = io.StringIO()
-    yaml.dump(content, out)
-    return out.getvalue()
-
-
-def _overlay(content: Any, changes: Mapping[str, Any], where: str, name: str) -> None:
-    for key, value in changes.items():
-        if key not in content:
-            raise ParameterError(f"{where}{key} is not in {name}; correct the profile")
-        if isinstance(value, Mapping):
-            _overlay(content[key], value, f"{where}{key}.", name)
-        else:
-            content[key] = value
-
-
-def difference(path: Path, text: str) -> str:
-    """Unified diff of a file and its new content."""
-    name = path.relative_to(ROOT).as_posix()
-    return "".join(difflib.unified_diff(path.read_text().splitlines(keepends=True), text.splitlines(keepends=True), name, f"{name} (profile)", n=0))
-
-
-def plan(changed: Mapping[Path, str]) -> str:
-    """The accounting that follows."""
-    yaml = YAML(typ="safe")
-    texts = {path.name: yaml.load(text) for path, text in changed.items()}
-    params = parse_params(texts["params.yaml"], ROOT / "params.yaml")
-    name = f"{params.algorithm.name}.yaml"
-    return plan_text(params, parse_algorithm(texts[name], params, ROOT / "recipes" / name))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 
-from doctor.parameters import ROOT
-from tasks.server import AWAITED, starting_server
+from tasks.server import AWAITED, ROOT, starting_server
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from prefect import flow
+from prefect.runtime import flow_run
 
 from doctor.parameters import ROOT
 from doctor.training import Training, enough, open_training, write_curve
@@ -39,7 +40,7 @@ def train_doctor(
     """Train the doctor by reinforcement; killed at any moment, a rerun goes on from the last complete rollout step."""
     out = output(out, "doctor")
     run = open_training(params_file, warm_start, cases, index)
-    with open_recording(run) as recorder:
+    with open_recording(run, str(flow_run.id or "")) as recorder:
         plan = run.params.train_doctor
         done, metrics = restore(run)
         recorder.step(done, metrics or validate(run, 0))

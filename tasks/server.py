@@ -9,9 +9,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from doctor.parameters import ROOT
-
+ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 180
 AWAITED = "ANAMNESIS_AWAITED_SERVER"  # in a job's environment: the address of a server that was started beside it
 

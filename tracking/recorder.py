@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from prefect.runtime import flow_run
-
 from doctor.parameters import HOME, ROOT
 from doctor.training import Training
 from rl.checkpoint import folder_hash
@@ -71,11 +69,11 @@ class Recorder:
 
 
 @contextmanager
-def open_recording(run: Training) -> Iterator[Recorder]:
-    """Open (or, after a kill, reopen) the MLflow run of a training and name its data sets."""
+def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
+    """Open (or, after a kill, reopen) the MLflow run of a training, with the id of the Prefect flow run it belongs to, and name its data sets."""
     runs.setup(HOME)
     params = {**run.params.model_dump(mode="json"), "recipe": run.algorithm.recipe.model_dump(mode="json")}
-    tags = {"prefect.flow_run_id": str(flow_run.id or ""), "stage": "train_doctor", "checkpoints": str(run.folder)}
+    tags = {"prefect.flow_run_id": flow_run_id, "stage": "train_doctor", "checkpoints": str(run.folder)}
     with runs.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
         for name, path in (("cases", "data/cases"), ("knowledge_base", "data/kb_index"), ("warm_start", "models/warm_start")):
             runs.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")

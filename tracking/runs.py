@@ -92,8 +92,6 @@ def _open_run(client: Any, experiment: str, name: str, key: str) -> str:
     tags = {"input_hash": key, "mlflow.source.name": sys.argv[0]}
     with suppress(KeyError, OSError):  # a container's user may have no name
         tags["mlflow.user"] = getpass.getuser()
-    if parent := os.environ.get("MLFLOW_PARENT_RUN_ID"):  # retrain sets it for the stages it reproduces
-        tags["mlflow.parentRunId"] = parent
     return str(patiently(client.create_run, experiment, run_name=name, tags=tags).info.run_id)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import openai
 
 from rl.config import EndpointParams
+from rl.errors import TrainingError
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5  # before the second try; doubles from try to try
@@ -26,7 +27,7 @@ SHOWN_CHARS = 400
 NO_KEY = "none"  # the library wants one
 
 
-class EndpointError(RuntimeError):
+class EndpointError(TrainingError):
     """An endpoint that cannot be used; one line with url, model, what happened and the fix."""
 
 

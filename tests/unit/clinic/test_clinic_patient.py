@@ -10,7 +10,7 @@ from clinic.matching import MATCH_THRESHOLD, HybridMatcher, TopicMatcher, normal
 from clinic.patients.base import Answer
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
-from commands.calibration import CALIBRATION, agreement, read_lines
+from doctor.calibration import CALIBRATION, agreement, read_lines
 from doctor.environments import open_waiting_room
 from doctor.parameters import ROOT, load_params
 

@@ -15,7 +15,7 @@ from tracking import runs as tracking
 from tracking import traces
 
 mlflow = tracking.mlflow  # imported by the door, after it has set MLflow's environment
-VARIABLES = ["MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT", "DVC_STAGE", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "MLFLOW_PARENT_RUN_ID"]
+VARIABLES = ["MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT", "DVC_STAGE", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV"]
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,6 @@ def test_a_run_is_described(root, client, monkeypatch, tmp_path):
     git.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("DVC_STAGE", "train_doctor")
-    monkeypatch.setenv("MLFLOW_PARENT_RUN_ID", "f" * 32)
     (root / "params.yaml").write_text("seed: 1\n")
     params = {"rl": {"lr": 3e-5, "betas": [0.9, 0.95], "off": None}, "odd(key)": "x", "prompt": "a" * 9000, "other": "a" * 9001}
     with tracking.training_run("described", "described", params, {"prefect.flow_run_id": "77"}, root) as run_id:
@@ -164,7 +163,7 @@ def test_a_run_is_described(root, client, monkeypatch, tmp_path):
     assert "9000 characters" in recorded["prompt"]
     assert len(recorded["prompt"]) <= 500
     assert recorded["prompt"] != recorded["other"]
-    expected = {"git.sha": "abc123", "mlflow.source.git.commit": "abc123", "git.dirty": "true", "dvc.stage": "train_doctor", "prefect.flow_run_id": "77", "input_hash": "described", "mlflow.parentRunId": "f" * 32}
+    expected = {"git.sha": "abc123", "mlflow.source.git.commit": "abc123", "git.dirty": "true", "dvc.stage": "train_doctor", "prefect.flow_run_id": "77", "input_hash": "described"}
     assert expected.items() <= run.data.tags.items()
     assert [file.path for file in client.list_artifacts(run_id)] == ["params.yaml"]
     assert (root / "mlruns" / "artifacts" / run_id / "artifacts" / "params.yaml").read_text() == "seed: 1\n"

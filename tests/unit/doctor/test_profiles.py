@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from commands.profile import difference, plan, rewritten
 from doctor.parameters import ROOT, ParameterError
+from doctor.profiles import difference, plan, rewritten
 
 
 def test_rollout_8192_is_8192_trajectories_and_16_updates() -> None:

@@ -8,7 +8,7 @@ import pytest
 from clinic.errors import ClinicError
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from commands.calibration import CALIBRATION, judge_agreement, read_lines
+from doctor.calibration import CALIBRATION, judge_agreement, read_lines
 from doctor.opinions import asking, opinions_of, refuse_if_many_missing
 from doctor.parameters import LanguageModels, ParameterError, Params, load_params
 from doctor.scoring import score_all, step_metrics
@@ -150,7 +150,7 @@ def test_calibration_of_a_perfect_a_lenient_and_a_broken_judge():
 
 
 def test_a_judge_that_is_not_configured_is_one_line():
-    from commands.calibration import judge_lines
+    from doctor.calibration import judge_lines
 
     with pytest.raises(ParameterError, match=r"language_models\.reward_judge is null"):
         judge_lines(PARAMS, "reward_judge")
