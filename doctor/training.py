@@ -1,11 +1,10 @@
 """A training run as an object: what it reads, its session, what it has played, and the hash of all that decides its result."""
 
 import csv
-import hashlib
 import json
 import logging
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from clinic.cases import Case, read_cases
 from clinic.questions import SOURCE as QUESTIONS
@@ -13,10 +12,10 @@ from clinic.rewards import Scorer
 from doctor.environments import Waiting, cases_of_draw, open_waiting_room
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params, load_params
-from doctor.recipe import load_algorithm, pairs_path, recipe_path
+from doctor.recipe import load_algorithm, pairs_path
+from doctor.stages import input_hash
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups
-from rl.checkpoint import folder_hash
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories, teaching, write_scores, write_trajectories
 from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
@@ -24,11 +23,6 @@ from rl.preferences import read_preferences
 from rl.workers.local import Session
 
 log = logging.getLogger(__name__)
-CODE = (
-    "rl", "clinic", "kb", "doctor/parameters.py", "doctor/recipe.py", "doctor/environments.py", "doctor/scoring.py", "rl/language_models/endpoint.py", "rl/language_models/__init__.py",
-    "doctor/opinions.py", "tasks/rollout.py", "tasks/reward.py", "tasks/selection.py", "tasks/training.py", "flows/train_doctor.py",
-)
-
 
 class Training:
     """One training run: its inputs, its session and what it has played. Made by `open_training`, passed to every task of the flow.
@@ -139,7 +133,8 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     memory = estimate(model_shape(str(warm_start), params.warm_start.dtype, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
     log.info("%s", memory_text(memory))
     refuse_what_cannot_fit(memory, available_bytes())
-    return Training(params, algorithm, waiting, warm_start, cases, input_hash(params, warm_start, cases, index))
+    digest = input_hash("train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index})
+    return Training(params, algorithm, waiting, warm_start, cases, digest)
 
 
 def plan_text(params: Params, algorithm: Algorithm) -> str:
@@ -151,35 +146,6 @@ def plan_text(params: Params, algorithm: Algorithm) -> str:
         f"{params.rollout.prompts} cases x {group_size} samples = {trajectories} trajectories a rollout step, {updates} gradient steps each; "
         f"{params.train_doctor.steps} rollout steps; warm-up {optimizer.warmup_rollout_steps} rollout steps = {optimizer.warmup_rollout_steps * updates} gradient steps"
     )
-
-
-def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> str:
-    """sha256 over everything a training result depends on: parameters, recipe, data, start weights and code."""
-    digest = hashlib.sha256()
-    digest.update(json.dumps(_what_counts(params), sort_keys=True).encode())
-    digest.update(recipe_path(params).read_bytes())
-    if (pairs := pairs_path(load_algorithm(params))) is not None:
-        digest.update(pairs.read_bytes())
-    starter = ROOT / params.patient_cases.starter.directory
-    for folder in (warm_start, cases, index, starter):
-        digest.update(folder_hash(folder).encode())
-    for name in CODE:
-        place = ROOT / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _what_counts(params: Params) -> dict[str, Any]:
-    """The parameters that a training result depends on: not when a run gives up, where an endpoint is, or who judges the evaluation."""
-    sections = params.model_dump(mode="json", include={"seed", "patient_cases", "consultation", "reward", "warm_start", "language_models", "algorithm", "rollout", "train_doctor"})
-    del sections["language_models"]["evaluation_judge"], sections["rollout"]["max_failed_share"], sections["reward"]["max_missing_share"]
-    if params.rollout.engine != "vllm":
-        del sections["rollout"]["vllm"]
-    for model in filter(None, sections["language_models"].values()):
-        for transport in ("url", "key_env", "timeout_s", "retries", "concurrency"):
-            model.pop(transport, None)
-    return sections | {"temperature": params.evaluate_doctor.temperature}  # validation plays at it
 
 
 def enough(run: Training, step: int, draws: int) -> bool:

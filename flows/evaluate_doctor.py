@@ -44,7 +44,7 @@ def evaluate_doctor(
             metrics |= evaluate_bayes_full_information(ward)
     write_json(out, metrics)
     write_accuracy_plot(metrics, plots_file(out, "evaluate_doctor.csv"))
-    page = evaluation_page(params, metrics, doctor, warm_start, cases, index, out)
+    page = evaluation_page(params, metrics, {"models/doctor": doctor, "models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}, out)
     record_evaluation(metrics, doctor, played, page)
 
 

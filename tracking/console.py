@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-ROOMS = ("flows", "tasks", "rl", "clinic", "kb")
+ROOMS = ("commands", "flows", "tasks", "tracking", "doctor", "rl", "clinic", "kb")
 LINE = re.compile(r"\d\d:\d\d:\d\d (\w+ \| .*)")
 TOLD_BY_CALLER = ("Finished in state", "Crash detected!")
 REFRESH_S = 0.5  # between two pictures of the bars

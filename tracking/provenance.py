@@ -1,7 +1,4 @@
-"""Which code and data a result comes from: the commit that is checked out, and the hashes in dvc.lock."""
-
-import subprocess
-from pathlib import Path
+"""Which data a result comes from, as dvc.lock records it."""
 
 from ruamel.yaml import YAML
 
@@ -19,15 +16,3 @@ def output_digest(path: str) -> str | None:
             if out["path"] == path:
                 return str(out["md5"])
     return None
-
-
-def code_state(root: Path) -> str:
-    """The commit that is checked out, and whether tracked files differ from it; "unknown" outside git."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", "--no-optional-locks", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD")[:12] + (" with changes" if git("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

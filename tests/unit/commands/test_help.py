@@ -8,7 +8,7 @@ import pytest
 from doctor.parameters import ROOT
 
 COMMANDS = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts) for room in ("flows", "tasks") for path in (ROOT / room).glob("*.py") if '__name__ == "__main__"' in path.read_text()
+    ".".join(path.relative_to(ROOT).with_suffix("").parts) for room in ("flows", "tasks", "commands", "doctor", "tracking") for path in (ROOT / room).glob("*.py") if '__name__ == "__main__"' in path.read_text()
 )
 
 

@@ -4,8 +4,7 @@
 import pytest
 
 from clinic.attacks import ATTACKS
-from commands.attacks import STRONG, WEAK
-from doctor.attacks import NEAREST, on_imported, on_starter, paid_attacks
+from doctor.attacks import NEAREST, STRONG, WEAK, on_imported, on_starter, paid_attacks
 from doctor.parameters import ROOT, load_params
 
 CASES = ROOT.parent / "shared/data/cases"

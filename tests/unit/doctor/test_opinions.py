@@ -16,7 +16,6 @@ from rl.config import EndpointParams
 from rl.experience import Trajectory, teaching
 from rl.language_models import endpoint as door
 from rl.language_models.endpoint import Endpoint
-from tasks.training import _what_counts
 from tests.endpoint_server import MODEL, chat_server
 
 PARAMS = load_params()
@@ -154,15 +153,3 @@ def test_a_judge_that_is_not_configured_is_one_line():
 
     with pytest.raises(ParameterError, match=r"language_models\.reward_judge is null"):
         judge_lines(PARAMS, "reward_judge")
-
-
-def test_what_a_training_result_depends_on():
-    judge = at("http://a/v1").model_dump()
-    base = changed(language_models={"reward_judge": judge})
-    other_place = changed(
-        language_models={"reward_judge": judge | {"url": "http://b/v1", "key_env": "KEY", "timeout_s": 9.0, "retries": 3, "concurrency": 1}, "evaluation_judge": at("http://c/v1", model="c").model_dump()},
-        reward={"max_missing_share": 0.9}, rollout={"max_failed_share": 0.9},
-    )
-    assert _what_counts(base) == _what_counts(other_place)
-    assert _what_counts(base) != _what_counts(changed(language_models={"reward_judge": judge | {"temperature": 1.0}}))
-    assert _what_counts(base) != _what_counts(changed(language_models={"reward_judge": judge | {"model": "other"}}))

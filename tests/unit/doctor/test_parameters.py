@@ -7,7 +7,6 @@ import pytest
 from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.recipe import load_algorithm
 from doctor.training import plan_text
-from tasks.training import _what_counts
 
 PARAMS = (ROOT / "params.yaml").read_text()
 
@@ -88,7 +87,6 @@ def test_the_plan_states_the_accounting() -> None:
 def test_what_a_run_takes_of_its_machine_counts_for_no_result(tmp_path: Path) -> None:
     params = load_params(written(tmp_path, "  threads: auto", "  threads: 2"))
     assert params.machines.threads == 2
-    assert _what_counts(params) == _what_counts(load_params())
     assert "machines" not in (ROOT / "dvc.yaml").read_text()
     for wrong in ("0", "many"):
         with pytest.raises(ParameterError, match=r"machines\.threads"):

@@ -47,7 +47,7 @@ def test_a_profile_with_an_unknown_key_is_refused(monkeypatch: pytest.MonkeyPatc
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / "recipes/profiles").mkdir()
     (tmp_path / "recipes/profiles/x.yaml").write_text("params: {algorithm: {name: ppo}, rollout: {prompt: 3}}\nrecipe: {}\n")
-    monkeypatch.setattr("commands.profile.ROOT", tmp_path)
+    monkeypatch.setattr("doctor.profiles.ROOT", tmp_path)
     with pytest.raises(ParameterError, match=r"x\.yaml: rollout\.prompt is not in params\.yaml"):
         rewritten("x")
 

@@ -85,7 +85,7 @@ def test_what_an_earlier_run_did_has_no_part_in_the_rate(nobody: None, clock: li
 
 def test_a_resumed_training_is_right_about_its_time(nobody: None, clock: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(recording.tracking, "log_step", lambda *_: None)
+    monkeypatch.setattr(recording.runs, "log_step", lambda *_: None)
     plan = SimpleNamespace(steps=25, traces_per_step=0)
     recorder = recording.Recorder(SimpleNamespace(params=SimpleNamespace(train_doctor=plan)), "run")
     recorder.step(20, {"reward/mean": 0.5, "validation/accuracy": 0.5})  # done and told by the run before

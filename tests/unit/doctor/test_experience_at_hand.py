@@ -7,9 +7,9 @@ from clinic.starter import draw_cases
 from doctor.environments import open_waiting_room
 from doctor.parameters import ROOT, load_params
 from doctor.scoring import score_all
+from doctor.training import _keep
 from rl.experience import read_scores, read_trajectories, write_scores, write_trajectories
 from rl.workers.local import Session
-from tasks.training import _keep
 
 
 def test_what_was_played_and_scored_is_what_is_read_back(tmp_path):
