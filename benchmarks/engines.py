@@ -60,7 +60,7 @@ def choose_products() -> None:
     vars(importlib.import_module("rl.models"))["worthwhile"] = lambda: chosen
 
 
-def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm | None) -> local.Session:
+def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm | None) -> local.LocalSession:
     """The project's own session. It loads onto the processor; on a GPU the weights are moved before engine and optimizer see them."""
     load: Any = vars(local)["load_model"]
 
@@ -73,7 +73,7 @@ def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, ru
     choose_products()
     vars(local)["load_model"] = on_device
     try:
-        return local.Session(str(model), dtype, params, rule, SEED)
+        return local.LocalSession(str(model), dtype, params, rule, SEED)
     finally:
         vars(local)["load_model"] = load
 

@@ -20,7 +20,8 @@ from rl.experience import Scores, Trajectory, read_scores, read_trajectories, te
 from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.preferences import read_preferences
-from rl.workers.local import Session
+from rl.workers.base import Session
+from rl.workers.local import LocalSession
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Training:
         self.train = tuple(read_cases(cases / "cases.parquet", "train"))
         patients = (case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS)
         self.validation = tuple(patients)[: params.train_doctor.validation_cases]
-        self.session = Session(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed, params.train_doctor.lora)
+        self.session: Session = LocalSession(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed, params.train_doctor.lora)
         source = pairs_path(algorithm)
         self.pairs = read_preferences(source, self.session.chat) if source is not None else None  # what an offline algorithm reads instead of playing
         self.scorer = Scorer(params.reward, [waiting.clinic])

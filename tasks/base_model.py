@@ -41,7 +41,7 @@ from rl.chat import ChatFormat
 from rl.experience import Trajectory
 from rl.models import new_model, new_tokenizer, save_model
 from rl.sft import Example, train_supervised
-from rl.workers.local import Session
+from rl.workers.local import LocalSession
 from tracking.progress import Phase, supervised
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def teach_round(params: Params, model_dir: Path, number: int) -> dict[str, float
     section = params.base_model
     lesson = section.rounds[number - 1]
     waiting = open_waiting_room(params, ROOT / "data/kb_index")
-    session = Session(str(model_dir), "float32", params.rollout, None, section.seed)
+    session = LocalSession(str(model_dir), "float32", params.rollout, None, section.seed)
     rng = np.random.default_rng([section.seed, 1 + number])
     count = lesson.dialogues + lesson.charts if lesson.kind == "asking" else lesson.dialogues
     cases = list(draw_cases(waiting.clinic, count, section.seed + number, params.patient_cases.split, keep=["train"]))

@@ -24,9 +24,9 @@ from doctor.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_
 from doctor.parameters import ROOT, Params
 from doctor.scoring import patient_metrics, score_all
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
-from rl.ranking import continuation_logprobs
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
-from rl.workers.local import Session
+from rl.workers.base import Session
+from rl.workers.local import LocalSession
 from tasks.warm_start import diagnosis_turns
 from tracking.progress import Phase
 
@@ -96,7 +96,7 @@ def _nobody(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinio
 def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool, keep: Path | None) -> Table:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
     params = ward.params
-    live = Session(str(model), params.warm_start.dtype, params.rollout, None, params.seed)
+    live = LocalSession(str(model), params.warm_start.dtype, params.rollout, None, params.seed)
     specs = [
         EpisodeSpec(case.case_id, case.case_id, 0, budget, (params.seed, EVALUATION_STEP), _environment(ward, case, budget, chart), {}) for case in ward.cases
     ]
@@ -119,7 +119,7 @@ def _rankings(ward: Ward, live: Session, trajectories: Sequence[Trajectory]) -> 
     """The clinic's conditions in the order in which the policy would name them in its last turn; empty on other cases and without a turn."""
     played = [place for place, trajectory in enumerate(trajectories) if trajectory.turns] if ward.generative else []
     prefixes = [trajectories[place].token_ids[: trajectories[place].turns[-1][0]] for place in played]
-    scores_PC = continuation_logprobs(live.model, prefixes, diagnosis_turns(live.chat, ward.waiting.clinic))
+    scores_PC = live.rank(prefixes, diagnosis_turns(live.chat, ward.waiting.clinic))
     rankings: list[list[str]] = [[] for _ in trajectories]
     for place, order in zip(played, np.argsort(scores_PC.numpy(), axis=1)[:, ::-1], strict=True):
         rankings[place] = [ward.waiting.clinic.conditions[i].name for i in order]

@@ -49,7 +49,7 @@ def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
     path = run.rollout_file(step, draw)
     if intact(path):
         return {}
-    if not run.algorithm.on_policy and run.session.learner.policy_version:
+    if not run.algorithm.on_policy and run.session.policy_version:
         raise TrainingError(f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again")
     specs = run.waiting.episodes(run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts)
     began = time.monotonic()

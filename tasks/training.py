@@ -8,12 +8,10 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from doctor.recipe import load_algorithm
 from doctor.training import Training
 from rl.algorithms.sampling import keep_informative
 from rl.checkpoint import prune, steps_saved
 from rl.files import write_json
-from rl.workers.local import Session
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
@@ -38,24 +36,20 @@ def added(metrics: dict[str, float], later: dict[str, float]) -> dict[str, float
 @task(cache_policy=NO_CACHE, task_run_name="learn {step}")
 def learn(run: Training, step: int) -> dict[str, float]:
     """The training phase of one step. A retry first returns to the policy that the step started from."""
-    live = run.session
-    if live.learner.policy_version != step - 1:
+    if run.session.policy_version != step - 1:
         _return_to(run, step - 1)
     trajectories, scores = run.experience(step)
     dropped: dict[str, float] = {}
     if run.algorithm.dynamic_sampling is not None:
         trajectories, scores, dropped = keep_informative(trajectories, scores, run.algorithm.dynamic_sampling, run.params.rollout.prompts)
     began = time.monotonic()
-    metrics = live.learn(trajectories, scores, step, Phase(f"learn {step}", "gradient steps")) | dropped
+    metrics = run.session.learn(trajectories, scores, step, Phase(f"learn {step}", "gradient steps")) | dropped
     return {f"learn/{name}": value for name, value in metrics.items()} | {"time/learn_s": time.monotonic() - began}
 
 
 def _return_to(run: Training, step: int) -> None:
     if step == 0:
-        params = run.params
-        fresh = Session(str(run.warm_start), params.warm_start.dtype, params.rollout, load_algorithm(params), params.seed, params.train_doctor.lora)
-        run.session.model.load_state_dict(fresh.model.state_dict())
-        run.session.learner.load_state(fresh.learner.state())
+        run.session.reset()
     else:
         run.session.restore(run.folder / f"global_step_{step}")
 

@@ -11,7 +11,7 @@ from doctor.environments import cases_of_draw, open_waiting_room
 from doctor.parameters import ROOT, load_params
 from doctor.recipe import load_algorithm
 from doctor.scoring import score_all
-from rl.workers.local import Session
+from rl.workers.local import LocalSession
 
 
 class Paced:
@@ -23,7 +23,7 @@ class Paced:
         algorithm = load_algorithm(self.params)
         self.group, self.prompts, self.number = algorithm.group_size, prompts, 0
         rollout = self.params.rollout.model_copy(update={"prompts": prompts})
-        self.session = Session(str(ROOT / "models/base"), "float32", rollout, algorithm, self.params.seed)
+        self.session = LocalSession(str(ROOT / "models/base"), "float32", rollout, algorithm, self.params.seed)
         self.room = open_waiting_room(self.params, ROOT / "data/kb_index")
         self.cases = list(draw_cases(self.room.clinic, 100, self.params.seed, self.params.patient_cases.split, keep=("train",)))
         self.scorer = Scorer(self.params.reward, [self.room.clinic])

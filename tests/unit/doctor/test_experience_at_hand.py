@@ -9,14 +9,14 @@ from doctor.parameters import ROOT, load_params
 from doctor.scoring import score_all
 from doctor.training import _keep
 from rl.experience import read_scores, read_trajectories, write_scores, write_trajectories
-from rl.workers.local import Session
+from rl.workers.local import LocalSession
 
 
 def test_what_was_played_and_scored_is_what_is_read_back(tmp_path):
     params = load_params()
     waiting = open_waiting_room(params, Path("unused"))
     cases = list(draw_cases(waiting.clinic, 3, 0, params.patient_cases.split, keep=("train",)))
-    session = Session(str(ROOT / "models/base"), "float32", params.rollout.model_copy(update={"slots": 12}), None, 0)
+    session = LocalSession(str(ROOT / "models/base"), "float32", params.rollout.model_copy(update={"slots": 12}), None, 0)
     played = session.rollout(waiting.episodes(cases, 4, 0, 1), 1.0)
     scores = score_all(Scorer(params.reward, [waiting.clinic]), cases, played)
     assert {event["kind"] for trajectory in played for event in trajectory.events} >= {"question"}
