@@ -50,10 +50,9 @@ def train_doctor(
             if step % plan.test_freq == 0 or step == plan.steps:
                 metrics |= validate(run, step)
             last = ends(run, step)
+            recorder.written()
             checkpoint = save(run, step, metrics, last=last)
-            recorder.step(step, metrics)
-            if checkpoint:
-                recorder.checkpoint(step, checkpoint, metrics)
+            recorder.step(step, metrics, checkpoint)
             if last:
                 break
         chosen = export(run, out)

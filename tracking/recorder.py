@@ -3,14 +3,16 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 from doctor.parameters import HOME, ROOT
 from doctor.training import Training
 from rl.checkpoint import folder_hash
-from rl.experience import read_scores, read_trajectories
+from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 from rl.files import write_json
 from tasks.evaluation import closed_distance, trajectories_of_note
 from tracking import runs, traces
@@ -19,6 +21,7 @@ from tracking.progress import Phase
 from tracking.provenance import output_digest
 
 log = logging.getLogger(__name__)
+Sample = tuple[list[Trajectory], list[Scores]]
 SHOWN = (
     ("reward/mean", "reward", ".3f"), ("rollout/accuracy", "accuracy", ".3f"), ("rollout/turns", "turns", ".1f"), ("learn/explained_variance", "explained variance", ".2f"),
     ("learn/preferred", "preferred", ".2f"), ("learn/groups_drawn", "groups drawn", ".0f"),
@@ -26,21 +29,22 @@ SHOWN = (
 
 
 class Recorder:
-    """Writes one training into its MLflow run."""
+    """Writes one training into its MLflow run, beside the rollout that follows a step."""
 
     def __init__(self, run: Training, run_id: str) -> None:
         """Args: the training; its MLflow run."""
         self._run, self._id = run, run_id
         self._steps: Phase | None = None  # once the first is recorded
+        self._writer = ThreadPoolExecutor(1, "mlflow")
+        self._unwritten: list[Future[None]] = []
 
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One point per rollout step, a fixed sample of its consultations as traces, and a line with rate and time left.
+    def step(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None = None) -> None:
+        """One point per rollout step, a fixed sample of its consultations as traces, its checkpoint if it stays, and a line with rate and time left.
 
         The first step to be recorded is where this process begins: the warm start, or what an earlier run did and told.
         """
-        runs.log_step(self._id, step, metrics)
-        if step:
-            self._sample(step)
+        sample = self._sample(step)
+        self._unwritten.append(self._writer.submit(copy_context().run, self._write, step, dict(metrics), sample, checkpoint))
         steps, first = self._run.params.train_doctor.steps, self._steps is None
         phase = self._steps = self._steps or Phase("training", "steps", step, logged=False)
         if not first:
@@ -49,18 +53,30 @@ class Recorder:
             log.info("step %d  validation accuracy %.3f", step, metrics["validation/accuracy"])
         phase(step, steps)
 
-    def _sample(self, step: int) -> None:
+    def _sample(self, step: int) -> Sample:
         count = self._run.params.train_doctor.traces_per_step
-        if count and self._run.pairs is None:
-            chosen, scores = trajectories_of_note(*self._run.experience(step), count)
-            traces.log_consultations(self._id, chosen, scores, step, "train", {})
+        return trajectories_of_note(*self._run.experience(step), count) if step and count and self._run.pairs is None else ([], [])
 
-    def checkpoint(self, step: int, directory: Path, metrics: Mapping[str, float]) -> None:
-        """A saved checkpoint as a logged model with the step's metrics."""
-        runs.log_checkpoint(self._id, step, directory, folder_hash(directory), metrics)
+    def _write(self, step: int, metrics: Mapping[str, float], sample: Sample, checkpoint: Path | None) -> None:
+        runs.log_step(self._id, step, metrics)
+        if sample[0]:
+            traces.log_consultations(self._id, *sample, step, "train", {})
+        if checkpoint is not None:
+            runs.log_checkpoint(self._id, step, checkpoint, folder_hash(checkpoint), metrics)
+
+    def written(self) -> None:
+        """Wait until every step so far is in MLflow, and raise what kept one out. Called before the next checkpoint, so that a killed run has one step to record again."""
+        for writing in self._unwritten:
+            writing.result()
+        self._unwritten.clear()
+
+    def close(self) -> None:
+        """Wait for what is being written, whatever comes of it."""
+        self._writer.shutdown(wait=True)
 
     def finish(self, chosen: Mapping[str, Any]) -> None:
         """Which checkpoints became the doctor; its run is found again by `run_of`."""
+        self.written()
         steps = chosen["chosen_steps"]
         runs.log_metrics_final(
             self._id, {"chosen/last_step": float(steps[-1]), "chosen/averaged": float(len(steps)), "chosen/validation_accuracy": float(chosen["chosen_accuracy"])}
@@ -77,7 +93,11 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
     with runs.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
         for name, path in (("cases", "data/cases"), ("knowledge_base", "data/kb_index"), ("warm_start", "models/warm_start")):
             runs.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")
-        yield Recorder(run, run_id)
+        recorder = Recorder(run, run_id)
+        try:
+            yield recorder
+        finally:
+            recorder.close()
 
 
 def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:

@@ -46,7 +46,7 @@ def wrap() -> None:
     for name in PARTS:
         setattr(front, name, timed(f"{name}_task_s", getattr(front, name)))
     Recorder.step = timed("record_step_task_s", Recorder.step)  # type: ignore[method-assign]
-    Recorder.checkpoint = timed("record_checkpoint_task_s", Recorder.checkpoint)  # type: ignore[method-assign]
+    Recorder.written = timed("record_wait_task_s", Recorder.written)  # type: ignore[method-assign]
     experience, take = front.experience, Consultation.step
 
     def marked(run: Training, step: int) -> dict[str, float]:

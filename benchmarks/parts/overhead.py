@@ -50,7 +50,7 @@ def shares(figures: Figures) -> Figures:
     """With what is outside the model's phases, and how much of the rollout the patients took."""
     outside = figures["wall_s"] - figures["rollout_s"] - figures["update_s"]
     scoring, saving = figures["score_task_s"], figures["save_task_s"]
-    recording = figures["record_step_task_s"] + figures.get("record_checkpoint_task_s", 0.0)
+    recording = figures["record_step_task_s"] + figures.get("record_wait_task_s", 0.0)
     return figures | {
         "outside_s": outside, "outside_share": outside / figures["wall_s"], "patients_share_of_rollout": figures.get("patients_s", 0.0) / figures["rollout_s"],
         "scoring_s": scoring, "saving_s": saving, "recording_s": recording, "rest_s": outside - scoring - saving - recording,
