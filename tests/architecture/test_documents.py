@@ -94,6 +94,19 @@ def test_both_readmes_link_to_the_same_pages():
     assert english ^ chinese == {"README.md", "README.zh.md"}
 
 
+def test_what_maintainers_are_told_to_read_exists():
+    text = (ROOT / "docs/maintainers.md").read_text()
+    named = set(re.findall(r"`([\w.-]+/[\w./-]*)`", text)) | set(re.findall(r"^ +([a-z]+/[\w./]+)", text, re.MULTILINE))
+    assert len(named) > 50
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_modules_that_pages_run_exist():
+    modules = re.findall(r"python -m ([\w.]+)", "".join(page.read_text() for page in PAGES if "archive" not in page.parts))
+    ours = {module.replace(".", "/") for module in modules if (ROOT / module.split(".")[0]).is_dir()}
+    assert [module for module in sorted(ours) if not (ROOT / module).is_dir() and not (ROOT / f"{module}.py").exists()] == []
+
+
 def test_commands_in_the_readme_exist():
     rules = set(re.findall(r"^([\w-]+)(?: [\w-]+)*:(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|^|&& )make ([a-z][\w-]*)", (ROOT / "README.md").read_text(), re.MULTILINE)) <= rules
@@ -111,5 +124,5 @@ def test_concepts_counts_steps_as_the_parameters_do():
 
 
 def test_no_page_or_comment_cites_the_old_diary():
-    sources = [file for folder in ("benchmarks", "clinic", "flows", "kb", "rl", "tasks", "recipes") for file in (ROOT / folder).rglob("*.[py]*") if file.suffix in {".py", ".yaml"}]
+    sources = [file for folder in ("benchmarks", "clinic", "commands", "doctor", "flows", "kb", "recipes", "rl", "tasks", "tracking") for file in (ROOT / folder).rglob("*.[py]*") if file.suffix in {".py", ".yaml"}]
     assert [name(file) for file in sources if re.search(r"docs/(log|archive)", file.read_text())] == []
