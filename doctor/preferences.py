@@ -3,7 +3,7 @@
 from collections import defaultdict
 from pathlib import Path
 
-from rl.algorithms.dpo import mine_pairs
+from rl.algorithms.preference import mine_pairs
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from rl.errors import TrainingError
 from rl.files import replace_folder
+from rl.linear_onednn import speed_up, worthwhile
 from rl.pace import keep_pace
-from rl.products import speed_up, worthwhile
 
 CONTROL_TOKENS = ("<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
 NOT_OF_A_MODEL = ("learner.pt", "complete.json")  # what a checkpoint holds besides

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
+from rl.linear_onednn import FastLinear, speed_up, worthwhile
 from rl.models import new_model, new_tokenizer
-from rl.products import FastLinear, speed_up, worthwhile
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch was built without oneDNN")
 
