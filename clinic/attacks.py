@@ -14,6 +14,7 @@ import numpy as np
 from clinic.actions import diagnosis, question
 from clinic.consultation import Consultation
 from clinic.dialogues import at_once
+from clinic.events import Ending, Event
 from clinic.language import EN
 
 
@@ -176,11 +177,11 @@ ATTACKS: Mapping[str, Attack] = MappingProxyType({
 })
 
 
-def play(attack: Attack, consultation: Consultation, budget: int, known: Mapping[str, Any], rng: np.random.Generator) -> tuple[list[dict[str, Any]], str]:
+def play(attack: Attack, consultation: Consultation, budget: int, known: Mapping[str, Any], rng: np.random.Generator) -> tuple[list[Event], Ending]:
     """One consultation of an attacker, who goes on after the end as long as anybody listens; events and stop reason."""
     heard = [consultation.opening()[1]["content"]]
-    events: list[dict[str, Any]] = []
-    stop_reason = "out_of_turns"
+    events: list[Event] = []
+    stop_reason = Ending.OUT_OF_TURNS
     for turn in _turns(budget):
         try:
             reply = at_once(consultation.step(attack(Seat(tuple(heard), turn, budget, rng=rng, **known))))

@@ -12,7 +12,7 @@ from typing import Any
 from rl.chat import ChatFormat
 from rl.environment import Message
 from rl.errors import TrainingError
-from rl.experience import Scores, Trajectory
+from rl.experience import Scores, StopReason, Trajectory
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _trajectory(chat: ChatFormat, group: str, sample: int, prompt: list[Message]
     unknown = (0.0,) * len(ids)
     events: tuple[dict[str, Any], ...] = ({},) * len(spans)
     return Trajectory(
-        f"{group}/{sample}", group, group, sample, 0, len(spans), tuple(ids), unknown, tuple(mask), tuple(spans), tuple(prompt + answer), events, "ended", {}, 0.0, 0.0
+        f"{group}/{sample}", group, group, sample, 0, len(spans), tuple(ids), unknown, tuple(mask), tuple(spans), tuple(prompt + answer), events, StopReason.ENDED, {}, 0.0, 0.0
     )
 
 

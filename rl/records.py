@@ -14,9 +14,9 @@ from rl.algorithms.advantages import Array
 from rl.algorithms.base import Record
 from rl.batching import MicroBatch, hidden_states, micro_batches, sibling_batches, token_logprobs
 from rl.critic import Critic
-from rl.experience import Scores, Trajectory
+from rl.experience import Scores, StopReason, Trajectory
 
-TRUNCATED = frozenset({"out_of_tokens"})
+TRUNCATED = frozenset({StopReason.OUT_OF_TOKENS})
 """Stop reasons of episodes that a limit of the rollout cut; all others are the environment's own endings."""
 
 

@@ -18,6 +18,7 @@ from clinic.config import CaseSource
 from clinic.consultation import Consultation, largest_turn_budget
 from clinic.dialogues import at_once
 from clinic.doctors import Ask, Doctor, NearestCase, ReferenceDoctor, at_random, greedy
+from clinic.events import Event
 from clinic.generative import GenerativeClinic
 from clinic.loaders import load_source
 from clinic.patients.base import Matcher
@@ -30,7 +31,7 @@ from tasks.wiring import open_waiting_room
 WEAK, STRONG = "honest: random questions, Bayes decision", "honest: Bayes' questions and decision"
 NEAREST = "honest: questions and diagnosis of the nearest training case"
 HONEST = (WEAK, STRONG, NEAREST)
-Consulted = tuple[list[dict[str, Any]], str]
+Consulted = tuple[list[Event], str]
 Player = Callable[[Case, Consultation, int], Consulted]
 
 
@@ -143,7 +144,7 @@ def _consult(doctor: Doctor, consultation: Consultation) -> Consulted:
         doctor.hear(reply.event)
 
 
-def _mean(scorer: Scorer, played: Sequence[tuple[Case, list[dict[str, Any]], str]]) -> float:
+def _mean(scorer: Scorer, played: Sequence[tuple[Case, list[Event], str]]) -> float:
     return float(np.mean([sum(sum(turn.values()) for turn in scorer.score(case, events, stop)) for case, events, stop in played]))
 
 

@@ -14,6 +14,7 @@ from clinic import doctors
 from clinic.cases import Case, read_cases
 from clinic.consultation import Consultation, largest_turn_budget
 from clinic.dialogues import at_once, chart_opening
+from clinic.events import Ending, Event, leaks_of, read_events
 from clinic.metrics import Row, by_category, measure, paired
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE as QUESTIONS
@@ -106,7 +107,7 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
     scores = score_all(ward.scorer, ward.cases, trajectories, opinions)
     rankings = _rankings(ward, live, trajectories)
     rows = [
-        measure(case, trajectory.events, score.reward if score.turns else None, trajectory.sampled_tokens, ranking, verdict)
+        measure(case, read_events(trajectory.events), score.reward if score.turns else None, trajectory.sampled_tokens, ranking, verdict)
         for case, trajectory, score, ranking, verdict in zip(ward.cases, trajectories, scores, rankings, verdicts, strict=True)
     ]
     if keep is not None:
@@ -143,7 +144,7 @@ def patients_of(ward: Ward, name: str, trajectories: Sequence[Trajectory]) -> Ta
     """How true to the record the patients were, and how often the filter had to step in, where a model plays them; where they are worth a look."""
     if ward.params.consultation.patient.backend != "llm":
         return {}
-    leaks = sum(event.get("leaks", 0) for trajectory in trajectories for event in trajectory.events)
+    leaks = sum(leaks_of(read_events(trajectory.events)) for trajectory in trajectories)
     return {f"patients of {ward.label(name)}": {**patient_metrics(ward.cases, trajectories, ward.waiting.matchers), "leaks": leaks}}
 
 
@@ -190,14 +191,14 @@ def evaluate_bayes_full_information(ward: Ward) -> Table:
 
 def _reference_row(ward: Ward, case: Case, doctor: doctors.ReferenceDoctor) -> Row:
     consultation = Consultation(case, ScriptedPatient(case, ward.waiting.matcher), ward.params.consultation, doctor.questions + 1, None)
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     while True:
         reply = at_once(consultation.step(doctor.turn()))
         events.append(reply.event)
         if reply.text is None:
             break
         doctor.hear(reply.event)
-    turns = ward.scorer.score(case, events, "diagnosed")
+    turns = ward.scorer.score(case, events, Ending.DIAGNOSED)
     reward = sum(sum(turn.values()) for turn in turns) if turns else None
     order = np.argsort(doctor.posterior())[::-1]
     return measure(case, events, reward, None, [ward.waiting.clinic.conditions[i].name for i in order])

@@ -13,6 +13,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import read_cases
+from clinic.events import read_events
 from rl.checkpoint import folder_hash
 from rl.experience import read_scores, read_trajectories
 from tasks.consultations import right
@@ -66,4 +67,4 @@ def _seen(cases: Path, consultations: Path) -> list[Seen]:
     """The doctor's test consultations with their cases and rewards."""
     by_id = {case.case_id: case for case in read_cases(cases / "cases.parquet", "test")}
     played = zip(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), strict=True)
-    return [Seen(by_id[t.case_id], t.texts, t.events, score.turns, t.stop_reason, right(by_id[t.case_id], t)) for t, score in played]
+    return [Seen(by_id[t.case_id], t.texts, read_events(t.events), score.turns, t.stop_reason, right(by_id[t.case_id], t)) for t, score in played]

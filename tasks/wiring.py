@@ -3,7 +3,7 @@
 Pure construction, no file is written here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -12,8 +12,9 @@ import numpy as np
 
 from clinic.cases import Case, read_cases
 from clinic.config import ConsultationParams
-from clinic.consultation import Consultation, draw_turn_budget, privileged
+from clinic.consultation import Consultation, Retrieve, draw_turn_budget, privileged
 from clinic.dialogues import topic_matcher
+from clinic.events import FoundPassage
 from clinic.generative import GenerativeClinic
 from clinic.matching import Embed, HybridMatcher, TopicMatcher
 from clinic.patients.base import Generate, Matcher
@@ -24,7 +25,7 @@ from clinic.starter import load_starter, read_asking
 from kb.config import KnowledgeBaseParams
 from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
-from kb.search import Searcher
+from kb.search import Hit, Searcher
 from rl.config import LanguageModelParams
 from rl.rollout import EpisodeSpec
 from tasks.language_models import open_model
@@ -87,15 +88,15 @@ class Waiting:
         return frozenset(name for first, others in named for name in (first, *others))
 
     @cached_property
-    def retrieve(self) -> Callable[[str, int], Sequence[str]]:
+    def retrieve(self) -> Retrieve:
         """Search of the knowledge base; embedder and index are loaded at the first search."""
         loaded: list[Searcher] = []
 
-        def search(query: str, k: int) -> list[str]:
+        def search(query: str, k: int) -> list[FoundPassage]:
             if not loaded:
                 index = KnowledgeIndex.load(self.index)
                 loaded.append(Searcher(index, load_embedder(index.manifest.embedder, self.knowledge_base.batch_size)))
-            return [f"{hit.passage.title}: {hit.passage.text}" for hit in loaded[0].search(query, k)]
+            return [_found(hit) for hit in loaded[0].search(query, k)]
 
         return search
 
@@ -118,6 +119,13 @@ class Waiting:
                 for sample in range(samples)
             ]
         return specs
+
+
+def _found(hit: Hit) -> FoundPassage:
+    passage = hit.passage
+    return FoundPassage(
+        passage_id=passage.passage_id, title=passage.title, text=passage.text, source=passage.source, licence=passage.licence, score=hit.score
+    )
 
 
 def open_waiting_room(params: Params, index: Path, cases: Path | None = None) -> Waiting:

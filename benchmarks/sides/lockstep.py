@@ -49,7 +49,7 @@ def play(dialogues: Sequence[Dialogue], chat: ChatFormat, played: Scale, variant
         for dialogue, ids in zip(dialogues, turns, strict=True):
             dialogue.add(ids, 1)
             reply = asyncio.run(dialogue.patient.step(chat.text(ids)))
-            dialogue.rewards.append(float(reply.event["outcome"]))
+            dialogue.rewards.append(reply.event.outcome)
             if reply.text is not None:
                 dialogue.add([*([chat.end_id] if ids[-1] != chat.end_id else []), *chat.reply_ids(reply.text)], 0)
 

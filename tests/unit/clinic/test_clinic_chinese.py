@@ -62,7 +62,7 @@ def test_the_reference_doctor_and_the_nearest_case_play_in_chinese(slice_zh, rul
     consultation = Consultation(case, ScriptedPatient(case, match), rules, 4, None)
     replies = [at_once(consultation.step(doctor.turn()))]
     doctor.hear(replies[0].event)
-    assert replies[0].event["topic"] is not None
+    assert replies[0].event.topic is not None
     assert replies[0].text.endswith("（还剩3轮）")
     assert NearestCase(cases[1:]).doctor(case, 0).turn().startswith("<answer>诊断：")
 

@@ -17,10 +17,15 @@ from rl.rollout import EpisodeSpec, play
 PARAMS = RolloutParams(prompts=1, temperature=1.0, response_length=5, max_episode_tokens=128, slots=4, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
 
 
+class Event(dict):
+    def to_json(self):
+        return dict(self)
+
+
 @dataclass
 class Reply:
     text: str | None
-    event: dict
+    event: Event
     stop_reason: str | None = None
 
 
@@ -43,7 +48,7 @@ class Echo:
         if len(self.heard) == self.breaks_at:
             raise ConnectionError("the line is dead")
         over = len(self.heard) == self.turns
-        return Reply(None if over else f"you said {len(turn)}", {"turn": len(self.heard)}, "hung up" if over else None)
+        return Reply(None if over else f"you said {len(turn)}", Event(turn=len(self.heard)), "hung up" if over else None)
 
 
 @dataclass

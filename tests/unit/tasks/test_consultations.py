@@ -9,12 +9,15 @@ import pytest
 from clinic.cases import Case, write_cases
 from clinic.dialogues import at_once
 from clinic.doctors import ReferenceDoctor, at_random
+from clinic.events import FoundPassage
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
+from kb.passages import Passage
+from kb.search import Hit
 from rl.experience import Trajectory, read_trajectories, write_trajectories
 from tasks.consultations import accuracy, score_all, step_metrics
 from tasks.parameters import ParameterError, load_params
-from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
+from tasks.wiring import Waiting, _found, cases_of_draw, open_waiting_room
 
 PARAMS = load_params()
 
@@ -38,7 +41,7 @@ def played(waiting: Waiting, case: Case, place: int) -> Trajectory:
         turn = doctor.turn()
         reply = at_once(consultation.step(turn))
         texts.append({"role": "assistant", "content": turn})
-        events.append(reply.event)
+        events.append(reply.event.to_json())
         if reply.text is None:
             break
         texts.append({"role": "user", "content": reply.text})
@@ -48,6 +51,13 @@ def played(waiting: Waiting, case: Case, place: int) -> Trajectory:
     return Trajectory(
         f"{case.case_id}/0", case.case_id, case.case_id, 0, 0, 5, tuple(range(size)), (0.0,) * size, (1,) * size, turns, tuple(texts), tuple(events), "diagnosed", {}, 0.0, 1.0
     )
+
+
+def test_a_search_hands_on_what_the_index_knows_of_a_passage() -> None:
+    passage = Passage("book#1", "book", "Pleurisy", "Signs", "Pain on breathing.", "a book", "CC0-1.0", "ab" * 32)
+    found = FoundPassage(passage_id="book#1", title="Pleurisy", text="Pain on breathing.", source="a book", licence="CC0-1.0", score=0.75)
+    assert _found(Hit(passage, 0.75)) == found
+    assert found.shown == "Pleurisy: Pain on breathing."
 
 
 def test_stored_experience_scored_again_under_another_preset(waiting: Waiting, cases: list[Case], tmp_path: Path) -> None:

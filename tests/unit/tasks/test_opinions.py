@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from clinic.errors import ClinicError
+from clinic.events import Diagnosed
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
 from rl.config import EndpointParams
@@ -37,7 +38,7 @@ def cases():
 
 def episode(case, name: str, number: int = 0) -> Trajectory:
     texts = ({"role": "system", "content": "s"}, {"role": "user", "content": case.self_report}, {"role": "assistant", "content": f"<answer>Diagnosis: {name}</answer>"})
-    event = {"kind": "diagnosis", "diagnosis": name, "recommendation": "Rest"}
+    event = Diagnosed(name, "Rest").to_json()
     return Trajectory(f"{case.case_id}/{number}", case.case_id, case.case_id, number, 0, 3, (1, 2, 3), (0.0, -1.0, -1.0), (0, 1, 1), ((1, 3),), texts, (event,), "diagnosed", {}, 0.0, 1.0)
 
 

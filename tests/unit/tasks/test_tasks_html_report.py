@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from clinic.cases import Case, Fact
+from clinic.events import Asked, Diagnosed, Event, Invalid
 from clinic.metrics import MEASURES
 from tasks.html_report import NO_DIAGNOSIS, SOMETHING_ELSE, Seen, accuracy_by_turns, confusion, report_html, write_accuracy_by_turns, write_confusion, write_report
 
@@ -62,13 +63,13 @@ def case(case_id: str = "c1", diagnosis: str = "Pneumonia", **changes: Any) -> C
 
 def seen(patient: Case, named: str | None, questions: int = 1, reward: float | None = 0.0, correct: bool = False) -> Seen:
     messages = [{"role": "system", "content": "Ask."}, {"role": "user", "content": patient.self_report}]
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     for _ in range(questions):
         messages += [{"role": "assistant", "content": "<think>Flu?</think><answer>Question: Any fever?</answer>"}, {"role": "user", "content": "No."}]
-        events.append({"kind": "question", "text": "Any fever?", "topic": "fever", "present": False, "repeated": False, "leaks": 0, "reply": "No."})
+        events.append(Asked(text="Any fever?", topic="fever", present=False, repeated=False, reply="No."))
     if named is not None:
         messages.append({"role": "assistant", "content": f"<answer>Diagnosis: {named}\nRecommendation: Rest</answer>"})
-        events.append({"kind": "diagnosis", "diagnosis": named, "recommendation": "Rest"})
+        events.append(Diagnosed(named, "Rest"))
     rewards = [] if reward is None else [*({"turn": -0.25, "information": 0.25} for _ in events[1:]), {"diagnosis": reward}]
     return Seen(patient, messages, events, rewards, "out_of_turns" if named is None else "diagnosed", correct)
 
@@ -118,7 +119,7 @@ def test_page_is_well_formed_and_asks_for_nothing_from_outside() -> None:
 def test_hostile_texts_are_shown_and_do_nothing() -> None:
     bad = case("<b>id", HOSTILE, language='en" onload="x', self_report=HOSTILE, synonyms=(HOSTILE,), facts=(Fact(HOSTILE, True, HOSTILE),), red_flags=(HOSTILE,), category=HOSTILE)
     turn = {"role": "assistant", "content": HOSTILE}
-    spoken = Seen(bad, [{"role": "user", "content": HOSTILE}, turn, turn], [{"kind": "invalid", "text": HOSTILE, "error": HOSTILE}], [{HOSTILE: 1.0}], HOSTILE, False)
+    spoken = Seen(bad, [{"role": "user", "content": HOSTILE}, turn, turn], [Invalid(HOSTILE, HOSTILE)], [{HOSTILE: 1.0}], HOSTILE, False)
     played = [spoken, seen(bad, HOSTILE.replace("\n", " ")), seen(case(), HOSTILE)]
     overall = {"cases": 1, "accuracy": INTERVAL}
     text = page(played, title=HOSTILE, facts={HOSTILE: HOSTILE}, metrics={HOSTILE: {"overall": overall, HOSTILE: overall}})
