@@ -18,7 +18,7 @@ from clinic.events import Ending, Event
 from clinic.language import EN
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seat:
     """What an attacker knows: the words it heard, names and questions of its trade, and a diagnosis that was right for somebody else."""
 
@@ -184,7 +184,7 @@ def play(attack: Attack, consultation: Consultation, budget: int, known: Mapping
     stop_reason = Ending.OUT_OF_TURNS
     for turn in _turns(budget):
         try:
-            reply = at_once(consultation.step(attack(Seat(tuple(heard), turn, budget, rng=rng, **known))))
+            reply = at_once(consultation.step(attack(Seat(heard=tuple(heard), turn=turn, budget=budget, rng=rng, **known))))
         except RuntimeError:  # nothing is revived
             break
         events.append(reply.event)

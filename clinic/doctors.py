@@ -90,7 +90,7 @@ def anchored(clinic: GenerativeClinic, opening: Sequence[int], focus: float, wan
     return lambda clinic, posterior_C, open_F, rng: chasing(clinic, mind_C, open_F, focus, rng)  # noqa: ARG005  one signature
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ReferenceDoctor:
     """Plays one consultation of a generative clinic: asks by a rule, diagnoses the likeliest condition on its last question."""
 

@@ -29,7 +29,7 @@ class StopReason(StrEnum):
     FAILED = "failed"  # the environment broke
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trajectory:
     """The token record of one episode. Made by `rl.rollout`, read by scoring and learning.
 

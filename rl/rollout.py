@@ -22,7 +22,7 @@ from rl.experience import StopReason, Trajectory
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EpisodeSpec:
     """One episode to play: its identity, the key of its sampling noise and how to make its environment."""
 
@@ -112,8 +112,9 @@ class _Episode:
             self.engine.release(self.session)
         spec = self.spec
         return Trajectory(
-            self.session, spec.case_id, spec.group_id, spec.sample, self.version, spec.turn_budget, tuple(self.ids), tuple(self.logprobs), tuple(self.mask),
-            tuple(self.turns), tuple(self.messages), tuple(self.events), stop_reason, spec.privileged, started, time.monotonic() - self.began,
+            episode_id=self.session, case_id=spec.case_id, group_id=spec.group_id, sample=spec.sample, policy_version=self.version, turn_budget=spec.turn_budget,
+            token_ids=tuple(self.ids), logprobs=tuple(self.logprobs), loss_mask=tuple(self.mask), turns=tuple(self.turns), texts=tuple(self.messages), events=tuple(self.events),
+            stop_reason=stop_reason, privileged=spec.privileged, started_s=started, ended_s=time.monotonic() - self.began,
         )
 
     async def _converse(self) -> str:

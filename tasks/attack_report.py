@@ -62,7 +62,7 @@ def on_starter(params: Params, count: int, presets: Sequence[str]) -> dict[str, 
     def honest(rule: Ask) -> Player:
         def consult(case: Case, consultation: Consultation, i: int) -> Consulted:
             rng = np.random.default_rng([params.seed, i])
-            return _consult(ReferenceDoctor(waiting.clinic, case, rule, largest_turn_budget(params.consultation) - 1, rng), consultation)
+            return _consult(ReferenceDoctor(clinic=waiting.clinic, case=case, ask=rule, questions=largest_turn_budget(params.consultation) - 1, rng=rng), consultation)
 
         return consult
 

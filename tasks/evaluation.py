@@ -99,7 +99,11 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
     params = ward.params
     live = Session(str(model), params.warm_start.dtype, params.rollout, None, params.seed)
     specs = [
-        EpisodeSpec(case.case_id, case.case_id, 0, budget, (params.seed, EVALUATION_STEP), _environment(ward, case, budget, chart), {}) for case in ward.cases
+        EpisodeSpec(
+            case_id=case.case_id, group_id=case.case_id, sample=0, turn_budget=budget, noise=(params.seed, EVALUATION_STEP),
+            make=_environment(ward, case, budget, chart), privileged={},
+        )
+        for case in ward.cases
     ]
     trajectories = live.rollout(specs, params.evaluate_doctor.temperature, Phase(f"evaluate {ward.label(name)}", "episodes"))
     refuse_if_many_failed(trajectories, params.rollout)
@@ -171,7 +175,7 @@ def evaluate_reference(ward: Ward, name: str, rule: str, questions: int) -> Tabl
     rows = []
     for place, case in enumerate(ward.cases):
         rng = np.random.default_rng([ward.params.seed, place])
-        doctor = doctors.ReferenceDoctor(ward.waiting.clinic, case, getattr(doctors, rule), questions, rng, wordings="test")
+        doctor = doctors.ReferenceDoctor(clinic=ward.waiting.clinic, case=case, ask=getattr(doctors, rule), questions=questions, rng=rng, wordings="test")
         rows.append(_reference_row(ward, case, doctor))
     return _table(ward, name, rows)
 
@@ -181,7 +185,7 @@ def evaluate_bayes_full_information(ward: Ward) -> Table:
     """Bayes' decision from the whole chart: the ceiling of any diagnosis."""
     rows = []
     for case in ward.cases:
-        doctor = doctors.ReferenceDoctor(ward.waiting.clinic, case, doctors.at_random, 0, np.random.default_rng(0))
+        doctor = doctors.ReferenceDoctor(clinic=ward.waiting.clinic, case=case, ask=doctors.at_random, questions=0, rng=np.random.default_rng(0))
         for fact in case.facts:
             doctor.learn(fact.topic, fact.present)
         row = _reference_row(ward, case, doctor)

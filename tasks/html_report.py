@@ -37,7 +37,7 @@ PANELS = (  # title, axis or None for one that fits, name -> column of the train
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 46, 14, 12, 40  # of a panel, with its margins
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seen:
     """One played consultation."""
 

@@ -32,7 +32,7 @@ from tasks.language_models import open_model
 from tasks.parameters import ROOT, ParameterError, Params
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Waiting:
     """The waiting room: everything needed to seat a case in front of a doctor."""
 
@@ -115,7 +115,10 @@ class Waiting:
         for place, case in enumerate(cases, first):
             budget = draw_turn_budget(self.rules, (seed, step, place))
             specs += [
-                EpisodeSpec(case.case_id, f"{step}.{place}/{case.case_id}", sample, budget, (seed, step), partial(self.consultation, case, budget), dict(privileged(case)))
+                EpisodeSpec(
+                    case_id=case.case_id, group_id=f"{step}.{place}/{case.case_id}", sample=sample, turn_budget=budget, noise=(seed, step),
+                    make=partial(self.consultation, case, budget), privileged=dict(privileged(case)),
+                )
                 for sample in range(samples)
             ]
         return specs
@@ -132,7 +135,10 @@ def open_waiting_room(params: Params, index: Path, cases: Path | None = None) ->
     """Load the starter clinic and the rules of the consultation; `cases` is the folder of the case table, where there is one yet."""
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
-    return Waiting(params.consultation, clinic, ROOT / starter.directory, index, cases, params.knowledge_base, params.language_models.patient, params.seed)
+    return Waiting(
+        rules=params.consultation, clinic=clinic, starter=ROOT / starter.directory, index=index, cases=cases, knowledge_base=params.knowledge_base,
+        patient_model=params.language_models.patient, seed=params.seed,
+    )
 
 
 def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -> list[Case]:

@@ -23,7 +23,7 @@ Ids = list[int]
 Generator = Callable[[Sequence[Ids], Sequence[int]], list[Ids]]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Dialogue:
     """One episode under way."""
 
@@ -59,7 +59,7 @@ def seated(chat: ChatFormat, played: Scale, prompts: Sequence[int], samples: Seq
     made = []
     for prompt, sample in zip(prompts, samples, strict=True):
         patient = Patient(prompt, played.turns)
-        made.append(Dialogue(prompt, sample, patient, chat.opening_ids(patient.opening())))
+        made.append(Dialogue(prompt=prompt, sample=sample, patient=patient, opening=chat.opening_ids(patient.opening())))
     return made
 
 

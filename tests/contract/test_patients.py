@@ -281,7 +281,7 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
         model = endpoint(server.url, timeout_s=4.0, retries=0, concurrency=256)
         specs = [
             EpisodeSpec(
-                case.case_id, f"{i}", sample, 3, (0, i), lambda case=case: Consultation(case, LanguageModelPatient(case, matcher, model.generate), params.consultation, 3, None), {}
+                case_id=case.case_id, group_id=f"{i}", sample=sample, turn_budget=3, noise=(0, i), make=lambda case=case: Consultation(case, LanguageModelPatient(case, matcher, model.generate), params.consultation, 3, None), privileged={}
             )
             for i, case in enumerate(cases)
             for sample in range(4)

@@ -92,7 +92,7 @@ class Toy:
 def episodes(game: Game, samples: int, step: int, seed: int) -> list[EpisodeSpec]:
     """Every colour `samples` times."""
     return [
-        EpisodeSpec(colour, f"{step}/{colour}", sample, 2, (seed, step), lambda c=colour: Toy(game, c), {"colour": colour})
+        EpisodeSpec(case_id=colour, group_id=f"{step}/{colour}", sample=sample, turn_budget=2, noise=(seed, step), make=lambda c=colour: Toy(game, c), privileged={"colour": colour})
         for colour in game.colours
         for sample in range(samples)
     ]

@@ -20,7 +20,7 @@ ASK = {"greedy": greedy, "random": at_random, "chasing": lambda *a: chasing(*a[:
 
 
 def play(clinic, matcher, rules, case, ask, questions, seed, wordings="train"):
-    doctor = ReferenceDoctor(clinic, case, ask, questions, np.random.default_rng(seed), wordings)
+    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=questions, rng=np.random.default_rng(seed), wordings=wordings)
     consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, questions + 1, None)
     events = []
     while True:

@@ -189,7 +189,7 @@ def test_information_ends_at_its_bound(toy, split, monkeypatch):
 
 def play(clinic, matcher, rules, case, ask, questions, seed):
     """Events of one consultation of a reference doctor."""
-    doctor = ReferenceDoctor(clinic, case, ask, questions, np.random.default_rng(seed))
+    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=questions, rng=np.random.default_rng(seed))
     consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, questions + 1, None)
     events = []
     while True:

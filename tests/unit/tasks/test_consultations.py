@@ -34,7 +34,7 @@ def cases(waiting: Waiting) -> list[Case]:
 
 def played(waiting: Waiting, case: Case, place: int) -> Trajectory:
     """A consultation of a random asker, as a trajectory of placeholder tokens."""
-    doctor = ReferenceDoctor(waiting.clinic, case, at_random, 4, np.random.default_rng(place))
+    doctor = ReferenceDoctor(clinic=waiting.clinic, case=case, ask=at_random, questions=4, rng=np.random.default_rng(place))
     consultation = waiting.consultation(case, 5)
     texts, events = list(consultation.opening()), []
     while True:
@@ -49,12 +49,12 @@ def played(waiting: Waiting, case: Case, place: int) -> Trajectory:
     turns = tuple((k, k + 1) for k in range(len(events)))
     size = len(events)
     return Trajectory(
-        f"{case.case_id}/0", case.case_id, case.case_id, 0, 0, 5, tuple(range(size)), (0.0,) * size, (1,) * size, turns, tuple(texts), tuple(events), "diagnosed", {}, 0.0, 1.0
+        episode_id=f"{case.case_id}/0", case_id=case.case_id, group_id=case.case_id, sample=0, policy_version=0, turn_budget=5, token_ids=tuple(range(size)), logprobs=(0.0,) * size, loss_mask=(1,) * size, turns=turns, texts=tuple(texts), events=tuple(events), stop_reason="diagnosed", privileged={}, started_s=0.0, ended_s=1.0
     )
 
 
 def test_a_search_hands_on_what_the_index_knows_of_a_passage() -> None:
-    passage = Passage("book#1", "book", "Pleurisy", "Signs", "Pain on breathing.", "a book", "CC0-1.0", "ab" * 32)
+    passage = Passage(passage_id="book#1", doc_id="book", title="Pleurisy", section="Signs", text="Pain on breathing.", source="a book", licence="CC0-1.0", sha256="ab" * 32)
     found = FoundPassage(passage_id="book#1", title="Pleurisy", text="Pain on breathing.", source="a book", licence="CC0-1.0", score=0.75)
     assert _found(Hit(passage, 0.75)) == found
     assert found.shown == "Pleurisy: Pain on breathing."

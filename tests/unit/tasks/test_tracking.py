@@ -66,8 +66,8 @@ def consultation(sample=0, stop_reason="diagnosed", found=FOUND):
         events.pop()
     turns = ((10, 20), (30, 60), (65, 75))
     return Trajectory(
-        f"case-7/{sample}", "case-7", "4/case-7", sample, 3, 3, tuple(range(75)), (0.0,) * 75, (0,) * 75, turns, tuple(texts), tuple(event.to_json() for event in events), stop_reason,
-        {"diagnosis_id": "pleurisy"}, 1.0, 6.0,
+        episode_id=f"case-7/{sample}", case_id="case-7", group_id="4/case-7", sample=sample, policy_version=3, turn_budget=3, token_ids=tuple(range(75)), logprobs=(0.0,) * 75, loss_mask=(0,) * 75, turns=turns, texts=tuple(texts), events=tuple(event.to_json() for event in events), stop_reason=stop_reason,
+        privileged={"diagnosis_id": "pleurisy"}, started_s=1.0, ended_s=6.0,
     )
 
 
