@@ -80,7 +80,7 @@ def _forced_accuracy(model: PreTrainedModel, chat: ChatFormat, waiting: Waiting,
 def _interview(waiting: Waiting, case: Case, questions: int, params: Params, rng: np.random.Generator) -> tuple[list[Message], ReferenceDoctor]:
     section = params.warm_start
     ask = resident(section.random_share, aloud=section.think_aloud, focus=section.focus, wandering=section.wandering)
-    doctor = ReferenceDoctor(waiting.clinic, case, ask, questions, rng)
+    doctor = ReferenceDoctor(clinic=waiting.clinic, case=case, ask=ask, questions=questions, rng=rng)
     consultation = Consultation(case, ScriptedPatient(case, waiting.matcher), params.consultation, questions + 1, None)
     return interview(doctor, consultation), doctor
 
