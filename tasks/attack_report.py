@@ -25,6 +25,7 @@ from clinic.patients.scripted import ScriptedPatient
 from clinic.rewards import PRESETS, Scorer
 from clinic.starter import draw_cases
 from tasks.parameters import ROOT, Params, load_params
+from tasks.recipe import load_reward
 from tasks.wiring import open_waiting_room
 
 WEAK, STRONG = "honest: random questions, Bayes decision", "honest: Bayes' questions and decision"
@@ -102,7 +103,7 @@ def _earnings(
     params: Params, cases: Sequence[Case], matcher: Matcher | None, clinics: Sequence[GenerativeClinic],
     players: Mapping[str, Player], presets: Sequence[str],
 ) -> dict[str, dict[str, float]]:
-    scorers = {preset: Scorer(params.reward.model_copy(update={"preset": preset}), clinics) for preset in presets}
+    scorers = {preset: Scorer(load_reward(preset), clinics) for preset in presets}
     table = {}
     for name, player in players.items():
         played = []

@@ -27,6 +27,7 @@ from tasks.consultations import patient_metrics, score_all
 from tasks.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
 from tasks.parameters import ROOT, Params
 from tasks.progress import Phase
+from tasks.recipe import load_reward
 from tasks.warm_start import diagnosis_turns
 from tasks.wiring import Waiting, open_waiting_room
 
@@ -42,7 +43,8 @@ class Ward:
     def __init__(self, params: Params, cases: Sequence[Case], waiting: Waiting, opinions: Gather, judge: Gather | None) -> None:
         """Args: parameters, test cases of one source, how to seat them, opinions for the reward preset, the evaluation judge if there is one."""
         self.params, self.cases, self.waiting, self.opinions, self.judge = params, tuple(cases), waiting, opinions, judge
-        self.scorer = Scorer(params.reward, [waiting.clinic])
+        self.reward = load_reward(params.reward.preset)
+        self.scorer = Scorer(self.reward, [waiting.clinic])
         self.rows: dict[str, list[Row]] = {}  # of every doctor evaluated so far, for paired comparisons
 
     @property
@@ -76,7 +78,7 @@ Table = dict[str, dict[str, Any]]
 def open_wards(params: Params, cases: Path, index: Path) -> list[Ward]:
     """The test cases, a ward for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them at most."""
     waiting = open_waiting_room(params, index, cases)
-    opinions = opinions_of(params.reward, params.language_models, ROOT, params.seed) if params.reward.preset != "human" else _nobody
+    opinions = opinions_of(load_reward(params.reward.preset), params.language_models, ROOT, params.seed) if params.reward.preset != "human" else _nobody
     judge = params.language_models.evaluation_judge
     judging = judged_by(judge, ("diagnosis", "recommendation"), params.seed) if judge is not None else None
     by_source: dict[str, list[Case]] = {waiting.clinic.name: []}
@@ -96,11 +98,11 @@ def _nobody(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinio
 def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool, keep: Path | None) -> Table:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
     params = ward.params
-    live = Session(str(model), params.warm_start.dtype, params.rollout, None, params.seed)
+    live = Session(str(model), params.machines.compute, params.rollout, None, params.seed)
     specs = [
         EpisodeSpec(case.case_id, case.case_id, 0, budget, (params.seed, EVALUATION_STEP), _environment(ward, case, budget, chart), {}) for case in ward.cases
     ]
-    trajectories = live.rollout(specs, params.evaluate_doctor.temperature, Phase(f"evaluate {ward.label(name)}", "episodes"))
+    trajectories = live.rollout(specs, params.decoding.evaluate.temperature, Phase(f"evaluate {ward.label(name)}", "episodes"))
     refuse_if_many_failed(trajectories, params.rollout)
     opinions, verdicts = _opinions(ward, trajectories)
     scores = score_all(ward.scorer, ward.cases, trajectories, opinions)
@@ -130,7 +132,7 @@ def _opinions(ward: Ward, trajectories: Sequence[Trajectory]) -> tuple[Opinions,
     """What the reward's judge or model, and the evaluation judge, said of consultations; people are not asked about test cases."""
     opinions, params = ward.opinions(ward.cases, trajectories), ward.params
     if params.reward.preset != "human":
-        refuse_if_many_missing(params.reward, trajectories, opinions)
+        refuse_if_many_missing(ward.reward, params.reward.max_missing_share, trajectories, opinions)
     if ward.judge is None:
         return opinions, [None] * len(trajectories)
     verdicts = ward.judge(ward.cases, trajectories)
@@ -141,7 +143,7 @@ def _opinions(ward: Ward, trajectories: Sequence[Trajectory]) -> tuple[Opinions,
 
 def patients_of(ward: Ward, name: str, trajectories: Sequence[Trajectory]) -> Table:
     """How true to the record the patients were, and how often the filter had to step in, where a model plays them; where they are worth a look."""
-    if ward.params.consultation.patient.backend != "llm":
+    if ward.params.language_models.patient is None:
         return {}
     leaks = sum(event.get("leaks", 0) for trajectory in trajectories for event in trajectory.events)
     return {f"patients of {ward.label(name)}": {**patient_metrics(ward.cases, trajectories, ward.waiting.matchers), "leaks": leaks}}

@@ -49,7 +49,7 @@ def evaluation_page(params: Params, metrics: Mapping[str, Any], doctor: Path, wa
     seen = _seen(cases, out.parent / "consultations")
     facts = {
         "code": code_state(ROOT), "algorithm": params.algorithm.name, "reward": params.reward.preset, "seed": str(params.seed), "turn budget": str(params.consultation.turn_budget),
-        "patients": params.consultation.patient.backend,
+        "patients": params.language_models.patient.model if params.language_models.patient is not None else "scripted",
         **{name: f"{path.name}, sha256 {folder_hash(path)[:12]}" for name, path in (("doctor", doctor), ("warm start", warm_start), ("cases", cases), ("knowledge base", index))},
     }
     curve = plots_file(out, "train_doctor.csv")

@@ -33,7 +33,7 @@ def validate(run: Training, step: int) -> dict[str, float]:
 
 def _accuracy(run: Training, live: Session) -> dict[str, float]:
     specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
-    trajectories = live.rollout(specs, run.params.evaluate_doctor.temperature, Phase("validate", "episodes"))
+    trajectories = live.rollout(specs, run.params.decoding.evaluate.temperature, Phase("validate", "episodes"))
     refuse_if_many_failed(trajectories, run.params.rollout)
     return {
         "validation/accuracy": accuracy(run.validation, trajectories),
@@ -76,7 +76,7 @@ def export(run: Training, out: Path) -> dict[str, Any]:
     there = steps_saved(run.folder)
     saved, scores = [step for step in there if step % plan.keep_every == 0 or step == there[-1]], _scores(run)
     if plan.choose == "average":
-        mean = Session(str(run.warm_start), run.params.warm_start.dtype, run.params.rollout, None, run.params.seed)
+        mean = Session(str(run.warm_start), run.params.machines.compute, run.params.rollout, None, run.params.seed)
         average_weights(mean.model, [run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)])
         save_model(mean.model, mean.tokenizer, out)
         chosen, reached = [0, *saved], _accuracy(run, mean)["validation/accuracy"]

@@ -26,7 +26,7 @@ from tasks.opinions import opinions_of
 from tasks.outputs import write_json
 from tasks.parameters import HOME, ROOT, Params, load_params
 from tasks.progress import Phase
-from tasks.recipe import load_algorithm, pairs_path, recipe_path
+from tasks.recipe import load_algorithm, load_reward, pairs_path, recipe_path, reward_path
 from tasks.wiring import Waiting, cases_of_draw, open_waiting_room
 
 log = logging.getLogger(__name__)
@@ -50,11 +50,12 @@ class Training:
         self.train = tuple(read_cases(cases / "cases.parquet", "train"))
         patients = (case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS)
         self.validation = tuple(patients)[: params.train_doctor.validation_cases]
-        self.session = Session(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed, params.train_doctor.lora)
+        self.session = _session(warm_start, params, algorithm)
         source = pairs_path(algorithm)
         self.pairs = read_preferences(source, self.session.chat) if source is not None else None  # what an offline algorithm reads instead of playing
-        self.scorer = Scorer(params.reward, [waiting.clinic])
-        self.opinions = opinions_of(params.reward, params.language_models, ROOT, params.seed)  # of judges, models or people, for the presets that ask them
+        self.reward = load_reward(params.reward.preset)
+        self.scorer = Scorer(self.reward, [waiting.clinic])
+        self.opinions = opinions_of(self.reward, params.language_models, ROOT, params.seed)  # of judges, models or people, for the presets that ask them
         self._played: dict[tuple[int, int], list[Trajectory]] = {}
         self._scored: dict[tuple[int, int], list[Scores]] = {}
 
@@ -122,6 +123,11 @@ class Training:
         return teaching(trajectories, scores), scores
 
 
+def _session(warm_start: Path, params: Params, algorithm: Algorithm) -> Session:
+    """A policy that begins at the warm start."""
+    return Session(str(warm_start), params.machines.compute, params.rollout, algorithm, params.seed, params.train_doctor.lora, params.decoding.train.temperature)
+
+
 T = TypeVar("T")
 
 
@@ -142,7 +148,7 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     algorithm = load_algorithm(params)
     waiting = open_waiting_room(params, index, cases)
     log.info("%s", plan_text(params, algorithm))
-    memory = estimate(model_shape(str(warm_start), params.warm_start.dtype, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
+    memory = estimate(model_shape(str(warm_start), params.machines.compute, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
     log.info("%s", memory_text(memory))
     refuse_what_cannot_fit(memory, available_bytes())
     return Training(params, algorithm, waiting, warm_start, cases, input_hash(params, warm_start, cases, index))
@@ -160,10 +166,11 @@ def plan_text(params: Params, algorithm: Algorithm) -> str:
 
 
 def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> str:
-    """sha256 over everything a training result depends on: parameters, recipe, data, start weights and code."""
+    """sha256 over everything a training result depends on: parameters, recipes, data, start weights and code."""
     digest = hashlib.sha256()
     digest.update(json.dumps(_what_counts(params), sort_keys=True).encode())
-    digest.update(recipe_path(params).read_bytes())
+    for recipe in (recipe_path(params), reward_path(params.reward.preset)):
+        digest.update(recipe.read_bytes())
     if (pairs := pairs_path(load_algorithm(params))) is not None:
         digest.update(pairs.read_bytes())
     starter = ROOT / params.patient_cases.starter.directory
@@ -178,14 +185,13 @@ def input_hash(params: Params, warm_start: Path, cases: Path, index: Path) -> st
 
 def _what_counts(params: Params) -> dict[str, Any]:
     """The parameters that a training result depends on: not when a run gives up, where an endpoint is, or who judges the evaluation."""
-    sections = params.model_dump(mode="json", include={"seed", "patient_cases", "consultation", "reward", "warm_start", "language_models", "algorithm", "rollout", "train_doctor"})
+    counting = {"seed", "patient_cases", "consultation", "reward", "warm_start", "language_models", "algorithm", "rollout", "decoding", "train_doctor"}
+    sections = params.model_dump(mode="json", include=counting)
     del sections["language_models"]["evaluation_judge"], sections["rollout"]["max_failed_share"], sections["reward"]["max_missing_share"]
-    if params.rollout.engine != "vllm":
-        del sections["rollout"]["vllm"]
     for model in filter(None, sections["language_models"].values()):
         for transport in ("url", "key_env", "timeout_s", "retries", "concurrency"):
             model.pop(transport, None)
-    return sections | {"temperature": params.evaluate_doctor.temperature}  # validation plays at it
+    return sections | {"compute": params.machines.compute}
 
 
 @task(cache_policy=NO_CACHE)
@@ -227,8 +233,7 @@ def learn(run: Training, step: int) -> dict[str, float]:
 
 def _return_to(run: Training, step: int) -> None:
     if step == 0:
-        params = run.params
-        fresh = Session(str(run.warm_start), params.warm_start.dtype, params.rollout, load_algorithm(params), params.seed, params.train_doctor.lora)
+        fresh = _session(run.warm_start, run.params, load_algorithm(run.params))
         run.session.model.load_state_dict(fresh.model.state_dict())
         run.session.learner.load_state(fresh.learner.state())
     else:

@@ -6,7 +6,6 @@ from typing import Any
 
 from clinic.actions import Kind
 from clinic.cases import Case
-from clinic.config import RewardParams
 from clinic.generative import GenerativeClinic
 from clinic.matching import relation
 
@@ -44,7 +43,7 @@ class Record:
 class Preset:
     """One reward scheme: its function, the names of its components and whose opinion it needs ("judge", "model", "human" or nobody's)."""
 
-    score: Callable[[RewardParams, Record], list[Components]]
+    score: Callable[[Any, Record], list[Components]]  # of the preset's own constants
     components: frozenset[str]
     opinion: str = ""
     criteria: tuple[str, ...] = ()  # that a judge is asked for

@@ -11,13 +11,12 @@ Source: Feng et al., DoctorAgent-RL, arXiv:2505.19630, README.
 """
 
 from clinic.actions import Kind
-from clinic.config import RewardParams
+from clinic.config import DoctorAgentParams
 from clinic.rewards.base import Components, Preset, Record
 
 
-def score(params: RewardParams, record: Record) -> list[Components]:
+def score(constants: DoctorAgentParams, record: Record) -> list[Components]:
     """Components of every turn."""
-    constants = params.doctoragent
     turns: list[Components] = []
     for event in record.events:
         components = {"turn": constants.turn}

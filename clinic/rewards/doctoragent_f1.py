@@ -16,7 +16,7 @@ import re
 from collections import Counter
 
 from clinic.actions import Kind
-from clinic.config import ReleasedParams, RewardParams
+from clinic.config import ReleasedParams
 from clinic.rewards.base import Components, Event, Preset, Record
 
 _TOKEN = re.compile(r"[A-Za-z0-9]+(?:\.\d+)?%?|\s|.", re.DOTALL)
@@ -51,10 +51,10 @@ def with_agreement(constants: ReleasedParams, record: Record, diagnosis: float, 
     return turns
 
 
-def score(params: RewardParams, record: Record) -> list[Components]:
+def score(constants: ReleasedParams, record: Record) -> list[Components]:
     """Components of every turn."""
     case = record.case
-    return with_agreement(params.doctoragent_f1, record, token_f1(record.diagnosis, case.diagnosis), token_f1(record.recommendation, case.recommendation))
+    return with_agreement(constants, record, token_f1(record.diagnosis, case.diagnosis), token_f1(record.recommendation, case.recommendation))
 
 
 PRESET = Preset(score, COMPONENTS)

@@ -25,15 +25,14 @@ import numpy as np
 
 from clinic.actions import Kind
 from clinic.cases import Case
-from clinic.config import OutcomeParams, RewardParams
+from clinic.config import OutcomeParams
 from clinic.generative import Array, GenerativeClinic
 from clinic.matching import relation
 from clinic.rewards.base import Components, Event, Preset, Record, missed_red_flags
 
 
-def score(params: RewardParams, record: Record) -> list[Components]:
+def score(constants: OutcomeParams, record: Record) -> list[Components]:
     """Components of every turn."""
-    constants = params.outcome
     turns: list[Components] = []
     for event, told in zip(record.events, information(record, constants.information_by), strict=True):
         components = {"turn": -constants.turn_cost, "information": constants.information * told}

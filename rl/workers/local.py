@@ -26,8 +26,22 @@ from rl.rollout import EpisodeSpec, Progress, play
 class Session:
     """A policy that can play (engine) and, if an algorithm is given, learn."""
 
-    def __init__(self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int, lora: LoraParams | None = None) -> None:
-        """Args: id or path of the policy, torch dtype name, rollout limits, the learning rule if it is to learn, seed, the adapter if only one is to learn."""
+    def __init__(
+        self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int, lora: LoraParams | None = None, temperature: float | None = None
+    ) -> None:
+        """Load the policy.
+
+        Args:
+            model: id or path.
+            dtype: torch's name of it.
+            rollout: limits and engine.
+            algorithm: the learning rule, if it is to learn.
+            seed: of what is drawn in learning.
+            lora: the adapter, if only one is to learn.
+            temperature: of the sampling that it learns from; needed where it is to learn.
+        """
+        if algorithm is not None and temperature is None:
+            raise TrainingError("a session that learns needs the temperature of the sampling that it learns from")
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
         self.model, self.tokenizer = load_model(model, dtype)
@@ -41,7 +55,7 @@ class Session:
         reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
         self._playing = threading.Lock()
         sampler = Sampler(exact=self.engine.shares_weights and dtype == "float32", staleness=rollout.ahead)
-        self._learner = Learner(self.model, algorithm, rollout.prompts, rollout.temperature, seed, reference, sampler) if algorithm else None
+        self._learner = Learner(self.model, algorithm, rollout.prompts, temperature, seed, reference, sampler) if algorithm is not None and temperature is not None else None
 
     @property
     def learner(self) -> Learner:
