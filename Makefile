@@ -9,11 +9,13 @@
 # make attacks     what doctors who do not ask and diagnose would earn
 # make base-model  the bundled model again, from nothing
 # make vllm        a second environment, with vLLM for the CPU; make test-vllm: the tests of that engine
+# make docs        the documentation as a site in site/, with its links checked
 # make bench       measure against TRL and plain loops (benchmarks/README.md); QUICK=1 for a smoke run
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
+DOCS_VENV := .venv-docs
 BENCH_VENV := .venv-bench
 BENCH_BIN := $(BENCH_VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -29,7 +31,7 @@ RATE_SEEDS ?= $(if $(filter hard,$(GAME)),0-9,0-19)
 JOBS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm run test test-vllm check lint slow learn rates attacks base-model bench bench-env bench-plots ui server worker deploy clean
+.PHONY: help setup vllm run test test-vllm check lint slow learn rates attacks base-model bench bench-env bench-plots docs ui server worker deploy clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -57,7 +59,7 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 vllm: $(VLLM)/.ready
 
 run: setup
-	@$(BIN)/python -m tasks.main_job
+	@$(BIN)/python -m commands.run
 
 test: setup
 	@$(BIN)/python -m pytest -m "not slow and not gpu and not vllm" --base-seed $(SEED)
@@ -76,13 +78,13 @@ test-vllm: vllm
 	@$(VLLM)/bin/python -m pytest -m "vllm and not gpu" tests/contract tests/vllm
 
 learn: setup
-	@$(BIN)/python -m tasks.learning_report --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
+	@$(BIN)/python -m commands.learn --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
 
 rates: setup
 	@$(BIN)/python -m tests.learning.rates --game $(GAME) --seeds $(RATE_SEEDS) --jobs $(JOBS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
 
 attacks: setup
-	@$(BIN)/python -m tasks.attack_report
+	@$(BIN)/python -m commands.attacks
 
 base-model: setup
 	$(BIN)/python -m flows.base_model --out models/base
@@ -107,6 +109,19 @@ bench: bench-env
 
 bench-plots: bench-env
 	@$(BENCH_BIN)/python -m benchmarks.plots $(RESULTS)
+
+# Only the extra's packages, not the project's. Pages keep their places in the repository, so that one link serves a code host and the site.
+$(DOCS_VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(DOCS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt $$($(DOCS_VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@touch $@
+
+docs: $(DOCS_VENV)/.ready
+	@rm -rf .docs && mkdir .docs
+	@git ls-files -z -- docs 'data/**/README.md' 'benchmarks/**.md' 'README*.md' LICENSE tests/learning | tar --create --null --files-from - | tar --extract --directory .docs
+	$(DOCS_VENV)/bin/zensical build --clean --strict
+	@! grep -rlE '<(script|link|img|iframe)[^>]+(src|href)="?(https?:)?//' site --include='*.html' || { echo "error: these pages load something from elsewhere"; exit 1; }
 
 ui: setup
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --workers 1

@@ -11,12 +11,11 @@ from transformers import PreTrainedModel
 
 from benchmarks.setting import SEED, device, onednn
 from benchmarks.worker import finish_gpu
+from doctor.parameters import ROOT, load_params
 from rl.algorithms import Algorithm, make_algorithm
 from rl.config import RolloutParams
 from rl.engines.base import Completion, Engine, Request, Sampling
 from rl.workers import local
-from tasks.engine_speed import with_engine
-from tasks.parameters import ROOT, load_params
 
 ENGINES = ("transformers", "vllm")
 
@@ -41,7 +40,8 @@ def trl_missing(generator: str) -> str | None:
 
 def rollout_params(engine: str, **numbers: Any) -> RolloutParams:
     """Section `rollout` as committed, with the benchmark's numbers and engine."""
-    return with_engine(RolloutParams.model_validate(load_params().rollout.model_dump() | numbers), engine)
+    profile = YAML(typ="safe").load(ROOT / "recipes" / "profiles" / f"{engine}.yaml")
+    return RolloutParams.model_validate(load_params().rollout.model_dump() | numbers | {"engine": profile["params.yaml"]["rollout"]["engine"]})
 
 
 def algorithm(group_size: int, episodes: int, micro_batch_tokens: int) -> Algorithm:
@@ -61,7 +61,7 @@ def choose_products() -> None:
     vars(importlib.import_module("rl.models"))["worthwhile"] = lambda: chosen
 
 
-def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm, temperature: float) -> local.Session:
+def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm, temperature: float) -> local.LocalSession:
     """The project's own session. It loads onto the processor; on a GPU the weights are moved before engine and optimizer see them."""
     load: Any = vars(local)["load_model"]
 
@@ -74,7 +74,7 @@ def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, ru
     choose_products()
     vars(local)["load_model"] = on_device
     try:
-        return local.Session(str(model), dtype, params, rule, SEED, temperature=temperature)
+        return local.LocalSession(str(model), dtype, params, rule, SEED, temperature=temperature)
     finally:
         vars(local)["load_model"] = load
 

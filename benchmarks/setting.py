@@ -12,8 +12,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, 
 
 from benchmarks.patient import SENTENCES, answer, opening
 from rl.chat import ChatFormat
+from rl.linear_onednn import worthwhile
 from rl.models import new_tokenizer, save_model
-from rl.products import worthwhile
 
 SEED = 20240521
 Variant = Literal["fixed", "variable"]

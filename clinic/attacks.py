@@ -1,7 +1,7 @@
 """Doctors that try to be paid without working: what a reward must not fall for.
 
 Each attack is a doctor: what it has heard so far in, its next turn out. None knows the chart. `play` seats one in a consultation with the scripted
-patient; `tasks.attack_report` and the tests compare what they earn with an honest weak doctor's pay, under any preset.
+patient; `commands.attacks` and the tests compare what they earn with an honest weak doctor's pay, under any preset.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

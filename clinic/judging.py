@@ -2,7 +2,7 @@
 
 What the doctor and the patient said reaches the judge as one JSON string with every angle bracket escaped, so it can close no tag and open
 no role. The answer must be one JSON object with exactly the criteria asked for, integers 0 to 5; a number anywhere else counts for
-nothing. An answer that is not that is no verdict: the score is missing, never zero. The wording is versioned; `tasks.calibration` measures a judge
+nothing. An answer that is not that is no verdict: the score is missing, never zero. The wording is versioned; `commands.calibration` measures a judge
 against labelled consultations.
 """
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from prefect import flow
 
+from doctor.base_model_recipe import load_base_model_params
 from tasks.base_model import make_base_model, teach_round
-from tasks.base_model_recipe import load_base_model_params
-from tasks.command import run
-from tasks.console import follow
+from tasks.command_line import run
+from tracking.console import follow
 
 
 @flow(name="base_model", on_running=[follow])

@@ -5,13 +5,14 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.command import run
-from tasks.console import follow
+from doctor.parameters import ROOT, load_params
+from rl.files import write_json
+from tasks.command_line import run
 from tasks.evaluation import compare, evaluate_bayes_full_information, evaluate_policy, evaluate_reference, open_wards, write_accuracy_plot
-from tasks.outputs import output, plots_file, write_json
-from tasks.parameters import ROOT, load_params
-from tasks.recording import record_evaluation
+from tasks.outputs import output, plots_file
 from tasks.report import evaluation_page
+from tracking.console import follow
+from tracking.recorder import record_evaluation
 
 
 @flow(name="evaluate_doctor", on_running=[follow])
@@ -43,7 +44,7 @@ def evaluate_doctor(
             metrics |= evaluate_bayes_full_information(ward)
     write_json(out, metrics)
     write_accuracy_plot(metrics, plots_file(out, "evaluate_doctor.csv"))
-    page = evaluation_page(params, metrics, doctor, warm_start, cases, index, out)
+    page = evaluation_page(params, metrics, {"models/doctor": doctor, "models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}, out)
     record_evaluation(metrics, doctor, played, page)
 
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.command import run
-from tasks.console import follow
+from doctor.parameters import load_params
+from rl.files import write_json
+from tasks.command_line import run
 from tasks.knowledge_base import index_documents, measure_retrieval
-from tasks.outputs import metrics_file, output, write_json
-from tasks.parameters import load_params
+from tasks.outputs import metrics_file, output
+from tracking.console import follow
 
 
 @flow(name="knowledge_base", on_running=[follow])

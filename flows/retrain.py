@@ -6,13 +6,13 @@ import sys
 
 from prefect import flow
 
-from tasks.command import told
-from tasks.console import follow
-from tasks.main_job import AWAITED, wait_until_healthy
-from tasks.parameters import ROOT
+from doctor.parameters import ROOT
+from tasks.command_line import told
 from tasks.registry import register_challenger
 from tasks.report import summary
+from tasks.server import AWAITED, wait_until_healthy
 from tasks.versioning import VersioningError, reproduce
+from tracking.console import follow
 
 
 @flow(name="retrain", on_running=[follow])

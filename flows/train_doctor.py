@@ -3,16 +3,19 @@
 from pathlib import Path
 
 from prefect import flow
+from prefect.runtime import flow_run
 
-from tasks.command import run as start
-from tasks.console import follow
-from tasks.outputs import metrics_file, output, plots_file, write_json
-from tasks.parameters import ROOT
-from tasks.recording import open_recording
+from doctor.parameters import ROOT
+from doctor.training import Training, enough, open_training, write_curve
+from rl.files import write_json
+from tasks.command_line import run as start
+from tasks.outputs import metrics_file, output, plots_file
 from tasks.reward import score
 from tasks.rollout import in_turn, rollout
 from tasks.selection import ends, export, validate
-from tasks.training import Training, added, enough, learn, open_training, restore, save, write_curve
+from tasks.training import added, learn, restore, save
+from tracking.console import follow
+from tracking.recorder import open_recording
 
 
 def experience(run: Training, step: int) -> dict[str, float]:
@@ -37,7 +40,7 @@ def train_doctor(
     """Train the doctor by reinforcement; killed at any moment, a rerun goes on from the last complete rollout step."""
     out = output(out, "doctor")
     run = open_training(params_file, warm_start, cases, index)
-    with open_recording(run) as recorder:
+    with open_recording(run, str(flow_run.id or "")) as recorder:
         plan = run.params.train_doctor
         done, metrics = restore(run)
         recorder.step(done, metrics or validate(run, 0))
@@ -47,10 +50,9 @@ def train_doctor(
             if step % plan.test_freq == 0 or step == plan.steps:
                 metrics |= validate(run, step)
             last = ends(run, step)
+            recorder.written()
             checkpoint = save(run, step, metrics, last=last)
-            recorder.step(step, metrics)
-            if checkpoint:
-                recorder.checkpoint(step, checkpoint, metrics)
+            recorder.step(step, metrics, checkpoint)
             if last:
                 break
         chosen = export(run, out)

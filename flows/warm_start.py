@@ -4,11 +4,12 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.command import run
-from tasks.console import follow
-from tasks.outputs import metrics_file, output, write_json
-from tasks.parameters import ROOT, load_params
+from doctor.parameters import ROOT, load_params
+from rl.files import write_json
+from tasks.command_line import run
+from tasks.outputs import metrics_file, output
 from tasks.warm_start import fine_tune
+from tracking.console import follow
 
 
 @flow(name="warm_start", on_running=[follow])

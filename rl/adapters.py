@@ -72,3 +72,15 @@ def merged_weights(model: PreTrainedModel) -> Weights:
         elif ".lora_" not in name:
             merged[name] = value
     return merged
+
+
+@torch.no_grad()
+def load_merged(model: PreTrainedModel, weights: Weights) -> None:
+    """Give the model weights by the names of one without an adapter; its own adapter, if it has one, then adds nothing."""
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    owned = {f"{name}.{part}": f"{name}.base_layer.{part}" for name in layers for part in ("weight", "bias")}
+    missing, unknown = model.load_state_dict({owned.get(name, name): value for name, value in weights.items()}, strict=False)
+    if unknown or any(".lora_" not in name for name in missing):
+        raise TrainingError(f"these are weights of another model: unknown {unknown[:3]}, missing {[name for name in missing if '.lora_' not in name][:3]}")
+    for layer in layers.values():
+        layer.lora_B[NAME].weight.zero_()

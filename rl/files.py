@@ -1,8 +1,10 @@
 """Files and folders that are never half-written."""
 
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 
 def replace_folder(temporary: Path, directory: Path) -> None:
@@ -13,3 +15,11 @@ def replace_folder(temporary: Path, directory: Path) -> None:
         os.replace(directory, old)
     os.replace(temporary, directory)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON so that the file is whole or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(temporary, path)

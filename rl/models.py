@@ -5,16 +5,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rl.errors import TrainingError
 from rl.files import replace_folder
+from rl.linear_onednn import speed_up, worthwhile
 from rl.pace import keep_pace
-from rl.products import speed_up, worthwhile
 
 CONTROL_TOKENS = ("<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+NOT_OF_A_MODEL = ("learner.pt", "complete.json")  # what a checkpoint holds besides
 GRAMMAR_TOKENS = ("<answer>", "</answer>", "<think>", "</think>")
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% if m['role'] == 'assistant' %}<|end|>{% endif %}{% endfor %}"
@@ -70,11 +72,50 @@ def new_model(tokenizer: PreTrainedTokenizerBase, width: int, layers: int, heads
     return Qwen3ForCausalLM(config)
 
 
-def average_weights(model: PreTrainedModel, folders: Sequence[Path]) -> None:
-    """Give the model the mean of the weights saved in the folders, in place. Source: model soups, arXiv:2203.05482, here of one run."""
-    others = [load_model(str(folder), str(model.dtype).removeprefix("torch."))[0].state_dict() for folder in folders]
-    mean = {name: torch.stack([other[name].double() for other in others]).mean(0) for name in model.state_dict()}
-    model.load_state_dict({name: value.to(others[0][name].dtype) for name, value in mean.items()})
+def average_folders(folders: Sequence[Path], out: Path) -> None:
+    """Write a model whose weights are the mean of those in the folders, complete or absent. Source: model soups, arXiv:2203.05482, here of one run.
+
+    Files are read tensor by tensor: no more than one file of weights is in memory. All but the weights, and their precision, is the last folder's.
+
+    Raises:
+        TrainingError: the folders hold different models, or a file is damaged.
+    """
+    temporary = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.copytree(folders[-1], temporary, ignore=lambda _, names: [name for name in names if name.endswith(".safetensors") or name in NOT_OF_A_MODEL])
+    try:
+        places = [_places(folder) for folder in folders]
+        if any(place.keys() != places[0].keys() for place in places):
+            raise TrainingError(f"{folders[0]} and the checkpoints after it hold tensors of other names; they are no checkpoints of one model")
+        for file in sorted(set(places[-1].values())):
+            names = [name for name, place in places[-1].items() if place == file]
+            save_file({name: _mean([_tensor(place[name], name) for place in places]) for name in names}, temporary / file.name, {"format": "pt"})
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"weights in {', '.join(map(str, folders))} cannot be averaged: {error}") from error
+    replace_folder(temporary, out)
+
+
+def _places(folder: Path) -> dict[str, Path]:
+    """The file of each tensor: of the one file of weights, else of its shards."""
+    whole = folder / "model.safetensors"
+    found: dict[str, Path] = {}
+    for file in [whole] if whole.exists() else sorted(folder.glob("model-*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            found |= dict.fromkeys(opened.keys(), file)
+    return found
+
+
+def _tensor(file: Path, name: str) -> torch.Tensor:
+    with safe_open(file, "pt") as opened:
+        tensor: torch.Tensor = opened.get_tensor(name)
+        return tensor
+
+
+def _mean(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    total = tensors[0].double()
+    for tensor in tensors[1:]:
+        total += tensor
+    return total.div_(len(tensors)).to(tensors[-1].dtype)
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:

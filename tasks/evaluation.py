@@ -19,17 +19,17 @@ from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.questions import SingleTurn
 from clinic.rewards import Scorer
+from doctor.environments import Waiting, open_waiting_room
+from doctor.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
+from doctor.parameters import ROOT, Params
+from doctor.recipe import load_reward
+from doctor.scoring import patient_metrics, score_all
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
-from rl.ranking import continuation_logprobs
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
-from rl.workers.local import Session
-from tasks.consultations import patient_metrics, score_all
-from tasks.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
-from tasks.parameters import ROOT, Params
-from tasks.progress import Phase
-from tasks.recipe import load_reward
+from rl.workers.base import Session
+from rl.workers.local import LocalSession
 from tasks.warm_start import diagnosis_turns
-from tasks.wiring import Waiting, open_waiting_room
+from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
 EVALUATION_STEP = -2  # the step in the noise key of evaluation episodes, the same for every policy
@@ -98,7 +98,7 @@ def _nobody(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinio
 def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool, keep: Path | None) -> Table:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
     params = ward.params
-    live = Session(str(model), params.machines.compute, params.rollout, None, params.seed)
+    live = LocalSession(str(model), params.machines.compute, params.rollout, None, params.seed)
     specs = [
         EpisodeSpec(case.case_id, case.case_id, 0, budget, (params.seed, EVALUATION_STEP), _environment(ward, case, budget, chart), {}) for case in ward.cases
     ]
@@ -121,7 +121,7 @@ def _rankings(ward: Ward, live: Session, trajectories: Sequence[Trajectory]) -> 
     """The clinic's conditions in the order in which the policy would name them in its last turn; empty on other cases and without a turn."""
     played = [place for place, trajectory in enumerate(trajectories) if trajectory.turns] if ward.generative else []
     prefixes = [trajectories[place].token_ids[: trajectories[place].turns[-1][0]] for place in played]
-    scores_PC = continuation_logprobs(live.model, prefixes, diagnosis_turns(live.chat, ward.waiting.clinic))
+    scores_PC = live.rank(prefixes, diagnosis_turns(live.chat, ward.waiting.clinic))
     rankings: list[list[str]] = [[] for _ in trajectories]
     for place, order in zip(played, np.argsort(scores_PC.numpy(), axis=1)[:, ::-1], strict=True):
         rankings[place] = [ward.waiting.clinic.conditions[i].name for i in order]

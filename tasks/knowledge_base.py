@@ -8,6 +8,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from doctor.parameters import ROOT
 from kb.config import KnowledgeBaseParams
 from kb.documents import hash_sources, load_documents
 from kb.embed import load_embedder
@@ -16,7 +17,6 @@ from kb.index import KnowledgeIndex, build_index
 from kb.passages import split_passages
 from kb.quality import load_queries, retrieval_quality
 from kb.search import Searcher
-from tasks.parameters import ROOT
 
 log = logging.getLogger(__name__)
 STRICT = 2  # the relevance grade that counts as found

@@ -1,12 +1,9 @@
-"""Where results beside a stage's main output go, and how small files are written."""
+"""Where a stage writes its main output and what lies beside it."""
 
-import json
-import os
 import time
 from pathlib import Path
-from typing import Any
 
-from tasks.parameters import ROOT
+from doctor.parameters import ROOT
 
 
 def output(out: Path | None, name: str) -> Path:
@@ -26,11 +23,3 @@ def plots_file(out: Path, name: str) -> Path:
 
 def _beside(out: Path) -> Path:
     return ROOT if out.parent in (ROOT / "data", ROOT / "models", ROOT / "metrics") else out.parent
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON so that the file is whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(temporary, path)

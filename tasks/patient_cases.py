@@ -18,8 +18,8 @@ from clinic.loaders import GENERATED, load_source
 from clinic.patients.scripted import persona_of
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
 from clinic.vocabulary import read_vocabulary, with_vocabulary
+from doctor.parameters import ROOT
 from rl.files import replace_folder
-from tasks.parameters import ROOT
 
 log = logging.getLogger(__name__)
 WORTH_PATIENTS = 2000

@@ -8,11 +8,11 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from doctor.parameters import ROOT
 from rl.checkpoint import folder_hash
-from tasks import tracking
-from tasks.parameters import ROOT
-from tasks.recording import run_of
-from tasks.versioning import output_digest
+from tracking import runs
+from tracking.provenance import output_digest
+from tracking.recorder import run_of
 
 log = logging.getLogger(__name__)
 MODEL_NAME = "anamnesis-doctor"
@@ -44,10 +44,10 @@ def _link_or_copy(source: str, target: str) -> None:
 def register_challenger(model: Path) -> str:
     """Register the model as `challenger` unless this hash is registered already; returns a line that says what was done."""
     copy, digest = immutable_copy(model, ROOT / "models" / "registry")
-    tracking.setup(ROOT)
+    runs.setup(ROOT)
     tags = {"dvc.md5": output_digest("models/doctor") or "", "path": str(copy), "gate": "none"}
     run_id = run_of(model)
-    version, created = tracking.register(MODEL_NAME, copy, digest, run_id, "challenger", tags)
+    version, created = runs.register(MODEL_NAME, copy, digest, run_id, "challenger", tags)
     if created:
         return f"registered {MODEL_NAME} version {version} as challenger (sha256 {digest[:12]})"
     return f"unchanged: {MODEL_NAME} version {version} already holds this model (sha256 {digest[:12]}), nothing registered"

@@ -13,14 +13,14 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import read_cases
+from doctor.parameters import ROOT, Params
+from doctor.scoring import right
+from doctor.stages import input_hash
 from rl.checkpoint import folder_hash
 from rl.experience import read_scores, read_trajectories
-from tasks.consultations import right
 from tasks.evaluation import closed_distance, table_text
-from tasks.html_report import Seen, write_accuracy_by_turns, write_confusion, write_report
 from tasks.outputs import plots_file
-from tasks.parameters import ROOT, Params
-from tasks.versioning import code_state
+from tracking.report_page import Seen, write_accuracy_by_turns, write_confusion, write_report
 
 log = logging.getLogger(__name__)
 MLFLOW_UI = "mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"
@@ -44,13 +44,23 @@ def summary(registered: str) -> str:
 
 
 @task(cache_policy=NO_CACHE)
-def evaluation_page(params: Params, metrics: Mapping[str, Any], doctor: Path, warm_start: Path, cases: Path, index: Path, out: Path) -> Path:
-    """Write `report.html` beside the metrics, and the confusion and accuracy-by-turns tables for `dvc plots`; returns the page's path."""
-    seen = _seen(cases, out.parent / "consultations")
+def evaluation_page(params: Params, metrics: Mapping[str, Any], given: Mapping[str, Path], out: Path) -> Path:
+    """Write `report.html` beside the metrics, and the confusion and accuracy-by-turns tables for `dvc plots`; returns the page's path.
+
+    The same inputs give the same bytes: no date, no commit. These are in the MLflow run.
+
+    Args:
+        params: of the evaluation.
+        metrics: what it measured.
+        given: models and data that it used, by their names in dvc.yaml.
+        out: the metrics file.
+    """
+    seen = _seen(given["data/cases"], out.parent / "consultations")
+    patient = params.language_models.patient
     facts = {
-        "code": code_state(ROOT), "algorithm": params.algorithm.name, "reward": params.reward.preset, "seed": str(params.seed), "turn budget": str(params.consultation.turn_budget),
-        "patients": params.language_models.patient.model if params.language_models.patient is not None else "scripted",
-        **{name: f"{path.name}, sha256 {folder_hash(path)[:12]}" for name, path in (("doctor", doctor), ("warm start", warm_start), ("cases", cases), ("knowledge base", index))},
+        "algorithm": params.algorithm.name, "reward": params.reward.preset, "seed": str(params.seed), "turn budget": str(params.consultation.turn_budget),
+        "patients": patient.model if patient is not None else "scripted", "all inputs": f"sha256 {input_hash('evaluate_doctor', params, given)[:12]}",
+        **{Path(name).name.replace("_", " "): f"{path.name}, sha256 {folder_hash(path)[:12]}" for name, path in given.items()},
     }
     curve = plots_file(out, "train_doctor.csv")
     rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(curve.open())] if curve.exists() else []

@@ -7,10 +7,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case
+from doctor.opinions import refuse_if_many_missing
+from doctor.scoring import patient_metrics, score_all, step_metrics
+from doctor.training import Training
 from rl.experience import Scores, Trajectory, intact
-from tasks.consultations import patient_metrics, score_all, step_metrics
-from tasks.opinions import refuse_if_many_missing
-from tasks.training import Training
 
 
 @task(cache_policy=NO_CACHE, task_run_name="score {step}.{draw}")

@@ -9,11 +9,11 @@ from contextvars import copy_context
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from doctor.training import Training
 from rl.errors import TrainingError
 from rl.experience import intact
 from rl.rollout import refuse_if_many_failed
-from tasks.progress import Phase
-from tasks.training import Training
+from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
     path = run.rollout_file(step, draw)
     if intact(path):
         return {}
-    if not run.algorithm.on_policy and run.session.learner.policy_version:
+    if not run.algorithm.on_policy and run.session.policy_version:
         raise TrainingError(f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again")
     specs = run.waiting.episodes(run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts)
     began = time.monotonic()

@@ -10,15 +10,13 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from doctor.scoring import accuracy
+from doctor.training import Training
 from rl.checkpoint import folder_hash, steps_saved
-from rl.files import replace_folder
-from rl.models import average_weights, save_model
+from rl.files import replace_folder, write_json
+from rl.models import average_folders
 from rl.rollout import refuse_if_many_failed
-from rl.workers.local import Session
-from tasks.consultations import accuracy
-from tasks.outputs import write_json
-from tasks.progress import Phase
-from tasks.training import Training
+from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +24,14 @@ log = logging.getLogger(__name__)
 @task(cache_policy=NO_CACHE, task_run_name="validate {step}")
 def validate(run: Training, step: int) -> dict[str, float]:
     """Accuracy on validation cases; what the checkpoint choice goes by."""
-    metrics = _accuracy(run, run.session)
+    metrics = _accuracy(run)
     write_json(run.folder / "validation" / f"{step:05d}.json", metrics)
     return metrics
 
 
-def _accuracy(run: Training, live: Session) -> dict[str, float]:
+def _accuracy(run: Training) -> dict[str, float]:
     specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
-    trajectories = live.rollout(specs, run.params.decoding.evaluate.temperature, Phase("validate", "episodes"))
+    trajectories = run.session.rollout(specs, run.params.decoding.evaluate.temperature, Phase("validate", "episodes"))
     refuse_if_many_failed(trajectories, run.params.rollout)
     return {
         "validation/accuracy": accuracy(run.validation, trajectories),
@@ -76,10 +74,9 @@ def export(run: Training, out: Path) -> dict[str, Any]:
     there = steps_saved(run.folder)
     saved, scores = [step for step in there if step % plan.keep_every == 0 or step == there[-1]], _scores(run)
     if plan.choose == "average":
-        mean = Session(str(run.warm_start), run.params.machines.compute, run.params.rollout, None, run.params.seed)
-        average_weights(mean.model, [run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)])
-        save_model(mean.model, mean.tokenizer, out)
-        chosen, reached = [0, *saved], _accuracy(run, mean)["validation/accuracy"]
+        average_folders([run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)], out)
+        run.session.load(out)
+        chosen, reached = [0, *saved], _accuracy(run)["validation/accuracy"]
     else:
         available = {step: scores[step] for step in saved if step in scores}
         step = max(available, key=lambda step: (available[step], step)) if plan.choose == "best" else there[-1]

@@ -1,4 +1,4 @@
-"""The only use of DVC: reproduce what is stale, and say which hash a stage's output has."""
+"""The only use of DVC: reproduce what is stale."""
 
 import logging
 import os
@@ -11,11 +11,10 @@ from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from ruamel.yaml import YAML
 
-from tasks.console import LINE, screen
-from tasks.parameters import ROOT
-from tasks.progress import listening
+from doctor.parameters import ROOT
+from tracking.console import LINE, screen
+from tracking.progress import listening
 
 log = logging.getLogger(__name__)
 DVC_CHATTER = re.compile(r"$|> |(Updating|Generating) lock file|Use `dvc push`|To track the changes|To enable auto staging|\s+(git add|dvc config) ")
@@ -64,28 +63,3 @@ def _log(line: str) -> None:
         log.info("%s", stage[1], extra={"relayed": True})
     elif not DVC_CHATTER.match(line):
         log.info("dvc | %s", line, extra={"relayed": True})
-
-
-def output_digest(path: str) -> str | None:
-    """The hash that dvc.lock records for an output, or None if it has none yet."""
-    lock = ROOT / "dvc.lock"
-    if not lock.exists():
-        return None
-    stages = (YAML(typ="safe").load(lock) or {}).get("stages", {})
-    for stage in stages.values():
-        for out in stage.get("outs", []):
-            if out["path"] == path:
-                return str(out["md5"])
-    return None
-
-
-def code_state(root: Path) -> str:
-    """The commit that is checked out, and whether tracked files differ from it; "unknown" outside git."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", "--no-optional-locks", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD")[:12] + (" with changes" if git("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

@@ -15,13 +15,13 @@ from clinic.dialogues import chart_dialogue, interview, resident_dialogue, short
 from clinic.doctors import ReferenceDoctor, resident
 from clinic.generative import GenerativeClinic
 from clinic.patients.scripted import ScriptedPatient
+from doctor.environments import Waiting, open_waiting_room
+from doctor.parameters import ROOT, Params
 from rl.chat import ChatFormat
 from rl.models import load_model, save_model
 from rl.ranking import continuation_logprobs
 from rl.sft import Example, train_supervised
-from tasks.parameters import ROOT, Params
-from tasks.progress import supervised
-from tasks.wiring import Waiting, open_waiting_room
+from tracking.progress import supervised
 
 log = logging.getLogger(__name__)
 

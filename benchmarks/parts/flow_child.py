@@ -15,10 +15,10 @@ from typing import Any
 
 from benchmarks.engines import choose_products
 from clinic.consultation import Consultation
+from doctor.training import Training
 from flows import train_doctor as front
-from rl.workers.local import Session
-from tasks.recording import Recorder
-from tasks.training import Training
+from rl.workers.local import LocalSession
+from tracking.recorder import Recorder
 
 PARTS = ("rollout", "score", "learn", "save")  # of one step in the flow, beside the recording
 SPENT: defaultdict[str, float] = defaultdict(float)
@@ -41,12 +41,12 @@ def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap() -> None:
     """Time the model's phases, the environment inside them, every task, and where steps begin."""
-    Session.rollout = timed("rollout_s", Session.rollout)  # type: ignore[method-assign]
-    Session.learn = timed("update_s", Session.learn)  # type: ignore[method-assign]
+    LocalSession.rollout = timed("rollout_s", LocalSession.rollout)  # type: ignore[method-assign]
+    LocalSession.learn = timed("update_s", LocalSession.learn)  # type: ignore[method-assign]
     for name in PARTS:
         setattr(front, name, timed(f"{name}_task_s", getattr(front, name)))
     Recorder.step = timed("record_step_task_s", Recorder.step)  # type: ignore[method-assign]
-    Recorder.checkpoint = timed("record_checkpoint_task_s", Recorder.checkpoint)  # type: ignore[method-assign]
+    Recorder.written = timed("record_wait_task_s", Recorder.written)  # type: ignore[method-assign]
     experience, take = front.experience, Consultation.step
 
     def marked(run: Training, step: int) -> dict[str, float]:

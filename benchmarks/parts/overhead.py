@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from benchmarks.machine import ROOT
 from benchmarks.parts.base import Part, Run
 from benchmarks.worker import BenchmarkError, Figures, row
-from tasks.main_job import free_port, wait_until_healthy
+from tasks.server import free_port, wait_until_healthy
 
 EPISODES = (16, 128, 1024)
 GROUP = 16
@@ -50,7 +50,7 @@ def shares(figures: Figures) -> Figures:
     """With what is outside the model's phases, and how much of the rollout the patients took."""
     outside = figures["wall_s"] - figures["rollout_s"] - figures["update_s"]
     scoring, saving = figures["score_task_s"], figures["save_task_s"]
-    recording = figures["record_step_task_s"] + figures.get("record_checkpoint_task_s", 0.0)
+    recording = figures["record_step_task_s"] + figures.get("record_wait_task_s", 0.0)
     return figures | {
         "outside_s": outside, "outside_share": outside / figures["wall_s"], "patients_share_of_rollout": figures.get("patients_s", 0.0) / figures["rollout_s"],
         "scoring_s": scoring, "saving_s": saving, "recording_s": recording, "rest_s": outside - scoring - saving - recording,

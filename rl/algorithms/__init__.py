@@ -10,10 +10,11 @@ from typing import Any
 from rl.algorithms.base import Algorithm
 from rl.algorithms.cispo import CISPO
 from rl.algorithms.dapo import DAPO
-from rl.algorithms.dpo import DPO, OnlineDPO
+from rl.algorithms.dpo import DPO
 from rl.algorithms.dr_grpo import DrGRPO
 from rl.algorithms.grpo import GRPO
 from rl.algorithms.gspo import GSPO
+from rl.algorithms.online_dpo import OnlineDPO
 from rl.algorithms.ppo import PPO
 from rl.algorithms.reinforce_pp import ReinforcePP
 from rl.algorithms.rloo import RLOO

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rl.algorithms.advantages import Array
 from rl.algorithms.base import Record
-from rl.algorithms.grpo import GroupRelative, GroupRelativeRecipe
+from rl.algorithms.group_relative import GroupRelative, GroupRelativeRecipe
 from rl.algorithms.sampling import DynamicSamplingParams
 
 

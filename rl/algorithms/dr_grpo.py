@@ -8,7 +8,7 @@ Source: arXiv:2503.20783; the constant is the generation limit there. Turn credi
 
 from typing import Literal
 
-from rl.algorithms.grpo import GroupRelative, GroupRelativeRecipe
+from rl.algorithms.group_relative import GroupRelative, GroupRelativeRecipe
 
 
 class DrGRPORecipe(GroupRelativeRecipe):

@@ -1,39 +1,15 @@
-"""GRPO: the group is the baseline, no critic.
+"""GRPO: the clipped ratio with an advantage relative to the group.
 
-    A = (R - mean_group R) / (s + eps)                     credit: episode (the paper's outcome supervision)
-    A_k = (R_k - mean_group R_k) / (s + eps)               credit: turn (R_k: return from turn k on)
-        + own_turn_weight (o_k - mean_group o_k) / (s_o + eps)     o_k: components that only the turn itself can have earned
+    A = (R - mean_group R) / (s + eps)        or by turn: `group_relative`
     loss = -sum_tokens min(r A, clip(r) A) / tokens
 
-Every token of a turn carries its turn's advantage; the denominator is the number of sampled tokens of the mini-batch
-(aggregation: token) or, as in the paper, that of each sequence first (sequence). Source: arXiv:2402.03300; returns and own-turn
-components normalised apart as rewards are in GDPO, arXiv:2601.05242.
+The denominator is the number of sampled tokens of the mini-batch (aggregation: token) or, as in the paper, that of each sequence first (sequence).
+Source: arXiv:2402.03300.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from itertools import chain, zip_longest
 from typing import Literal
 
-import numpy as np
-from pydantic import Field
-
-from rl.algorithms.advantages import Array, deviation, group_centred, turn_returns
-from rl.algorithms.base import Record
-from rl.algorithms.policy_gradient import PolicyGradient, PolicyGradientRecipe
-
-Values = list[list[float]]
-
-
-class GroupRelativeRecipe(PolicyGradientRecipe):
-    """Numbers of the algorithms that compare the members of a group."""
-
-    group_size: int = Field(ge=2)
-    discount: float = Field(ge=0, le=1)  # per turn; used with turn credit
-    own_turn: tuple[str, ...]  # reward components that credit the turn that earned them and no earlier one; used with turn credit
-    own_turn_weight: float = Field(ge=0)
-    divide_by_std: Literal["none", "group", "step"]  # deviation over the group (the paper) or over all groups of the rollout step
-    eps: float = Field(gt=0)
+from rl.algorithms.group_relative import GroupRelative, GroupRelativeRecipe
 
 
 class GRPORecipe(GroupRelativeRecipe):
@@ -41,62 +17,6 @@ class GRPORecipe(GroupRelativeRecipe):
 
     name: Literal["grpo"]
     aggregation: Literal["token", "sequence"]
-
-
-class GroupRelative(PolicyGradient):
-    """A return of each trajectory or turn, compared within its group."""
-
-    recipe: GroupRelativeRecipe
-    against_the_group: Callable[[Sequence[Sequence[float]]], Values] = staticmethod(group_centred)
-
-    def __init__(self, recipe: GroupRelativeRecipe) -> None:
-        """Args: the parsed recipe."""
-        super().__init__(recipe)
-        self.reward_components = recipe.own_turn
-
-    def turn_rewards(self, record: Record) -> list[float]:
-        """Without the components that credit their own turn only: those come in at `advantages`."""
-        if self.recipe.credit == "episode":
-            return record.scores.turn_rewards
-        return [sum(v for name, v in turn.items() if name not in self.recipe.own_turn) for turn in record.scores.turns]
-
-    def advantages(self, records: Sequence[Record], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
-        """Group-relative advantages, spread over each turn's tokens; counts groups whose members all scored the same."""
-        members: dict[str, list[int]] = defaultdict(list)
-        for i, record in enumerate(records):
-            members[record.group_id].append(i)
-        groups = [group for group in members.values() if len(group) > 1]  # else the others failed
-        returns = self._relative(groups, [self._returns(r, reward_A) for r, reward_A in zip(records, rewards, strict=True)])
-        own = self._relative(groups, [self._own(r) for r in records])
-        advantage = [np.zeros(record.size) for record in records]
-        silent = len(members) - len(groups)
-        for group in groups:
-            turns = {i: [r + self.recipe.own_turn_weight * o for r, o in zip_longest(returns[i], own[i], fillvalue=0.0)] for i in group}
-            silent += all(abs(value) < self.recipe.eps for values in turns.values() for value in values)
-            for i, values in turns.items():
-                advantage[i] = np.array([values[min(int(turn), len(values) - 1)] for turn in records[i].turn_A])
-        return advantage, None, {"groups": float(len(members)), "groups_without_signal": float(silent)}
-
-    def _returns(self, record: Record, reward_A: Array) -> list[float]:
-        if self.recipe.credit == "episode":
-            return [float(reward_A.sum())]
-        turns = np.bincount(record.turn_A.astype(np.int64), weights=reward_A)
-        return turn_returns([float(reward) for reward in turns], self.recipe.discount)
-
-    def _own(self, record: Record) -> list[float]:
-        if self.recipe.credit == "episode":
-            return []
-        return [sum(turn.get(name, 0.0) for name in self.recipe.own_turn) for turn in record.scores.turns]
-
-    def _relative(self, groups: Sequence[Sequence[int]], values: Sequence[Sequence[float]]) -> dict[int, list[float]]:
-        """Centred on the group and divided as the recipe says, by record."""
-        centred = [self.against_the_group([values[i] for i in group]) for group in groups]
-        step = deviation(chain.from_iterable(centred))
-        relative: dict[int, list[float]] = {}
-        for group, rows in zip(groups, centred, strict=True):
-            by = {"none": 1.0, "group": deviation(rows) + self.recipe.eps, "step": step + self.recipe.eps}[self.recipe.divide_by_std]
-            relative |= {i: [value / by for value in row] for i, row in zip(group, rows, strict=True)}
-        return relative
 
 
 class GRPO(GroupRelative):

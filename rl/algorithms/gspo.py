@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from rl.algorithms.base import TokenBatch
-from rl.algorithms.grpo import GroupRelative, GroupRelativeRecipe
+from rl.algorithms.group_relative import GroupRelative, GroupRelativeRecipe
 from rl.algorithms.losses import sequence_log_ratio
 
 

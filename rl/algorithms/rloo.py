@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from rl.algorithms.advantages import leave_one_out
-from rl.algorithms.grpo import GroupRelative, GroupRelativeRecipe
+from rl.algorithms.group_relative import GroupRelative, GroupRelativeRecipe
 
 
 class RLOORecipe(GroupRelativeRecipe):

@@ -21,9 +21,9 @@ from rl.adapters import merged_weights
 from rl.config import VllmParams
 from rl.engines.base import Completion, Finish, Request
 from rl.engines.histories import Histories
-from rl.engines.lane import Lane
-from rl.engines.probe import largest_difference, probe_ids
+from rl.engines.logprob_check import largest_difference, probe_ids
 from rl.engines.vllm_core import COLDEST, Core, Order
+from rl.engines.worker_thread import Lane
 from rl.errors import TrainingError
 
 log = logging.getLogger(__name__)

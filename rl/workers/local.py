@@ -1,30 +1,29 @@
-"""All roles in one process: the live policy, its learner and its engine, which shares their weights or takes them over before each rollout.
-
-Whoever opens a session hands it on; nothing of it is ever pickled.
-"""
+"""All roles in one process: the live policy, its learner and its engine, which shares their weights or takes them over before each rollout."""
 
 import asyncio
+import copy
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from rl.adapters import adapter_weights, add_adapter
+from rl.adapters import adapter_weights, add_adapter, load_merged
 from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
 from rl.config import LoraParams, RolloutParams
-from rl.engines.opening import open_engine
+from rl.engines.factory import open_engine
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner, Sampler
 from rl.models import load_model
+from rl.ranking import continuation_logprobs
 from rl.rollout import EpisodeSpec, Progress, play
 
 
-class Session:
-    """A policy that can play (engine) and, if an algorithm is given, learn."""
+class LocalSession:
+    """A `Session` in this process. `model`, `tokenizer` and `engine` are its own; others ask it."""
 
     def __init__(
         self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int, lora: LoraParams | None = None, temperature: float | None = None
@@ -44,6 +43,7 @@ class Session:
             raise TrainingError("a session that learns needs the temperature of the sampling that it learns from")
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
+        self._source, self._dtype, self._lora, self._seed = model, dtype, lora, seed
         self.model, self.tokenizer = load_model(model, dtype)
         if lora is not None:
             add_adapter(self.model, lora, seed)
@@ -51,11 +51,16 @@ class Session:
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         self.engine = open_engine(self.model, rollout)
+        self._algorithm = algorithm
+        self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
         copied = algorithm is not None and "reference" in algorithm.roles and lora is None
-        reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
+        self._reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
         self._playing = threading.Lock()
-        sampler = Sampler(exact=self.engine.shares_weights and dtype == "float32", staleness=rollout.ahead)
-        self._learner = Learner(self.model, algorithm, rollout.prompts, temperature, seed, reference, sampler) if algorithm is not None and temperature is not None else None
+        self._learner = self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
+
+    def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
+        sampler = Sampler(exact=self.engine.shares_weights and self._dtype == "float32", staleness=self.params.ahead)
+        return Learner(self.model, algorithm, self.params.prompts, temperature, self._seed, self._reference, sampler)
 
     @property
     def learner(self) -> Learner:
@@ -64,6 +69,11 @@ class Session:
             raise TrainingError("this session was opened without an algorithm, to play only")
         return self._learner
 
+    @property
+    def policy_version(self) -> int:
+        """Training phases that the policy has been through."""
+        return self._learner.policy_version if self._learner is not None else 0
+
     def hold(self) -> None:
         """Give the engine the policy as it is now."""
         with self._playing:
@@ -71,7 +81,7 @@ class Session:
 
     def _sync(self) -> None:
         self.model.eval()
-        self.engine.sync(self.model, self._learner.policy_version if self._learner else 0)
+        self.engine.sync(self.model, self.policy_version)
 
     def rollout(self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False) -> list[Trajectory]:
         """One rollout phase with a frozen policy: dropout off, no gradient. It is the policy of now, or `held`: that of the last `hold`, whatever is learned meanwhile."""
@@ -79,6 +89,10 @@ class Session:
             if not held:
                 self._sync()
             return asyncio.run(play(specs, self.engine, self.chat, self.params, temperature, progress))
+
+    def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
+        return continuation_logprobs(self.model.eval(), prefixes, candidates)
 
     def learn(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Progress | None = None) -> dict[str, float]:
         """One training phase."""
@@ -92,6 +106,20 @@ class Session:
         """Go on from a checkpoint: weights, optimizer and counters."""
         state = load_learner_state(directory)
         adapter = state["adapter"]
-        weights = adapter or load_model(str(directory), str(self.model.dtype).removeprefix("torch."))[0].state_dict()
+        weights = adapter or load_model(str(directory), self._dtype)[0].state_dict()
         self.model.load_state_dict(weights, strict=not adapter)  # beside an adapter stand the start weights
         self.learner.load_state(state)
+
+    def reset(self) -> None:
+        """Go back to the weights and the learner that it was opened with."""
+        fresh = load_model(self._source, self._dtype)[0]
+        if self._lora is not None:
+            add_adapter(fresh, self._lora, self._seed)
+        self.model.load_state_dict(fresh.state_dict())
+        if self._algorithm is not None:
+            self._algorithm.load_state(copy.deepcopy(self._untaught))
+            self._learner = self._new_learner(self._algorithm, self.learner.temperature)
+
+    def load(self, directory: Path) -> None:
+        """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
+        load_merged(self.model, load_model(str(directory), self._dtype)[0].state_dict())

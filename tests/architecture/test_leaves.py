@@ -20,7 +20,7 @@ def loaded(module: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("module", ["tasks.parameters", "tasks.command", "flows.patient_cases"])
+@pytest.mark.parametrize("module", ["doctor.parameters", "tasks.command_line", "flows.patient_cases"])
 def test_parameters_and_cases_need_no_model_library(module):
     assert loaded(module) == set()
 
@@ -42,7 +42,7 @@ def test_an_edit_of_the_learner_leaves_the_first_stages_up_to_date(tmp_path):
         if (ROOT / name).is_file():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, tmp_path / name)
-    for place in ("data/kb_index", "data/cases", "models/warm_start", "models/doctor"):
+    for place in ("data/kb_index", "data/cases", "models/warm_start", "models/doctor", "metrics/consultations"):
         (tmp_path / place).mkdir()
         (tmp_path / place / "made").write_text("by a stage")
     (tmp_path / "metrics" / "report.html").write_text("by a stage")

@@ -20,15 +20,15 @@ from clinic.patients.fidelity import fidelity
 from clinic.patients.llm import LanguageModelPatient, PatientError
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases, load_starter
+from doctor.parameters import ROOT, load_params
 from rl.config import EndpointParams, LocalModelParams, RolloutParams
 from rl.errors import TrainingError
-from rl.generation import LocalModel
+from rl.language_models import endpoint as door
+from rl.language_models.endpoint import Endpoint
+from rl.language_models.local import LocalModel
 from rl.models import new_model, new_tokenizer, save_model
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
-from rl.workers.local import Session
-from tasks import endpoint as door
-from tasks.endpoint import Endpoint
-from tasks.parameters import ROOT, load_params
+from rl.workers.local import LocalSession
 from tests.endpoint_server import MODEL, chat_server
 
 DATA = ROOT.parent / "shared/data/cases"
@@ -267,7 +267,7 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
     cases = list(draw_cases(clinic, 250, 3, SPLIT))
     matcher = TopicMatcher({f.finding_id: (f.name, *f.doctor.train) for f in clinic.findings}, 0.45).match
     rollout = RolloutParams.model_validate(params.rollout.model_dump() | {"slots": 1000, "max_failed_share": 0.5})
-    doctor = Session(str(ROOT / "models/base"), "float32", rollout, None, 0)
+    doctor = LocalSession(str(ROOT / "models/base"), "float32", rollout, None, 0)
     faults = random.Random(5)
     kinds = {}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.main_job import free_port, wait_until_healthy
+from tasks.server import free_port, wait_until_healthy
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {

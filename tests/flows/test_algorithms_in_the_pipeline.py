@@ -78,7 +78,7 @@ def test_pairs_of_stored_experience_train_another_doctor(project: Path, environm
     repro(project, environment, "train_doctor")
     folder = max(project.glob("checkpoints/*/*/steps"), key=lambda path: path.stat().st_mtime)
     pairs = project / "data/preferences/mined.jsonl"
-    command = [sys.executable, "-m", "tasks.preferences", str(folder), "--margin", "0.01", "--out", str(pairs)]
+    command = [sys.executable, "-m", "commands.preferences", str(folder), "--margin", "0.01", "--out", str(pairs)]
     subprocess.run(command, cwd=project, env=environment, check=True)
     rows = [json.loads(line) for line in pairs.read_text().splitlines()]
     assert rows
@@ -97,7 +97,7 @@ def test_pairs_of_stored_experience_train_another_doctor(project: Path, environm
 
 def test_the_two_phase_profile_runs(project: Path, environment: dict[str, str]) -> None:
     """`ppo_two_phase` as it is, but for the sizes that decide how long it takes."""
-    subprocess.run([sys.executable, "-m", "tasks.profile", "ppo_two_phase", "--write"], cwd=project, env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "commands.profile", "ppo_two_phase", "--write"], cwd=project, env=environment, check=True)
     params, recipe = project / "params.yaml", project / "recipes/ppo.yaml"
     assert re.search(r"(?m)^  response_length: 1300", params.read_text())
     assert re.search(r"(?m)^  slots: 8", params.read_text())

@@ -22,7 +22,7 @@ def test_the_chinese_slice_runs_end_to_end(copy_project: Callable[[str], Path], 
         assert done.returncode == 0, done.stdout[-4000:]
         return done.stdout
 
-    shown = run(sys.executable, "-m", "tasks.profile", "chinese", "--write")
+    shown = run(sys.executable, "-m", "commands.profile", "chinese", "--write")
     assert "+    language: zh" in shown
     params = project / "params.yaml"
     text = re.sub(r"(?m)^(\s+(?:dialogues|checklists|charts)): \d+", r"\1: 20", params.read_text())

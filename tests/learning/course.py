@@ -12,7 +12,7 @@ GROUPED = {"own_turn": [], "credit": "turn"}
 BY_GROUP = GROUPED | {"divide_by_std": "group", "entropy_coefficient": 0.01}
 FLOOR = 0.1  # reward units: once all is solved the deviation over the batch is that of the noise, and dividing by it would make noise as large as signal
 ONCE = {"num_epochs": 1}
-WIDE = {"group_size": 64, "optimizer": ONCE | {"mini_batch_size": 128}}  # no deviation that makes a rare hit count for more: more samples, so that it stays among them
+WIDE = {"group_size": 64, "optimizer": ONCE | {"mini_batch_size": 128}}  # more samples, so that a rare hit stays among them
 ONLINE = {"margin": 0.05, "pairs_per_group": 16}
 CHANGES: dict[str, dict[str, Any]] = {
     "grpo": BY_GROUP,
@@ -20,11 +20,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "dr_grpo": GROUPED | WIDE | {"constant_length": 4, "entropy_coefficient": 0.015},
     "rloo": GROUPED | WIDE | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 1e-3}, "entropy_coefficient": 0.015},
     "reinforce_pp": {"baseline": "none", "entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
-    "reinforce_pp, group baseline": {"baseline": "group", "entropy_coefficient": 0.03, "eps": FLOOR, "optimizer": ONCE},
+    "reinforce_pp, group baseline": WIDE | {"baseline": "group", "entropy_coefficient": 0.06, "eps": FLOOR},
     "dapo": BY_GROUP | {"dynamic_sampling": {"max_draws": 3, "by": "reward"}, "overlong": {"max_tokens": 8, "buffer_tokens": 2, "penalty": 0.1}},
     "gspo": BY_GROUP | {"clip_low": 0.1, "clip_high": 0.1},
-    "cispo": BY_GROUP,
-    "ppo": {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 2e-3, "trunk": "own"}, "entropy_coefficient": 0.05, "optimizer": ONCE},
+    "cispo": BY_GROUP | WIDE,
+    "ppo": WIDE | {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 2e-3, "trunk": "own"}, "entropy_coefficient": 0.05},
     "ppo, shared trunk": {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 5e-3, "trunk": "shared"}, "entropy_coefficient": 0.05, "optimizer": ONCE},
     "online_dpo": ONLINE | {"beta": 0.5},
     "online_dpo, and the chosen's likelihood": ONLINE | {"beta": 1.0, "chosen_weight": 0.2},

@@ -23,8 +23,8 @@ from rl.engines.transformers import TransformersEngine
 from rl.environment import Message
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
+from rl.linear_onednn import speed_up, worthwhile
 from rl.models import new_model, new_tokenizer
-from rl.products import speed_up, worthwhile
 from rl.rollout import EpisodeSpec, play
 from rl.sft import Example, train_supervised
 

@@ -55,9 +55,9 @@ def run(base: str, *names: str) -> None:
 def two_updates(base: str, name: str) -> None:
     """Of 16 episodes each; no two begin alike, so that nothing is shared. Optimizer moments are there from the second on."""
     from rl.experience import Scores, Trajectory
-    from rl.workers.local import Session
+    from rl.workers.local import LocalSession
 
-    session = Session(base, "float32", ROLLOUT, make_algorithm(CHOICES[name]), 0, adapter(name))
+    session = LocalSession(base, "float32", ROLLOUT, make_algorithm(CHOICES[name]), 0, adapter(name))
     for step in (0, 1):
         trajectories = [
             Trajectory(f"{i // 8}/{i % 8}", "c", str(i // 8), i % 8, step, 1, (5 + i, *range(6, 261)), (-5.0,) * 256, (0,) * 64 + (1,) * 192, ((64, 256),), (), ({},), "ended", {}, 0.0, 1.0)

@@ -9,7 +9,7 @@ from rl.algorithms import make_algorithm
 from rl.config import LoraParams, RolloutParams
 from rl.engines.vllm import VllmEngine
 from rl.models import new_model, save_model
-from rl.workers.local import Session
+from rl.workers.local import LocalSession
 from tests.learning.toy import EASY, School, episodes, score
 from tests.recipes import recipe
 from tests.vllm.conftest import PARAMS
@@ -34,7 +34,7 @@ def base(tmp_path) -> str:
 
 @pytest.mark.parametrize("lora", [None, LoraParams(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))], ids=["all weights", "lora"])
 def test_two_steps_of_training_on_vllm(base, lora):
-    session = Session(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1, lora=lora)
+    session = LocalSession(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1, lora=lora)
     assert isinstance(session.engine, VllmEngine)
     assert not session.learner.sampler.exact
     for step in (1, 2):
@@ -49,7 +49,7 @@ def test_two_steps_of_training_on_vllm(base, lora):
 
 def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
     rollout = ROLLOUT.model_copy(update={"ahead": 1})
-    session = Session(base, "float32", rollout, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER, sampler_correction={"level": "token"})), seed=1)
+    session = LocalSession(base, "float32", rollout, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER, sampler_correction={"level": "token"})), seed=1)
     session.hold()
     first = session.rollout(episodes(EASY, 8, 1, SEED), 1.0, held=True)
     alone = session.rollout(episodes(EASY, 8, 2, SEED), 1.0, held=True)
@@ -67,7 +67,7 @@ def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
 
 
 def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
-    session = Session(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1)
+    session = LocalSession(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1)
     first = session.rollout(episodes(EASY, 8, 1, SEED), 1.0)
     directory = session.save(tmp_path / "run", 0)
     session.learn(first, score(first), 1)
@@ -78,5 +78,5 @@ def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
 
 
 def test_a_session_that_only_plays(base):
-    session = Session(base, "float32", ROLLOUT, None, seed=1)
+    session = LocalSession(base, "float32", ROLLOUT, None, seed=1)
     assert len(session.rollout(episodes(EASY, 4, 1, SEED), 0.0)) == 16

@@ -10,9 +10,9 @@ from clinic.matching import MATCH_THRESHOLD, HybridMatcher, TopicMatcher, normal
 from clinic.patients.base import Answer
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
-from tasks.calibration import CALIBRATION, agreement, read_lines
-from tasks.parameters import ROOT, load_params
-from tasks.wiring import open_waiting_room
+from doctor.calibration import CALIBRATION, agreement, read_lines
+from doctor.environments import open_waiting_room
+from doctor.parameters import ROOT, load_params
 
 
 def ask(patient, text) -> Answer:

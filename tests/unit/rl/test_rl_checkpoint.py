@@ -1,9 +1,11 @@
 """Checkpoints: complete or absent, and the same bits go on."""
 
 import json
+import shutil
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl.adapters import has_adapter
@@ -12,8 +14,8 @@ from rl.checkpoint import SEAL, folder_hash, load_learner_state, prune, save_che
 from rl.config import LoraParams, RolloutParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.models import average_weights, load_model, save_model
-from rl.workers.local import Session
+from rl.models import average_folders, load_model, save_model
+from rl.workers.local import LocalSession
 from tests.recipes import recipe
 
 OPTIMIZER = {"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2, "warmup_rollout_steps": 1, "weight_decay": 0.1, "micro_batch_tokens": 64, "gradient_checkpointing": False, "compile": False}
@@ -45,21 +47,21 @@ def experience(version: int) -> tuple[list[Trajectory], list[Scores]]:
 
 
 @pytest.fixture(params=SESSIONS, ids=lambda choice: choice[0] + (", lora" if choice[1] else ""))
-def session(tmp_path, model, tokenizer, request) -> Session:
+def session(tmp_path, model, tokenizer, request) -> LocalSession:
     save_model(model, tokenizer, tmp_path / "base")
     return open_session(tmp_path, *request.param)
 
 
-def open_session(tmp_path, name: str, lora: LoraParams | None) -> Session:
-    return Session(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5, lora=lora)
+def open_session(tmp_path, name: str, lora: LoraParams | None) -> LocalSession:
+    return LocalSession(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5, lora=lora)
 
 
-def again(tmp_path, session: Session) -> Session:
+def again(tmp_path, session: LocalSession) -> LocalSession:
     """Another session of the same run, at its beginning."""
     return open_session(tmp_path, session.learner.algorithm.recipe.name, LORA if has_adapter(session.model) else None)
 
 
-def assert_same_bits(one: Session, other: Session) -> None:
+def assert_same_bits(one: LocalSession, other: LocalSession) -> None:
     for (name, a), (_, b) in zip(one.model.state_dict().items(), other.model.state_dict().items(), strict=True):
         assert torch.equal(a, b), name
     a, b = one.learner.state(), other.learner.state()
@@ -185,13 +187,36 @@ def test_the_hash_of_a_folder_is_of_names_and_contents(tmp_path):
     assert len({first, folder("three", a="y", b="x"), folder("four", a="x"), folder("five", a="x", c="y")}) == 4
 
 
-def test_the_average_is_the_mean_of_all_weights_whatever_the_model_held(model, tokenizer, tmp_path):
-    names, shift = [name for name, _ in model.named_parameters()], (0.0, 0.5, 1.0)
+@pytest.mark.parametrize("shard", ["5GB", "100KB"])
+def test_the_average_is_the_mean_of_all_weights(model, tokenizer, tmp_path, shard):
+    shift = (0.0, 0.5, 1.0)
     first = {name: p.detach().clone() for name, p in model.named_parameters()}
     for place, by in enumerate(shift):
         with torch.no_grad():
             for name, p in model.named_parameters():
                 p.copy_(first[name] + by)
-        save_model(model, tokenizer, tmp_path / str(place))
-    average_weights(model, [tmp_path / str(place) for place in range(3)])
-    assert all(torch.allclose(dict(model.named_parameters())[name], first[name] + 0.5, atol=1e-6) for name in names)
+        model.save_pretrained(tmp_path / str(place), max_shard_size=shard)
+        tokenizer.save_pretrained(tmp_path / str(place))
+    (tmp_path / "2" / "learner.pt").write_text("")
+    average_folders([tmp_path / str(place) for place in range(3)], tmp_path / "mean")
+    mean = load_model(str(tmp_path / "mean"), "float32")[0]
+    assert all(torch.allclose(p, first[name] + 0.5, atol=1e-6) for name, p in mean.named_parameters())
+    assert {p.name for p in (tmp_path / "mean").iterdir()} == {p.name for p in (tmp_path / "0").iterdir()}
+
+
+def test_the_average_of_one_model_and_its_copy_is_the_model(model, tokenizer, tmp_path):
+    save_model(model, tokenizer, tmp_path / "a")
+    average_folders([tmp_path / "a", tmp_path / "a"], tmp_path / "mean")
+    assert folder_hash(tmp_path / "mean") == folder_hash(tmp_path / "a")
+
+
+def test_another_model_is_not_averaged_with(model, tokenizer, tmp_path):
+    save_model(model, tokenizer, tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    save_file({"other": torch.zeros(1)}, tmp_path / "b" / "model.safetensors", {"format": "pt"})
+    with pytest.raises(TrainingError, match="no checkpoints of one model"):
+        average_folders([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
+    (tmp_path / "b" / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(TrainingError, match="cannot be averaged"):
+        average_folders([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()

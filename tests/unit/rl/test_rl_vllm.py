@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from rl.config import RolloutParams, VllmParams
-from rl.engines.lane import Lane
-from rl.engines.opening import open_engine
+from rl.engines.factory import open_engine
 from rl.engines.transformers import TransformersEngine
 from rl.engines.vllm import VllmEngine
+from rl.engines.worker_thread import Lane
 from rl.errors import TrainingError
 
 VLLM = VllmParams(

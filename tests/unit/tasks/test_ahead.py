@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 import tasks.rollout
-from tasks.parameters import ROOT, ParameterError, load_params
-from tasks.recipe import parse_algorithm
+from doctor.parameters import ROOT, ParameterError, load_params
+from doctor.recipe import parse_algorithm
 from tests.recipes import recipe
 
 

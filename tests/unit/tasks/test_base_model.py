@@ -8,10 +8,10 @@ import pytest
 from clinic.dialogues import asides, resident_dialogue, topic_matcher
 from clinic.doctors import anchored, resident
 from clinic.starter import draw_cases, load_starter
+from doctor.parameters import ROOT, Params, load_params
 from rl.chat import ChatFormat
 from rl.models import load_model
 from tasks.base_model import _before_the_last_turn, _example, _excerpts, _without_thoughts, make_base_model, teach_round
-from tasks.parameters import ROOT, Params, load_params
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ from collections import Counter
 from pathlib import Path
 
 from clinic.starter import draw_cases
+from doctor.environments import open_waiting_room
+from doctor.parameters import ROOT, load_params
 from rl.chat import ChatFormat
 from rl.models import load_model
-from tasks.parameters import ROOT, load_params
 from tasks.warm_start import _examples
-from tasks.wiring import open_waiting_room
 
 
 def test_the_warm_start_sees_every_budget_and_whole_charts(tmp_path: Path):

@@ -1,0 +1,35 @@
+"""How well the simulated patient understands questions, and how well a judge agrees with labels.
+
+What is measured:
+
+    questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right topic, or rightly none
+    judge       the model of language_models.reward_judge (or evaluation_judge) against data/calibration/judge.jsonl
+"""
+
+import argparse
+import sys
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["questions", "judge"])
+    parser.add_argument("--imported", metavar="FORMAT=FILE", help="questions: recorded question and answer pairs, for example mtmeddialog_cases=cases.jsonl.gz")
+    parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
+    given = parser.parse_args()
+    from doctor.calibration import judge_lines, questions, recorded_pairs
+    from doctor.parameters import ParameterError, load_params
+
+    try:
+        params = load_params()
+        asked = recorded_pairs(params, given.imported) if given.imported else []
+        lines = judge_lines(params, given.judge) if given.what == "judge" else asked or questions(params)
+    except ParameterError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

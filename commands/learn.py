@@ -1,0 +1,95 @@
+"""`make learn`: does the doctor learn? Warm start, training and evaluation for each seed and algorithm, on the same base model and cases.
+
+Writes under runs/learn/<seed>/ and touches nothing versioned. Ends with status 1 if a run misses a goal.
+"""
+
+import argparse
+import csv
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ruamel.yaml import YAML
+
+from tasks.server import ROOT, prefect_server
+
+GAP_GOAL, CLOSED_GOAL, CASES_GOAL = 0.15, 0.60, 500
+
+
+def main() -> int:
+    """Run the seeds and algorithms named on the command line."""
+    chosen = YAML(typ="safe").load(ROOT / "params.yaml")["algorithm"]["name"]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--algorithms", default=chosen, help="names of recipes; default: the one in params.yaml")
+    given = parser.parse_args()
+    rows = []
+    with prefect_server() as address:
+        environment = {**os.environ, "PREFECT_API_URL": address}
+        for seed in map(int, given.seeds.split(",")):
+            folder = ROOT / "runs" / "learn" / str(seed)
+            _stage("warm_start", _params(folder / "params.yaml", seed, chosen), environment, "--out", folder / "warm_start")
+            for algorithm in given.algorithms.split(","):
+                rows.append(_report(seed, algorithm, *_run(folder, seed, algorithm, environment)))
+                sys.stderr.write(rows[-1][0] + "\n")
+    sys.stdout.write("\n".join(text for text, _ in rows) + "\n")
+    return int(not all(passed for _, passed in rows))
+
+
+def _params(path: Path, seed: int, algorithm: str) -> Path:
+    params = YAML(typ="rt").load(ROOT / "params.yaml")
+    params["seed"] = seed
+    params["algorithm"]["name"] = algorithm
+    params["train_doctor"]["experiment"] = f"learn-{algorithm}-{seed}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    YAML(typ="rt").dump(params, path)
+    return path
+
+
+class Cost(NamedTuple):
+    """What a stage took, in seconds: on the clock, which other work on the machine stretches, and of processor, which it hardly does."""
+
+    wall: float
+    cpu: float
+
+
+def _stage(name: str, params: Path, environment: dict[str, str], *options: str | Path) -> Cost:
+    """One flow, in a process of its own."""
+    began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", f"flows.{name}", "--params-file", str(params), *map(str, options)], cwd=ROOT, env=environment, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Cost(time.monotonic() - began, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime)
+
+
+def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -> tuple[dict[str, Any], Cost, float]:
+    """Training and evaluation from the seed's warm start; returns the evaluation, cost and gradient steps per rollout step."""
+    place = folder / algorithm
+    params = _params(place / "params.yaml", seed, algorithm)
+    warm_start, doctor, table = folder / "warm_start", place / "doctor", place / "evaluate_doctor.json"
+    cost = _stage("train_doctor", params, environment, "--warm-start", warm_start, "--out", doctor)
+    _stage("evaluate_doctor", params, environment, "--warm-start", warm_start, "--doctor", doctor, "--out", table)
+    with (place / "plots" / "train_doctor.csv").open() as file:
+        steps = [float(row["learn/gradient_steps"]) for row in csv.DictReader(file)]
+    return json.loads(table.read_text()), Cost(cost.wall / len(steps), cost.cpu / len(steps)), sum(steps) / len(steps)
+
+
+def _report(seed: int, algorithm: str, metrics: dict[str, Any], cost: Cost, gradient_steps: float) -> tuple[str, bool]:
+    trained, start, best = (metrics[name]["overall"] for name in ("trained", "warm_start", "bayes_optimal"))
+    gap = best["accuracy"]["mean"] - start["accuracy"]["mean"]
+    closed = (trained["accuracy"]["mean"] - start["accuracy"]["mean"]) / gap if gap > 0 else float("nan")
+    apart = trained["accuracy"]["low"] > start["accuracy"]["high"]
+    passed = apart and gap >= GAP_GOAL and closed >= CLOSED_GOAL and trained["cases"] >= CASES_GOAL
+    doctors = (("warm start", start["accuracy"]), ("trained", trained["accuracy"]), ("bayes", best["accuracy"]))
+    shown = "  ".join(f"{name} {a['mean']:.3f} [{a['low']:.3f}, {a['high']:.3f}]" for name, a in doctors)
+    verdict = "goals met" if passed else "goals MISSED"
+    spent = f"{cost.wall:.1f} s, {cost.cpu:.1f} CPU-seconds and {gradient_steps:.1f} gradient steps a rollout step"
+    return f"{algorithm}, seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {trained['cases']} cases  {spent}  {verdict}", passed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

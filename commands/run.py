@@ -1,0 +1,46 @@
+"""`make run`: the whole pipeline once, under one private Prefect server that is stopped at the end.
+
+Joins a server that is already running on the default port.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+from tasks.server import AWAITED, ROOT, starting_server
+
+
+def main() -> int:
+    """Run the `retrain` flow; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m commands.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
+    given = parser.parse_args()
+    settings = {
+        "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1",
+    }
+    os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
+    with starting_server() as (address, ready):
+        environment = {**os.environ, "PREFECT_API_URL": address, AWAITED: address}
+        job = subprocess.Popen([sys.executable, "-m", "flows.retrain", *given.targets], cwd=ROOT, env=environment)
+        try:
+            ready()  # the job imports meanwhile, and waits too
+        except BaseException:
+            job.terminate()
+            raise
+        return wait_for(job)
+
+
+def wait_for(child: "subprocess.Popen[bytes]") -> int:
+    """Its exit status, however long it takes to stop DVC and the stage: a terminal interrupts it too, other signals to end are passed on as an interrupt."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: child.send_signal(signal.SIGINT))
+    while True:
+        with suppress(KeyboardInterrupt):
+            return child.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

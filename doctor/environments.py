@@ -1,0 +1,143 @@
+"""Wires the rooms together: a case of the clinic becomes an episode of the school.
+
+Pure construction, no file is written here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from clinic.cases import Case, read_cases
+from clinic.config import ConsultationParams
+from clinic.consultation import Consultation, draw_turn_budget, privileged
+from clinic.dialogues import topic_matcher
+from clinic.generative import GenerativeClinic
+from clinic.matching import Embed, HybridMatcher, TopicMatcher
+from clinic.patients.base import Generate, Matcher
+from clinic.patients.llm import LanguageModelPatient
+from clinic.patients.scripted import ScriptedPatient
+from clinic.questions import SOURCE, SingleTurn
+from clinic.starter import load_starter, read_asking
+from doctor.parameters import ROOT, ParameterError, Params
+from kb.config import KnowledgeBaseParams
+from kb.embed import load_embedder
+from kb.index import KnowledgeIndex
+from kb.search import Searcher
+from rl.config import LanguageModelParams
+from rl.language_models import open_model
+from rl.rollout import EpisodeSpec
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The waiting room: everything needed to seat a case in front of a doctor."""
+
+    rules: ConsultationParams
+    clinic: GenerativeClinic
+    starter: Path
+    index: Path
+    cases: Path | None  # folder of the case table, whose diseases a model that plays a patient may not echo
+    knowledge_base: KnowledgeBaseParams
+    patient_model: LanguageModelParams | None
+    seed: int
+
+    @cached_property
+    def topics(self) -> TopicMatcher:
+        """The findings of the generative clinic, by their wordings."""
+        return topic_matcher(self.clinic)
+
+    @cached_property
+    def matcher(self) -> Matcher:
+        """Questions to findings of the generative clinic, as `consultation.matching` says."""
+        if self.rules.matching == "lexical":
+            return self.topics.match
+        asking, off_record = read_asking(self.starter, self.clinic)
+        if not off_record:
+            where = f"asking.yaml for language {self.clinic.language!r} in {self.starter}"
+            raise ParameterError(f"params.yaml: consultation.matching is hybrid, but there is no {where}; use lexical, or write one")
+        return HybridMatcher(asking, off_record, self.embed).match
+
+    @cached_property
+    def embed(self) -> Embed:
+        """The knowledge base's sentence embedder."""
+        embedder = load_embedder(self.knowledge_base.embedder, self.knowledge_base.batch_size)
+        return lambda texts: embedder.encode(list(texts))
+
+    @property
+    def matchers(self) -> dict[str, Matcher]:
+        """How questions are matched to findings, by the source of the case; cases of other sources are matched against their own record."""
+        return {self.clinic.name: self.matcher}
+
+    @cached_property
+    def generate(self) -> Generate:
+        """The language model that plays patients; loaded at the first question."""
+        if self.patient_model is None:
+            raise ParameterError("params.yaml: language_models.patient is null; name a model or an endpoint there")
+        return open_model(self.patient_model, ROOT, self.seed).generate
+
+    @cached_property
+    def diseases(self) -> frozenset[str]:
+        """Names of every disease that the run knows."""
+        named: list[tuple[str, Sequence[str]]] = [(condition.name, condition.synonyms) for condition in self.clinic.conditions]
+        if self.cases is not None:
+            named += [(case.diagnosis, case.synonyms) for case in read_cases(self.cases / "cases.parquet") if case.source != SOURCE]
+        return frozenset(name for first, others in named for name in (first, *others))
+
+    @cached_property
+    def retrieve(self) -> Callable[[str, int], Sequence[str]]:
+        """Search of the knowledge base; embedder and index are loaded at the first search."""
+        loaded: list[Searcher] = []
+
+        def search(query: str, k: int) -> list[str]:
+            if not loaded:
+                index = KnowledgeIndex.load(self.index)
+                loaded.append(Searcher(index, load_embedder(index.manifest.embedder, self.knowledge_base.batch_size)))
+            return [f"{hit.passage.title}: {hit.passage.text}" for hit in loaded[0].search(query, k)]
+
+        return search
+
+    def consultation(self, case: Case, budget: int) -> Consultation | SingleTurn:
+        """A fresh consultation; a single-turn question is its own environment."""
+        if case.source == SOURCE:
+            return SingleTurn(case)
+        matcher = self.matchers.get(case.source)
+        llm = self.patient_model is not None
+        patient = LanguageModelPatient(case, matcher, self.generate) if llm else ScriptedPatient(case, matcher)
+        return Consultation(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
+
+    def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int, first: int = 0) -> list[EpisodeSpec]:
+        """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling noise. `first` numbers the first group."""
+        specs = []
+        for place, case in enumerate(cases, first):
+            budget = draw_turn_budget(self.rules, (seed, step, place))
+            specs += [
+                EpisodeSpec(case.case_id, f"{step}.{place}/{case.case_id}", sample, budget, (seed, step), partial(self.consultation, case, budget), dict(privileged(case)))
+                for sample in range(samples)
+            ]
+        return specs
+
+
+def open_waiting_room(params: Params, index: Path, cases: Path | None = None) -> Waiting:
+    """Load the starter clinic and the rules of the consultation; `cases` is the folder of the case table, where there is one yet."""
+    starter = params.patient_cases.starter
+    clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
+    return Waiting(params.consultation, clinic, ROOT / starter.directory, index, cases, params.knowledge_base, params.language_models.patient, params.seed)
+
+
+def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -> list[Case]:
+    """The cases of draw `number` (from 0) of a run: consecutive pieces of endless reshuffles, a function of seed and number alone."""
+    chosen: list[Case] = []
+    first = number * prompts
+    for place in range(first, first + prompts):
+        epoch, offset = divmod(place, len(cases))
+        chosen.append(cases[int(_shuffled(len(cases), seed, epoch)[offset])])
+    return chosen
+
+
+@lru_cache(maxsize=2)
+def _shuffled(size: int, seed: int, epoch: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The order of one epoch; a draw reads one or two of them, and the next draw the same ones."""
+    return np.random.default_rng([seed, epoch]).permutation(size)

@@ -1,0 +1,93 @@
+"""The chosen recipes: the algorithm's own numbers, where its preference pairs are, and the reward's constants."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from clinic.config import HumanParams, PresetParams, RewardModelParams
+from clinic.rewards import REWARD_COMPONENTS
+from doctor.parameters import ROOT, ParameterError, Params, did_you_mean, read_yaml, validated
+from rl.algorithms import Algorithm, make_algorithm
+
+
+def load_algorithm(params: Params) -> Algorithm:
+    """Parse `recipes/<algorithm.name>.yaml`.
+
+    Raises:
+        ParameterError: no such recipe, or a mistake in it.
+    """
+    path = recipe_path(params)
+    if not path.exists():
+        known = sorted(p.stem for p in path.parent.glob("*.yaml") if p.stem != "base_model")
+        near = did_you_mean(params.algorithm.name, known)
+        raise ParameterError(f"params.yaml: algorithm.name is {params.algorithm.name!r} but {path.name} is not in recipes/{near or '; choose one of: ' + ', '.join(known)}")
+    return parse_algorithm(read_yaml(path), params, path)
+
+
+def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
+    """As `load_algorithm`, of what was read from `path` already."""
+    algorithm = validated(content, path, make_algorithm)
+    dynamic = algorithm.dynamic_sampling
+    named = {*algorithm.reward_components, *({dynamic.by} - {"reward"} if dynamic is not None else ())}
+    if unknown := sorted(named - REWARD_COMPONENTS):
+        raise ParameterError(f"recipes/{path.name}: {', '.join(unknown)} is no reward component; known: {', '.join(sorted(REWARD_COMPONENTS))}")
+    trajectories = params.rollout.prompts * algorithm.group_size
+    if algorithm.optimizer.mini_batch_size > trajectories:
+        raise ParameterError(
+            f"recipes/{path.name}: optimizer.mini_batch_size is {algorithm.optimizer.mini_batch_size} but a rollout step has only rollout.prompts x group_size = "
+            f"{trajectories} trajectories; lower it or raise rollout.prompts"
+        )
+    if params.rollout.ahead:
+        _refuse_ahead(algorithm, path)
+    return algorithm
+
+
+def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:
+    """Experience of the policy before the last update has to be corrected for, and comes in one draw."""
+    correction = getattr(algorithm.recipe, "sampler_correction", None)
+    if correction is None or algorithm.dynamic_sampling is not None:
+        raise ParameterError(f"params.yaml: rollout.ahead is 1, which {path.stem} cannot do; set it to 0, or take an algorithm with sampler_correction, without dynamic sampling")
+    if correction.level == "none":
+        raise ParameterError(f"params.yaml: rollout.ahead is 1, but recipes/{path.name} does not correct for it; set sampler_correction.level to token or sequence")
+
+
+def recipe_path(params: Params) -> Path:
+    """Where the chosen recipe is."""
+    return ROOT / "recipes" / f"{params.algorithm.name}.yaml"
+
+
+def reward_path(preset: str) -> Path:
+    """Where the constants of a reward preset are."""
+    return ROOT / "recipes" / "rewards" / f"{preset}.yaml"
+
+
+def load_reward(preset: str) -> PresetParams:
+    """Parse `recipes/rewards/<preset>.yaml`.
+
+    Raises:
+        ParameterError: a mistake in it, the constants of another preset, or the path that it needs is missing.
+    """
+    path = reward_path(preset)
+    reward: PresetParams = validated(read_yaml(path), path, TypeAdapter(PresetParams).validate_python)
+    if reward.name != preset:
+        raise ParameterError(f"recipes/rewards/{path.name}: name is {reward.name!r}; it must be that of the file, {preset!r}")
+    if isinstance(reward, RewardModelParams | HumanParams) and reward.path is None:
+        kind = "a folder or Hugging Face id of a sequence-classification model" if reward.name == "model" else "a JSONL file of ratings"
+        raise ParameterError(f"recipes/rewards/{path.name}: path is null, but reward.preset {preset} needs one; name {kind}")
+    return reward
+
+
+def pairs_path(algorithm: Algorithm) -> Path | None:
+    """The file of preference pairs that an offline recipe names instead of a rollout.
+
+    Raises:
+        ParameterError: it does not exist.
+    """
+    name = getattr(algorithm.recipe, "pairs", "rollout")
+    if name == "rollout":
+        return None
+    path = ROOT / str(name)
+    if not path.is_file():
+        raise ParameterError(f"recipes: pairs is {name!r}, but {path} does not exist; set pairs: rollout, or name a JSONL file of prompt, chosen, rejected")
+    return path

@@ -1,0 +1,175 @@
+"""A training run as an object: what it reads, its session, what it has played, and the hash of all that decides its result."""
+
+import csv
+import json
+import logging
+from pathlib import Path
+from typing import TypeVar
+
+from clinic.cases import Case, read_cases
+from clinic.questions import SOURCE as QUESTIONS
+from clinic.rewards import Scorer
+from doctor.environments import Waiting, cases_of_draw, open_waiting_room
+from doctor.opinions import opinions_of
+from doctor.parameters import HOME, ROOT, Params, load_params
+from doctor.recipe import load_algorithm, load_reward, pairs_path
+from doctor.stages import input_hash
+from rl.algorithms import Algorithm
+from rl.algorithms.sampling import informative_groups
+from rl.experience import Scores, Trajectory, read_scores, read_trajectories, teaching, write_scores, write_trajectories
+from rl.learner import gradient_steps_per_rollout
+from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
+from rl.preferences import read_preferences
+from rl.workers.base import Session
+from rl.workers.local import LocalSession
+
+log = logging.getLogger(__name__)
+
+class Training:
+    """One training run: its inputs, its session and what it has played. Made by `open_training`, passed to every task of the flow.
+
+    Experience is written once and kept in memory while it is needed; a file is read where an earlier process wrote it. Not a dataclass, so that Prefect
+    passes a run on without walking through it.
+    """
+
+    def __init__(self, params: Params, algorithm: Algorithm, waiting: Waiting, warm_start: Path, cases: Path, digest: str) -> None:
+        """Args: parameters, the learning rule, how to seat patients, the start weights, the folder of cases, the hash of all that decides the result."""
+        self.params, self.algorithm, self.waiting, self.warm_start, self.input_hash = params, algorithm, waiting, warm_start, digest
+        self.folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
+        self.train = tuple(read_cases(cases / "cases.parquet", "train"))
+        patients = (case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS)
+        self.validation = tuple(patients)[: params.train_doctor.validation_cases]
+        self.session: Session = LocalSession(
+            str(warm_start), params.machines.compute, params.rollout, algorithm, params.seed, params.train_doctor.lora, params.decoding.train.temperature
+        )
+        source = pairs_path(algorithm)
+        self.pairs = read_preferences(source, self.session.chat) if source is not None else None  # what an offline algorithm reads instead of playing
+        self.reward = load_reward(params.reward.preset)
+        self.scorer = Scorer(self.reward, [waiting.clinic])
+        self.opinions = opinions_of(self.reward, params.language_models, ROOT, params.seed)  # of judges, models or people, for the presets that ask them
+        self._played: dict[tuple[int, int], list[Trajectory]] = {}
+        self._scored: dict[tuple[int, int], list[Scores]] = {}
+
+    def step_folder(self, step: int) -> Path:
+        """Where the experience and metrics of a rollout step are."""
+        return self.folder / "steps" / f"{step:05d}"
+
+    def rollout_file(self, step: int, draw: int) -> Path:
+        """What one rollout of a step recorded; `scores_file` has its scores."""
+        return self.step_folder(step) / f"rollout{f'-{draw}' if draw else ''}.parquet"
+
+    def scores_file(self, step: int, draw: int) -> Path:
+        """Scores of one rollout of a step."""
+        return self.step_folder(step) / f"scores{f'-{draw}' if draw else ''}.parquet"
+
+    @property
+    def max_draws(self) -> int:
+        """Rollouts in one rollout step, at most: one, unless the algorithm refills groups without signal; none, if it reads its pairs from a file."""
+        if self.pairs is not None:
+            return 0
+        return self.algorithm.dynamic_sampling.max_draws if self.algorithm.dynamic_sampling is not None else 1
+
+    @property
+    def plays_first(self) -> bool:
+        """Whether all experience is sampled before the first update (offline algorithms)."""
+        return not self.algorithm.on_policy
+
+    def cases(self, step: int, draw: int) -> list[Case]:
+        """The cases of one rollout of a step."""
+        return cases_of_draw(self.train, self.params.rollout.prompts, (step - 1) * self.max_draws + draw, self.params.seed)
+
+    def keep_played(self, step: int, draw: int, trajectories: list[Trajectory]) -> None:
+        """Write what one rollout recorded, and have it at hand."""
+        write_trajectories(trajectories, self.rollout_file(step, draw))
+        _keep(self._played, step, draw, trajectories)
+
+    def keep_scored(self, step: int, draw: int, scores: list[Scores]) -> None:
+        """Write the scores of one rollout, and have them at hand."""
+        write_scores(scores, self.scores_file(step, draw))
+        _keep(self._scored, step, draw, scores)
+
+    def played(self, step: int, draw: int) -> list[Trajectory]:
+        """What one rollout recorded."""
+        if (step, draw) not in self._played:
+            _keep(self._played, step, draw, read_trajectories(self.rollout_file(step, draw)))
+        return self._played[step, draw]
+
+    def scored(self, step: int, draw: int) -> list[Scores]:
+        """The scores of one rollout."""
+        if (step, draw) not in self._scored:
+            _keep(self._scored, step, draw, read_scores(self.scores_file(step, draw)))
+        return self._scored[step, draw]
+
+    def experience(self, step: int, draws: int | None = None) -> tuple[list[Trajectory], list[Scores]]:
+        """What was played and scored for a step, draw after draw, all of it or the first `draws`; of a file of pairs, the step's share."""
+        if self.pairs is not None:
+            return self.pairs.share(step, self.params.train_doctor.steps)
+        trajectories: list[Trajectory] = []
+        scores: list[Scores] = []
+        for draw in range(self.max_draws if draws is None else draws):
+            if draw and (step, draw) not in self._scored and not self.scores_file(step, draw).exists():  # enough groups before it
+                break
+            trajectories += self.played(step, draw)
+            scores += self.scored(step, draw)
+        return teaching(trajectories, scores), scores
+
+
+T = TypeVar("T")
+
+
+def _keep(held: dict[tuple[int, int], list[T]], step: int, draw: int, found: list[T]) -> None:
+    """At hand are a step and its neighbours: the next one may be played while this one is learned from."""
+    for old in [key for key in list(held) if abs(key[0] - step) > 1]:
+        held.pop(old, None)
+    held[step, draw] = found
+
+
+def open_training(params_file: Path | None, warm_start: Path, cases: Path, index: Path) -> Training:
+    """Load everything once; what an earlier run of the same inputs left is gone on from.
+
+    Raises:
+        TrainingError: it does not fit into memory.
+    """
+    params = load_params(params_file)
+    algorithm = load_algorithm(params)
+    waiting = open_waiting_room(params, index, cases)
+    log.info("%s", plan_text(params, algorithm))
+    memory = estimate(model_shape(str(warm_start), params.machines.compute, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
+    log.info("%s", memory_text(memory))
+    refuse_what_cannot_fit(memory, available_bytes())
+    digest = input_hash("train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index})
+    return Training(params, algorithm, waiting, warm_start, cases, digest)
+
+
+def plan_text(params: Params, algorithm: Algorithm) -> str:
+    """The accounting of a run in one line."""
+    optimizer, group_size = algorithm.optimizer, algorithm.group_size
+    trajectories = params.rollout.prompts * group_size
+    updates = gradient_steps_per_rollout(algorithm.planned_units(params.rollout.prompts), algorithm.gradient_units, optimizer.num_epochs)
+    return (
+        f"{params.rollout.prompts} cases x {group_size} samples = {trajectories} trajectories a rollout step, {updates} gradient steps each; "
+        f"{params.train_doctor.steps} rollout steps; warm-up {optimizer.warmup_rollout_steps} rollout steps = {optimizer.warmup_rollout_steps * updates} gradient steps"
+    )
+
+
+def enough(run: Training, step: int, draws: int) -> bool:
+    """Whether a step's first `draws` rollouts hold all the groups it can learn from: always, unless the algorithm refills those without signal."""
+    dynamic = run.algorithm.dynamic_sampling
+    return dynamic is None or len(informative_groups(*run.experience(step, draws), dynamic)) >= run.params.rollout.prompts
+
+
+def history(run: Training) -> list[dict[str, float]]:
+    """Metrics of every finished step, in order."""
+    paths = sorted((run.folder / "steps").glob("*/metrics.json"))
+    return [{"step": int(path.parent.name), **json.loads(path.read_text())} for path in paths]
+
+
+def write_curve(run: Training, path: Path) -> None:
+    """The learning curve as CSV, for `dvc plots` and people; only columns that do not depend on the clock."""
+    rows = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in history(run)]
+    columns = sorted({name for row in rows for name in row} - {"step"})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["step", *columns])
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,53 @@
+"""Runs a flow from the command line: `python -m flows.<stage> [--out PLACE]`. A user's mistake is one line and exit status 2."""
+
+import argparse
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from clinic.errors import ClinicError
+from doctor.parameters import ParameterError, load_params
+from kb.errors import KnowledgeBaseError
+from rl import machine
+from rl.errors import TrainingError
+from tracking.console import screen, start_logging
+
+USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError)
+
+
+def run(flow: Callable[..., Any], canonical: Path) -> None:
+    """Run one stage's flow and exit.
+
+    Args:
+        flow: a Prefect flow whose parameters are paths, each an option; `out` is where it writes.
+        canonical: where DVC keeps the stage's output; DVC passes it as --out. Without --out the flow writes under runs/<id>/, so that
+            trying something never touches a versioned output.
+    """
+    parser = argparse.ArgumentParser(description=flow.__doc__)
+    for name, parameter in inspect.signature(flow).parameters.items():
+        shown = f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}" if name == "out" else f"default {parameter.default}"
+        parser.add_argument("--" + name.replace("_", "-"), type=lambda text: Path(text).absolute(), default=parameter.default, help=shown)
+    given = vars(parser.parse_args())
+    with told(flow.__name__, *USER_ERRORS):
+        machine.use(load_params(given.get("params_file")).machines)
+        flow(**given)
+
+
+@contextmanager
+def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
+    """Log what the block does; end the process after a user's mistake or an interrupt, each told in one line below no bar."""
+    start_logging(stage, attended=True)
+    try:
+        try:
+            yield
+        finally:
+            screen().close()
+    except mistakes as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        sys.exit(130)

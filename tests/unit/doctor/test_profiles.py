@@ -1,0 +1,77 @@
+"""Reference profiles and the table of other systems' knobs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from doctor.parameters import ROOT, ParameterError
+from doctor.profiles import difference, plan, rewritten
+
+
+def test_rollout_8192_is_8192_trajectories_and_16_updates() -> None:
+    changed = rewritten("rollout_8192")
+    text = plan(changed)
+    assert "512 cases x 16 samples = 8192 trajectories a rollout step, 16 gradient steps each" in text
+    assert "warm-up 20 rollout steps = 320 gradient steps" in text
+    diff = "".join(difference(path, content) for path, content in changed.items())
+    assert "+  prompts: 512" in diff
+    assert "#" in changed[ROOT / "params.yaml"]  # comments stay
+
+
+def test_ppo_two_phase_parses() -> None:
+    text = rewritten("ppo_two_phase")
+    params = YAML(typ="safe").load(text[ROOT / "params.yaml"])
+    assert (params["rollout"]["response_length"], params["rollout"]["temperature"], params["rollout"]["slots"]) == (1300, 0.5, 8)
+    assert YAML(typ="safe").load(text[ROOT / "recipes/ppo.yaml"])["optimizer"]["num_epochs"] == 3
+    assert "gradient steps each" in plan(text)
+
+
+def test_the_command_shows_and_writes_nothing() -> None:
+    before = (ROOT / "params.yaml").read_bytes()
+    done = subprocess.run([sys.executable, "-m", "commands.profile", "rollout_8192"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "8192 trajectories" in done.stdout
+    assert "nothing was written" in done.stdout
+    assert (ROOT / "params.yaml").read_bytes() == before
+    wrong = subprocess.run([sys.executable, "-m", "commands.profile", "nope"], cwd=ROOT, capture_output=True, text=True)
+    assert wrong.returncode == 1
+    assert wrong.stderr.strip() == "error: there is no profile 'nope'; choose one of: chinese, ppo_two_phase, rollout_8192"
+
+
+def test_a_profile_with_an_unknown_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("params.yaml", "recipes/ppo.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "recipes/profiles").mkdir()
+    (tmp_path / "recipes/profiles/x.yaml").write_text("params: {algorithm: {name: ppo}, rollout: {prompt: 3}}\nrecipe: {}\n")
+    monkeypatch.setattr("doctor.profiles.ROOT", tmp_path)
+    with pytest.raises(ParameterError, match=r"x\.yaml: rollout\.prompt is not in params\.yaml"):
+        rewritten("x")
+
+
+def test_every_knob_named_in_the_docs_exists() -> None:
+    """Keys in the third column of the table, in params.yaml or in some recipe."""
+    params = YAML(typ="safe").load(ROOT / "params.yaml")
+    recipes = [YAML(typ="safe").load(path) for path in (ROOT / "recipes").glob("*.yaml")]
+
+    def there(content: object, key: str) -> bool:
+        for part in key.split("."):
+            if not isinstance(content, dict) or part not in content:
+                return False
+            content = content[part]
+        return True
+
+    rows = [line.split("|")[1:-1] for line in (ROOT / "docs/how-to/knobs-of-other-systems.md").read_text().splitlines() if line.startswith("| `")]
+    named = [key for row in rows for key in re.findall(r"`([^`]+)`", row[2])]
+    assert len(named) > 25
+    for key in named:
+        found = any(there(recipe, key.removeprefix("recipe:")) for recipe in recipes) if key.startswith("recipe:") else there(params, key)
+        assert found, key
+    theirs = {name for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
+    assert theirs >= {
+        "train_batch_size", "n_agent", "adv_estimator", "max_turns", "use_env_llm", "ppo_mini_batch_size", "kl_coef", "n_gpus_per_node", "nnodes", "tensor_parallel_size",
+        "gpu_memory_utilization", "response_length", "temperature", "local_rollout_forward_batch_size", "num_ppo_epochs",
+    }

@@ -1,0 +1,116 @@
+"""Stored experience: scoring is a pure function of what was recorded, under any preset."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clinic.cases import Case, write_cases
+from clinic.dialogues import at_once
+from clinic.doctors import ReferenceDoctor, at_random
+from clinic.rewards import Scorer
+from clinic.starter import draw_cases
+from doctor.environments import Waiting, cases_of_draw, open_waiting_room
+from doctor.parameters import ParameterError, load_params
+from doctor.scoring import accuracy, score_all, step_metrics
+from rl.experience import Trajectory, read_trajectories, write_trajectories
+
+PARAMS = load_params()
+
+
+@pytest.fixture(scope="module")
+def waiting() -> Waiting:
+    return open_waiting_room(PARAMS, Path("unused"))
+
+
+@pytest.fixture(scope="module")
+def cases(waiting: Waiting) -> list[Case]:
+    return list(draw_cases(waiting.clinic, 12, 3, PARAMS.patient_cases.split))
+
+
+def played(waiting: Waiting, case: Case, place: int) -> Trajectory:
+    """A consultation of a random asker, as a trajectory of placeholder tokens."""
+    doctor = ReferenceDoctor(waiting.clinic, case, at_random, 4, np.random.default_rng(place))
+    consultation = waiting.consultation(case, 5)
+    texts, events = list(consultation.opening()), []
+    while True:
+        turn = doctor.turn()
+        reply = at_once(consultation.step(turn))
+        texts.append({"role": "assistant", "content": turn})
+        events.append(reply.event)
+        if reply.text is None:
+            break
+        texts.append({"role": "user", "content": reply.text})
+        doctor.hear(reply.event)
+    turns = tuple((k, k + 1) for k in range(len(events)))
+    size = len(events)
+    return Trajectory(
+        f"{case.case_id}/0", case.case_id, case.case_id, 0, 0, 5, tuple(range(size)), (0.0,) * size, (1,) * size, turns, tuple(texts), tuple(events), "diagnosed", {}, 0.0, 1.0
+    )
+
+
+def test_stored_experience_scored_again_under_another_preset(waiting: Waiting, cases: list[Case], tmp_path: Path) -> None:
+    trajectories = [played(waiting, case, i) for i, case in enumerate(cases)]
+    write_trajectories(trajectories, tmp_path / "rollout.parquet")
+    stored = read_trajectories(tmp_path / "rollout.parquet")
+    for preset in ("outcome", "doctoragent"):
+        scorer = Scorer(PARAMS.reward.model_copy(update={"preset": preset}), [waiting.clinic])
+        assert score_all(scorer, cases, stored) == score_all(scorer, cases, trajectories)
+    given = PARAMS.reward.doctoragent
+    scorer = Scorer(PARAMS.reward.model_copy(update={"preset": "doctoragent"}), [waiting.clinic])
+    right = [scores.reward for scores, t, case in zip(score_all(scorer, cases, stored), stored, cases, strict=True) if accuracy([case], [t]) == 1]
+    assert right
+    assert right == pytest.approx([given.correct + 4 * given.valid_question + 5 * given.turn] * len(right))
+
+
+def test_step_metrics_add_up(waiting: Waiting, cases: list[Case]) -> None:
+    trajectories = [played(waiting, case, i) for i, case in enumerate(cases)]
+    scores = score_all(Scorer(PARAMS.reward, [waiting.clinic]), cases, trajectories)
+    metrics = step_metrics(cases, trajectories, scores)
+    components = sum(value for name, value in metrics.items() if name.startswith("reward/") and name.split("/")[1] not in ("mean", "max", "min", "std"))
+    assert metrics["reward/mean"] == pytest.approx(components)
+    assert metrics["rollout/turns"] == 5
+    assert metrics["rollout/valid_questions"] == 1
+    assert metrics["rollout/finished"] == 1
+
+
+def test_every_group_shares_case_and_budget_and_none_shares_noise(waiting: Waiting, cases: list[Case]) -> None:
+    rules = PARAMS.consultation.model_copy(update={"turn_budget": -1})
+    specs = replace(waiting, rules=rules).episodes([*cases, cases[0]], 4, 0, 7)
+    budgets: dict[str, set[int]] = {}
+    for spec in specs:
+        budgets.setdefault(spec.group_id, set()).add(spec.turn_budget)
+    assert all(len(found) == 1 for found in budgets.values())
+    assert len({found.pop() for found in budgets.values()}) > 1
+    assert len({(spec.group_id, spec.sample) for spec in specs}) == len(specs)
+
+
+def test_the_cases_of_a_step_depend_on_seed_and_step_alone(cases: list[Case]) -> None:
+    whole = [case.case_id for step in (1, 2, 3) for case in cases_of_draw(cases, 4, step - 1, 0)]
+    assert sorted(whole) == sorted(case.case_id for case in cases)  # one epoch passes every case once
+    assert [c.case_id for c in cases_of_draw(cases, 4, 1, 0)] == whole[4:8]
+    assert [c.case_id for c in cases_of_draw(cases, 12, 0, 1)] != whole
+
+
+def test_accuracy_is_of_patients_alone(waiting: Waiting, cases: list[Case]) -> None:
+    question = replace(cases[0], case_id="q1", source="questions")
+    answer = replace(played(waiting, cases[0], 0), case_id="q1")
+    assert np.isnan(accuracy([question], [answer]))
+    trajectories = [played(waiting, case, i) for i, case in enumerate(cases)]
+    assert accuracy([*cases, question], [*trajectories, answer]) == accuracy(cases, trajectories)
+
+
+def test_a_patient_that_a_model_plays_echoes_no_disease_of_the_run(cases: list[Case], tmp_path: Path) -> None:
+    write_cases([replace(cases[0], case_id="r1", source="records", diagnosis="Dragon pox", synonyms=("Scale fever",))], tmp_path / "cases.parquet")
+    known = open_waiting_room(PARAMS, Path("unused"), tmp_path).diseases
+    assert {"Dragon pox", "Scale fever", "Pneumonia"} <= known
+    assert "Dragon pox" not in open_waiting_room(PARAMS, Path("unused")).diseases
+
+
+def test_hybrid_matching_without_questions_off_the_record_is_refused() -> None:
+    waiting = open_waiting_room(PARAMS, Path("unused"))
+    patient = waiting.rules.patient.model_copy(update={"matching": "hybrid"})
+    chinese = replace(waiting, rules=waiting.rules.model_copy(update={"patient": patient}), clinic=replace(waiting.clinic, language="zh"))
+    with pytest.raises(ParameterError, match=r"matching is hybrid, but there is no asking\.yaml for language 'zh' in .*; use lexical"):
+        _ = chinese.matcher

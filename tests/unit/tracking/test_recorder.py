@@ -1,0 +1,72 @@
+"""Steps are written to MLflow beside the run: it does not wait, and nothing is lost."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from tracking import recorder as module
+from tracking.recorder import Recorder
+
+PLAN = SimpleNamespace(steps=9, traces_per_step=2)
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """What reaches MLflow, in order; a write waits for `go`."""
+    go, seen = threading.Event(), []
+
+    def log_step(run_id, step, metrics):
+        assert go.wait(10)
+        if metrics.get("bad"):
+            raise RuntimeError("the store is gone")
+        seen.append((run_id, "step", step))
+
+    monkeypatch.setattr(module.runs, "log_step", log_step)
+    monkeypatch.setattr(module.runs, "log_checkpoint", lambda run_id, step, *_: seen.append((run_id, "checkpoint", step)))
+    monkeypatch.setattr(module.traces, "log_consultations", lambda run_id, chosen, scores, step, *_: seen.append((run_id, f"{len(chosen)} traces", step)))
+    monkeypatch.setattr(module, "trajectories_of_note", lambda trajectories, scores, count: (trajectories[:count], scores[:count]))
+    monkeypatch.setattr(module, "folder_hash", lambda directory: "sha")
+    return SimpleNamespace(go=go, seen=seen)
+
+
+def run():
+    return SimpleNamespace(params=SimpleNamespace(train_doctor=PLAN), pairs=None, experience=lambda step: (["a", "b", "c"], [1, 2, 3]))
+
+
+def test_a_step_does_not_wait_for_the_store_and_arrives_whole(written, tmp_path):
+    recorder = Recorder(run(), "r")
+    recorder.step(0, {"x": 1.0})
+    recorder.step(1, {"x": 1.0})
+    recorder.step(2, {"x": 1.0}, tmp_path)
+    assert written.seen == []
+    written.go.set()
+    recorder.written()
+    assert written.seen == [("r", "step", 0), ("r", "step", 1), ("r", "2 traces", 1), ("r", "step", 2), ("r", "2 traces", 2), ("r", "checkpoint", 2)]
+
+
+def test_what_went_wrong_is_raised_before_the_next_checkpoint(written):
+    recorder = Recorder(run(), "r")
+    written.go.set()
+    recorder.step(1, {"bad": 1.0})
+    with pytest.raises(RuntimeError, match="the store is gone"):
+        recorder.written()
+
+
+def test_a_run_that_ends_early_still_writes_what_it_has(written):
+    recorder = Recorder(run(), "r")
+    recorder.step(1, {"x": 1.0})
+    threading.Timer(0.2, written.go.set).start()
+    recorder.close()
+    assert ("r", "step", 1) in written.seen
+
+
+def test_a_step_is_what_it_was_when_it_was_recorded(written):
+    """The metrics of a step are not those that the loop adds to the same dict later."""
+    recorder = Recorder(run(), "r")
+    metrics = {"x": 1.0}
+    recorder.step(1, metrics)
+    metrics["bad"] = 1.0
+    written.go.set()
+    recorder.written()
+    assert ("r", "step", 1) in written.seen

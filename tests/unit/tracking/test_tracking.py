@@ -1,0 +1,466 @@
+"""The record, against a real MLflow store in a temporary folder: one store for the module, read back through MLflow's API."""
+
+import json
+import math
+import os
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rl.experience import Scores, Trajectory
+from tracking import runs as tracking
+from tracking import traces
+
+mlflow = tracking.mlflow  # imported by the door, after it has set MLflow's environment
+VARIABLES = ["MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT", "DVC_STAGE", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in VARIABLES:
+            patch.delenv(name, raising=False)
+        tracking.setup(root)
+        yield root
+        mlflow.set_tracking_uri(None)
+
+
+@pytest.fixture(scope="module")
+def client(root):
+    return mlflow.MlflowClient()
+
+
+@pytest.fixture
+def run(root, request):
+    with tracking.training_run(request.node.name, request.node.name, {}, {}, root) as run_id:
+        yield run_id
+
+
+def consultation(sample=0, stop_reason="diagnosed"):
+    texts = [
+        {"role": "system", "content": "Ask, then diagnose."},
+        {"role": "user", "content": "我胸口疼 (3 left)"},
+        {"role": "assistant", "content": "<answer>Search: chest pain</answer>"},
+        {"role": "user", "content": "Pleurisy: pain on breathing\nAngina: pain on effort (2 left)"},
+        {"role": "assistant", "content": "<answer>Question: Does it hurt to breathe?</answer>"},
+        {"role": "user", "content": "Yes. (1 left)"},
+        {"role": "assistant", "content": "<answer>Diagnosis: Pleurisy</answer>"},
+    ]
+    events = [
+        {"kind": "search", "text": "chest pain", "hits": 2},
+        {"kind": "question", "text": "Does it hurt to breathe?", "topic": "pleuritic_pain", "repeated": False},
+        {"kind": "diagnosis", "diagnosis": "Pleurisy", "recommendation": ""},
+    ]
+    if stop_reason == "failed":  # the environment broke in the last turn
+        events.pop()
+    turns = ((10, 20), (30, 60), (65, 75))
+    return Trajectory(
+        f"case-7/{sample}", "case-7", "4/case-7", sample, 3, 3, tuple(range(75)), (0.0,) * 75, (0,) * 75, turns, tuple(texts), tuple(events), stop_reason,
+        {"diagnosis_id": "pleurisy"}, 1.0, 6.0,
+    )
+
+
+def scored(trajectory):
+    return Scores(trajectory.episode_id, ({"turn": -0.1}, {"turn": -0.1, "information": 0.25}, {"turn": -0.1, "diagnosis": 1.0}))
+
+
+def stored_traces(client, run_id, spans=True):
+    experiment = client.get_run(run_id).info.experiment_id
+    return client.search_traces(locations=[experiment], filter_string=f"attribute.run_id = '{run_id}'", include_spans=spans, max_results=100)
+
+
+# the store
+
+
+def test_the_store_lies_in_the_project_and_lets_readers_read(root, client):
+    assert mlflow.get_tracking_uri() == f"sqlite:///{root}/mlruns/mlflow.db"
+    assert "MLFLOW_TRACKING_URI" not in os.environ  # else it would win over the next project's root
+    with sqlite3.connect(root / "mlruns" / "mlflow.db") as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    experiment = client.get_experiment_by_name("anamnesis")
+    assert experiment.artifact_location == f"file://{root}/mlruns/artifacts"
+    assert "rollout step" in experiment.tags["mlflow.note.content"]
+
+
+def test_setup_again_changes_nothing_and_a_deleted_experiment_comes_back(root, client):
+    experiment = tracking.setup(root)
+    client.delete_experiment(experiment)
+    assert tracking.setup(root) == experiment
+    assert client.get_experiment(experiment).lifecycle_stage == "active"
+
+
+def test_processes_take_turns_at_making_the_store(root):
+    other = sqlite3.connect(root / "mlruns" / "mlflow.lock", check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    threading.Timer(0.5, other.close).start()
+    began = time.monotonic()
+    tracking.setup(root)
+    assert time.monotonic() - began > 0.4
+
+
+def test_the_store_is_the_parents_in_a_temporary_copy(tmp_path, root, monkeypatch):
+    copy = tmp_path / ".dvc" / "tmp" / "exps" / "copy"
+    assert tracking.home(copy) == copy
+    monkeypatch.setenv("DVC_ROOT", str(root))
+    assert tracking.home(copy) == root
+    tracking.setup(copy)
+    assert mlflow.get_tracking_uri() == f"sqlite:///{root}/mlruns/mlflow.db"
+    monkeypatch.setenv("ANAMNESIS_HOME", str(tmp_path))
+    assert tracking.home(copy) == tmp_path
+
+
+def test_a_relative_address_is_meant_from_the_project(root, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlruns/mlflow.db")
+    tracking.setup(root)
+    assert mlflow.get_tracking_uri() == f"sqlite:///{root}/mlruns/mlflow.db"
+    assert not (tmp_path / "mlruns").exists()
+
+
+def test_a_locked_store_is_tried_again_and_then_named(root, monkeypatch):
+    monkeypatch.setattr(traces, "PAUSES_S", (0.0, 0.0))
+    tries = []
+
+    def busy(times):
+        tries.append(1)
+        if len(tries) <= times:
+            raise mlflow.exceptions.MlflowException("(sqlite3.OperationalError) database is locked")
+        return "done"
+
+    assert traces.patiently(busy, 2) == "done"
+    tries.clear()
+    with pytest.raises(tracking.TrackingError, match=r"mlflow\.db stayed locked through 3 tries"):
+        traces.patiently(busy, 3)
+
+
+def test_other_errors_of_the_store_pass_through(client):
+    with pytest.raises(mlflow.exceptions.MlflowException, match="not found"):
+        traces.patiently(client.get_run, "0" * 32)
+
+
+# runs
+
+
+def test_a_run_is_described(root, client, monkeypatch, tmp_path):
+    git = tmp_path / "git"
+    git.write_text('#!/bin/sh\ncase "$*" in *rev-parse*) echo abc123;; *) echo " M params.yaml";; esac\n')
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("DVC_STAGE", "train_doctor")
+    (root / "params.yaml").write_text("seed: 1\n")
+    params = {"rl": {"lr": 3e-5, "betas": [0.9, 0.95], "off": None}, "odd(key)": "x", "prompt": "a" * 9000, "other": "a" * 9001}
+    with tracking.training_run("described", "described", params, {"prefect.flow_run_id": "77"}, root) as run_id:
+        assert client.get_run(run_id).info.status == "RUNNING"
+    run = client.get_run(run_id)
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "described"
+    recorded = run.data.params
+    assert (recorded["rl.lr"], recorded["rl.betas"], recorded["rl.off"], recorded["odd_key_"]) == ("3e-05", "[0.9, 0.95]", "null", "x")
+    assert "9000 characters" in recorded["prompt"]
+    assert len(recorded["prompt"]) <= 500
+    assert recorded["prompt"] != recorded["other"]
+    expected = {"git.sha": "abc123", "mlflow.source.git.commit": "abc123", "git.dirty": "true", "dvc.stage": "train_doctor", "prefect.flow_run_id": "77", "input_hash": "described"}
+    assert expected.items() <= run.data.tags.items()
+    assert [file.path for file in client.list_artifacts(run_id)] == ["params.yaml"]
+    assert (root / "mlruns" / "artifacts" / run_id / "artifacts" / "params.yaml").read_text() == "seed: 1\n"
+
+
+def test_many_parameters_fit(root, client):
+    with tracking.training_run("many", "many", {"x": {str(i): i for i in range(250)}}, {}, root) as run_id:
+        pass
+    assert len(client.get_run(run_id).data.params) == 250
+
+
+@pytest.mark.parametrize(("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit, "KILLED")])
+def test_a_stopped_training_is_taken_up_again(root, client, error, status):
+    key = f"stopped-{error.__name__}"
+    runs = []
+
+    def stop():
+        with tracking.training_run("stopped", key, {"a": 1, "b": 1}, {}, root) as run_id:
+            runs.append(run_id)
+            raise error
+
+    with pytest.raises(error):
+        stop()
+    (first,) = runs
+    assert client.get_run(first).info.status == status
+    with tracking.training_run("stopped", key, {"a": 2, "c": 3}, {}, root) as second:
+        assert client.get_run(second).info.status == "RUNNING"
+    assert second == first
+    run = client.get_run(first)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["resumes"] == "1"
+    assert run.data.params == {"a": "1", "b": "1", "c": "3"}
+    with tracking.training_run("stopped", key, {}, {}, root) as third:  # a finished one is left alone
+        assert third != first
+
+
+def test_a_training_killed_outright_is_taken_up_too(root, client):
+    opened = tracking.training_run("shot", "shot", {}, {}, root)
+    first = opened.__enter__()  # and never closed
+    with tracking.training_run("shot", "shot", {}, {}, root) as second:
+        assert second == first
+    assert client.get_run(first).info.status == "FINISHED"
+
+
+def test_no_git_is_no_obstacle(root, client, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with tracking.training_run("plain", "plain", {}, {}, root) as run_id:
+        assert client.get_run(run_id).data.tags["git.sha"] == "unknown"
+
+
+# points
+
+
+def test_a_repeated_step_is_not_doubled(run, client):
+    for step in (1, 2, 3):
+        tracking.log_step(run, step, {"reward/mean": step / 10, "train/kl": 0.5})
+    for step in (2, 3, 4):  # as after a kill
+        tracking.log_step(run, step, {"reward/mean": step / 7, "train/kl": 0.5})
+    history = client.get_metric_history(run, "reward/mean")
+    assert [(point.step, point.value) for point in history] == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 4 / 7)]
+    assert [point.step for point in client.get_metric_history(run, "train/kl")] == [1, 2, 3, 4]
+
+
+def test_another_metric_may_come_later_in_the_same_step(run, client):
+    tracking.log_step(run, 0, {"reward/mean": 0.1})
+    tracking.log_step(run, 0, {"validation/accuracy": 0.5, "reward/mean": 9.0})
+    assert client.get_run(run).data.metrics == {"reward/mean": 0.1, "validation/accuracy": 0.5}
+
+
+def test_a_step_that_diverged_is_recorded(run, client):
+    tracking.log_step(run, 1, {"train/loss": float("nan"), "train/ratio": float("inf")})
+    assert math.isnan(client.get_run(run).data.metrics["train/loss"])
+
+
+def test_final_values_stand_at_the_last_step_once(run, client):
+    tracking.log_step(run, 8, {"reward/mean": 0.1})
+    tracking.log_metrics_final(run, {"test/accuracy": 0.75})
+    tracking.log_metrics_final(run, {"test/accuracy": 0.80})
+    assert [(point.step, point.value) for point in client.get_metric_history(run, "test/accuracy")] == [(8, 0.75)]
+
+
+# data sets and files
+
+
+@pytest.mark.parametrize("digest", ["889b5d79" * 4 + ".dir", "ab" * 32])
+def test_a_data_set_is_named_by_its_digest(run, client, digest):
+    for _ in range(2):
+        tracking.log_dataset(run, "cases", Path("data/cases"), digest, "train")
+    (found,) = client.get_run(run).inputs.dataset_inputs
+    assert (found.dataset.name, found.dataset.digest, found.dataset.source_type) == ("cases", digest[:36], "local")
+    assert json.loads(found.dataset.source) == {"uri": "data/cases"}
+    assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": "train", "digest": digest}
+
+
+def test_files_and_folders(run, client, tmp_path):
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "table.md").write_text("| a |")
+    tracking.log_artifacts(run, tmp_path / "report")
+    tracking.log_artifacts(run, tmp_path / "report" / "table.md")
+    assert {"report", "table.md"} <= {file.path for file in client.list_artifacts(run)}
+    assert [file.path for file in client.list_artifacts(run, "report")] == ["report/table.md"]
+
+
+# consultations
+
+
+def test_a_consultation_reads_back_as_a_chat(run, client):
+    played = consultation()
+    assert tracking.log_consultations(run, [played], [scored(played)], 4, "train", {"condition": "sampled"}, began_s=1000.0) == 1
+    (trace,) = stored_traces(client, run)
+    root, *rest = trace.data.spans
+    assert (root.name, root.span_type, root.parent_id) == ("consultation", "AGENT", None)
+    assert root.inputs == {"messages": list(played.texts[:-1])}
+    assert root.outputs == {"choices": [{"message": played.texts[-1]}]}
+    turns = [span for span in rest if span.span_type == "CHAT_MODEL"]
+    assert [turn.name for turn in turns] == ["turn 1: search", "turn 2: question", "turn 3: diagnosis"]
+    assert {turn.parent_id for turn in turns} == {root.span_id}
+    assert turns[1].inputs == {"messages": list(played.texts[:4])}
+    assert turns[1].outputs == {"choices": [{"message": played.texts[4]}]}
+    assert turns[1].attributes["event"]["topic"] == "pleuritic_pain"
+    (search,) = [span for span in rest if span.span_type == "RETRIEVER"]
+    assert search.parent_id == turns[0].span_id
+    assert search.inputs == {"query": "chest pain"}
+    assert search.outputs == [
+        {"page_content": "Pleurisy: pain on breathing", "metadata": {"doc_uri": "Pleurisy"}},
+        {"page_content": "Angina: pain on effort", "metadata": {"doc_uri": "Angina"}},
+    ]
+    assert (trace.info.request_preview, trace.info.response_preview) == ("我胸口疼 (3 left)", "<answer>Diagnosis: Pleurisy</answer>")
+    assert trace.info.token_usage == {"input_tokens": 105, "output_tokens": 50, "total_tokens": 155}
+    own = {"rl.step": "4", "case_id": "case-7", "episode_id": "case-7/0", "sample": "0", "policy_version": "3", "split": "train", "stop_reason": "diagnosed", "condition": "sampled"}
+    assert own.items() <= trace.info.tags.items()
+
+
+def test_time_is_the_episodes_shared_out_by_tokens(run, client):
+    tracking.log_consultations(run, [consultation()], [], 4, "train", {}, began_s=1000.0)
+    (trace,) = stored_traces(client, run)
+    root, *rest = trace.data.spans
+    assert (root.start_time_ns, root.end_time_ns) == (1_001 * 10**9, 1_006 * 10**9)
+    assert [(s.start_time_ns, s.end_time_ns) for s in rest if s.span_type == "CHAT_MODEL"] == [(1_001 * 10**9, 1_002 * 10**9), (1_002 * 10**9, 1_005 * 10**9), (1_005 * 10**9, 1_006 * 10**9)]
+    assert (trace.info.request_time, trace.info.execution_duration, trace.info.state) == (1_001_000, 5_000, "OK")
+
+
+def test_without_a_beginning_the_last_episode_ends_now(run, client):
+    tracking.log_consultations(run, [consultation()], [], 4, "train", {})
+    (trace,) = stored_traces(client, run)
+    assert abs(trace.data.spans[0].end_time_ns / 1e9 - time.time()) < 60
+
+
+def test_rewards_are_feedback_and_the_diagnosis_an_expectation(run, client):
+    played = consultation()
+    tracking.log_consultations(run, [played], [scored(played)], 4, "train", {})
+    (trace,) = stored_traces(client, run)
+    by_place = {(a.name, a.span_id): a for a in trace.info.assessments}
+    whole = {name: a.value for (name, span_id), a in by_place.items() if span_id is None}
+    assert whole.pop("diagnosis") == "pleurisy"
+    assert whole == pytest.approx({"reward": 0.95, "reward.turn": -0.3, "reward.information": 0.25, "reward.diagnosis": 1.0})
+    assert by_place["diagnosis", None].expectation is not None
+    assert by_place["reward", None].source.source_type == "CODE"
+    assert by_place["reward", None].rationale == "-0.3 turn +0.25 information +1 diagnosis"
+    turns = [span.span_id for span in trace.data.spans if span.span_type == "CHAT_MODEL"]
+    assert [by_place["turn_reward", span_id].value for span_id in turns] == pytest.approx([-0.1, 0.15, 0.9])
+    found = client.search_traces(locations=[client.get_run(run).info.experiment_id], filter_string=f"feedback.reward > 0.9 AND attribute.run_id = '{run}'")
+    assert len(found) == 1
+
+
+def test_a_consultation_is_recorded_once(run, client):
+    group = [consultation(sample) for sample in range(40)]  # more than are written together
+    marks = [scored(t) for t in group]
+    assert tracking.log_consultations(run, group[:30], marks, 4, "train", {}) == 30
+    assert tracking.log_consultations(run, group, marks, 4, "train", {}) == 10  # a resumed run repeats the step
+    assert tracking.log_consultations(run, group, marks, 4, "train", {}) == 0
+    assert len(stored_traces(client, run, spans=False)) == 40
+    assert tracking.log_consultations(run, group[:1], marks, 5, "train", {}) == 1
+    assert tracking.log_consultations(run, group[:1], marks, 5, "validation", {}) == 1
+    assert tracking.log_consultations(run, group[:1], marks, 5, "validation", {"condition": "no_questions"}) == 1
+    assert tracking.log_consultations(run, [], [], 6, "train", {}) == 0
+
+
+def test_what_was_half_written_is_written_over(run, client, monkeypatch):
+    played = consultation()
+    with monkeypatch.context() as patch:
+        patch.setattr(traces.TracingClient, "log_spans", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            tracking.log_consultations(run, [played], [scored(played)], 4, "train", {})
+    assert tracking.log_consultations(run, [played], [scored(played)], 4, "train", {}) == 1
+    (trace,) = stored_traces(client, run)
+    assert len(trace.data.spans) == 5
+    assert sum(a.name == "reward" for a in trace.info.assessments) == 1
+    assert sum(a.name == "turn_reward" for a in trace.info.assessments) == 3
+
+
+def test_a_failed_episode_shows_as_an_error(run, client):
+    tracking.log_consultations(run, [consultation(stop_reason="failed")], [], 4, "train", {})
+    (trace,) = stored_traces(client, run)
+    assert trace.info.state == "ERROR"
+    assert trace.data.spans[0].status.status_code == "ERROR"
+    assert trace.data.spans[-1].name == "turn 3: failed"
+    assert [a.name for a in trace.info.assessments] == ["diagnosis"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "hits", "expected"),
+    [
+        ("A: b\nC: d (3 left)", 2, ["A: b", "C: d"]),
+        ("A: b\nstill b\nC: d (3 left)", 2, ["A: b\nstill b\nC: d"]),
+        ("Nothing found. (3 left)", 0, []),
+        ("", 2, []),  # the last turn was a search: no reply
+    ],
+)
+def test_passages_of_a_search(reply, hits, expected):
+    assert [document["page_content"] for document in traces._documents(reply, hits)] == expected
+
+
+# checkpoints
+
+
+def test_a_checkpoint_is_a_model_with_its_metrics(run, client, tmp_path):
+    tracking.log_step(run, 10, {"validation/accuracy": 0.5})
+    for _ in range(2):  # the second as after a kill
+        model_id = tracking.log_checkpoint(run, 10, tmp_path, "ab" * 32, {"validation/accuracy": 0.5, "checkpoint/bytes": 7})
+    models = [m for m in client.search_logged_models([client.get_run(run).info.experiment_id]) if m.source_run_id == run]
+    assert [m.model_id for m in models] == [model_id]
+    (model,) = models
+    assert (model.name, model.status, model.model_type) == ("global_step_10", "READY", "doctor")
+    assert model.params == {"path": str(tmp_path), "sha256": "ab" * 32, "step": "10"}
+    assert model.params.items() <= model.tags.items()
+    assert {(m.key, m.value, m.step) for m in model.metrics} == {("validation/accuracy", 0.5, 10), ("checkpoint/bytes", 7.0, 10)}
+    assert len(client.get_metric_history(run, "validation/accuracy")) == 1
+    assert len(client.get_metric_history(run, "checkpoint/bytes")) == 1
+    assert [output.model_id for output in client.get_run(run).outputs.model_outputs] == [model_id]
+
+
+def test_a_checkpoint_saved_again_keeps_the_points_of_its_step(run, client, tmp_path):
+    for step in (1, 2, 3):
+        tracking.log_step(run, step, {"reward/mean": step / 10})
+    model_id = tracking.log_checkpoint(run, 2, tmp_path, "cd" * 32, {"reward/mean": 0.7})
+    assert [(m.step, m.value) for m in client.get_logged_model(model_id).metrics] == [(2, 0.2)]
+    assert [(m.step, m.value) for m in client.get_metric_history(run, "reward/mean")] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+# registry
+
+
+def immutable_copy(root, sha):
+    directory = root / "models" / "registry" / sha
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(sha)
+    return directory
+
+
+def test_the_same_model_registers_once(run, root, client):
+    directory = immutable_copy(root, "11" * 32)
+    version, created = tracking.register("doctor-once", directory, "11" * 32, run, "challenger", {"gate": "passed", "git.sha": "abc"})
+    assert created
+    assert tracking.register("doctor-once", directory, "11" * 32, run, "champion", {"gate": "none", "note": "again"}) == (version, False)
+    (found,) = client.search_model_versions("name = 'doctor-once'")
+    assert (str(found.version), found.run_id) == (version, run)
+    tags = client.get_model_version("doctor-once", version).tags
+    assert tags == {"gate": "passed", "git.sha": "abc", "note": "again", "sha256": "11" * 32, "path": str(directory)}
+    for alias in ("challenger", "champion"):
+        assert tracking.champion_path("doctor-once", alias) == directory
+    for uri in (f"models:/doctor-once/{version}", "models:/doctor-once@champion"):
+        assert Path(mlflow.artifacts.download_artifacts(uri)).resolve() == directory.resolve()
+
+
+def test_an_alias_moves_and_moves_back(root):
+    old, new = (immutable_copy(root, digit * 64) for digit in "23")
+    first, _ = tracking.register("doctor-moves", old, old.name, None, "champion", {})
+    second, created = tracking.register("doctor-moves", new, new.name, None, "champion", {})
+    assert created
+    assert second != first
+    assert tracking.champion_path("doctor-moves", "champion") == new
+    assert tracking.register("doctor-moves", old, old.name, None, "champion", {}) == (first, False)
+    assert tracking.champion_path("doctor-moves", "champion") == old
+
+
+def test_no_model_or_alias_is_no_champion(root):
+    assert tracking.champion_path("doctor-unknown", "champion") is None
+    tracking.register("doctor-known", immutable_copy(root, "4" * 64), "4" * 64, None, "challenger", {})
+    assert tracking.champion_path("doctor-known", "champion") is None
+
+
+def test_a_changed_or_missing_champion_is_refused(root):
+    directory = immutable_copy(root, "5" * 64)
+    tracking.register("doctor-hurt", directory, directory.name, None, "champion", {})
+    assert tracking.champion_path("doctor-hurt", "champion", digest=lambda path: path.name) == directory
+    with pytest.raises(tracking.TrackingError, match="missing or changed"):
+        tracking.champion_path("doctor-hurt", "champion", digest=lambda _: "6" * 64)
+    directory.rename(directory.with_name("elsewhere"))
+    with pytest.raises(tracking.TrackingError, match="missing or changed"):
+        tracking.champion_path("doctor-hurt", "champion")
+
+
+def test_only_an_immutable_copy_can_be_registered(root, tmp_path):
+    for directory in (tmp_path / ("7" * 64), tmp_path):
+        with pytest.raises(tracking.TrackingError, match="immutable copy"):
+            tracking.register("doctor-never", directory, "7" * 64, None, "champion", {})
+    (tmp_path / ("7" * 64)).mkdir()
+    with pytest.raises(tracking.TrackingError, match="immutable copy"):
+        tracking.register("doctor-never", tmp_path / ("7" * 64), "7" * 64, None, "champion", {})

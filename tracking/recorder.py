@@ -1,0 +1,129 @@
+"""Writes a training or an evaluation into MLflow. Nothing here changes a result."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any
+
+from doctor.parameters import HOME, ROOT
+from doctor.training import Training
+from rl.checkpoint import folder_hash
+from rl.experience import Scores, Trajectory, read_scores, read_trajectories
+from rl.files import write_json
+from tasks.evaluation import closed_distance, trajectories_of_note
+from tracking import runs, traces
+from tracking.console import Bar, duration
+from tracking.progress import Phase
+from tracking.provenance import output_digest
+
+log = logging.getLogger(__name__)
+Sample = tuple[list[Trajectory], list[Scores]]
+SHOWN = (
+    ("reward/mean", "reward", ".3f"), ("rollout/accuracy", "accuracy", ".3f"), ("rollout/turns", "turns", ".1f"), ("learn/explained_variance", "explained variance", ".2f"),
+    ("learn/preferred", "preferred", ".2f"), ("learn/groups_drawn", "groups drawn", ".0f"),
+)  # in the progress line, where they exist
+
+
+class Recorder:
+    """Writes one training into its MLflow run, beside the rollout that follows a step."""
+
+    def __init__(self, run: Training, run_id: str) -> None:
+        """Args: the training; its MLflow run."""
+        self._run, self._id = run, run_id
+        self._steps: Phase | None = None  # once the first is recorded
+        self._writer = ThreadPoolExecutor(1, "mlflow")
+        self._unwritten: list[Future[None]] = []
+
+    def step(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None = None) -> None:
+        """One point per rollout step, a fixed sample of its consultations as traces, its checkpoint if it stays, and a line with rate and time left.
+
+        The first step to be recorded is where this process begins: the warm start, or what an earlier run did and told.
+        """
+        sample = self._sample(step)
+        self._unwritten.append(self._writer.submit(copy_context().run, self._write, step, dict(metrics), sample, checkpoint))
+        steps, first = self._run.params.train_doctor.steps, self._steps is None
+        phase = self._steps = self._steps or Phase("training", "steps", step, logged=False)
+        if not first:
+            log.info("%s", step_text(phase.bar(step, steps), metrics))
+        if "validation/accuracy" in metrics and not (first and step):
+            log.info("step %d  validation accuracy %.3f", step, metrics["validation/accuracy"])
+        phase(step, steps)
+
+    def _sample(self, step: int) -> Sample:
+        count = self._run.params.train_doctor.traces_per_step
+        return trajectories_of_note(*self._run.experience(step), count) if step and count and self._run.pairs is None else ([], [])
+
+    def _write(self, step: int, metrics: Mapping[str, float], sample: Sample, checkpoint: Path | None) -> None:
+        runs.log_step(self._id, step, metrics)
+        if sample[0]:
+            traces.log_consultations(self._id, *sample, step, "train", {})
+        if checkpoint is not None:
+            runs.log_checkpoint(self._id, step, checkpoint, folder_hash(checkpoint), metrics)
+
+    def written(self) -> None:
+        """Wait until every step so far is in MLflow, and raise what kept one out. Called before the next checkpoint, so that a killed run has one step to record again."""
+        for writing in self._unwritten:
+            writing.result()
+        self._unwritten.clear()
+
+    def close(self) -> None:
+        """Wait for what is being written, whatever comes of it."""
+        self._writer.shutdown(wait=True)
+
+    def finish(self, chosen: Mapping[str, Any]) -> None:
+        """Which checkpoints became the doctor; its run is found again by `run_of`."""
+        self.written()
+        steps = chosen["chosen_steps"]
+        runs.log_metrics_final(
+            self._id, {"chosen/last_step": float(steps[-1]), "chosen/averaged": float(len(steps)), "chosen/validation_accuracy": float(chosen["chosen_accuracy"])}
+        )
+        write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": self._id})
+
+
+@contextmanager
+def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
+    """Open (or, after a kill, reopen) the MLflow run of a training, with the id of the Prefect flow run it belongs to, and name its data sets."""
+    runs.setup(HOME)
+    told = run.params.model_dump(mode="json")
+    params = {**told, "reward": told["reward"] | run.reward.model_dump(mode="json", exclude={"name"}), "recipe": run.algorithm.recipe.model_dump(mode="json")}
+    tags = {"prefect.flow_run_id": flow_run_id, "stage": "train_doctor", "checkpoints": str(run.folder)}
+    with runs.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
+        for name, path in (("cases", "data/cases"), ("knowledge_base", "data/kb_index"), ("warm_start", "models/warm_start")):
+            runs.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")
+        recorder = Recorder(run, run_id)
+        try:
+            yield recorder
+        finally:
+            recorder.close()
+
+
+def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:
+    """A rollout step in one line, with seconds a step and time left."""
+    told = [f"{label} {metrics[name]:{form}}" for name, label, form in SHOWN if name in metrics]
+    told.append(f"{1 / bar.rate:.1f} s/step" + (f", {duration(bar.left)} left" if bar.left else ""))
+    return "  ".join([f"step {bar.done}/{bar.total}", *told])
+
+
+def run_of(model: Path) -> str | None:
+    """The MLflow run that trained a model folder, if it was trained here."""
+    note = HOME / "runs" / "doctors" / f"{folder_hash(model)}.json"
+    return str(json.loads(note.read_text())["mlflow_run_id"]) if note.exists() else None
+
+
+def record_evaluation(metrics: Mapping[str, Any], doctor: Path, consultations: Path, page: Path) -> None:
+    """Final figures, the page and a sample of the test consultations on the doctor's training run."""
+    runs.setup(HOME)
+    run_id = run_of(doctor)
+    if run_id is None:
+        log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
+        return
+    tables = {name: table["overall"] for name, table in metrics.items() if "overall" in table}
+    flat = {f"eval/{name.replace('@', ' at ')}/{measure}": value["mean"] for name, table in tables.items() for measure, value in table.items() if isinstance(value, dict)}
+    runs.log_metrics_final(run_id, {**flat, "eval/closed_distance": closed_distance(dict(metrics))})
+    runs.log_artifacts(run_id, page)
+    chosen, scores = trajectories_of_note(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20)
+    traces.log_consultations(run_id, chosen, scores, 0, "test", {})

@@ -1,0 +1,282 @@
+"""The record of what happened: runs, points, data sets, checkpoints and registered models, in MLflow.
+
+With `tracking.traces` (consultations) the only door to MLflow. Plain functions, called inside tasks. Results never depend on
+what is written here. A resumed training may repeat any call and nothing is recorded twice:
+
+    training_run     the unfinished run with the same input hash goes on
+    log_step         a metric only moves forward: a point at or before the metric's last step is dropped
+    log_dataset      one input per (name, digest)
+    log_checkpoint   one logged model per (run, step, sha256)
+    register         one version per sha256
+
+Log a step after it is complete, else the first, abandoned try is what stays on the record.
+"""
+
+import getpass
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tracking.traces import TrackingError, home, log_consultations, patiently, setup  # prepares MLflow's environment, so before MLflow
+
+# isort: split
+import mlflow
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+__all__ = [
+    "TrackingError", "champion_path", "home", "log_artifacts", "log_checkpoint", "log_consultations", "log_dataset", "log_metrics_final",
+    "log_step", "register", "setup", "training_run",
+]
+
+log = logging.getLogger(__name__)
+
+MAX_PARAM_CHARS = 500  # MLflow takes 6000; the run page is unreadable long before
+MAX_DIGEST_CHARS = 36  # MLflow's limit; an md5 and a DVC ".dir" md5 fit
+PARAMS_PER_CALL = 100  # MLflow's limit
+
+
+@contextmanager
+def training_run(name: str, key: str, params: Mapping[str, Any], tags: Mapping[str, str], root: Path) -> Iterator[str]:
+    """One run for one training, taken up again where a killed or failed try with the same inputs left it.
+
+    Ends FINISHED, FAILED on an `Exception`, KILLED on anything else (Ctrl-C, exit, a cancelled flow). A process that was
+    killed outright leaves RUNNING behind, which is taken up too.
+
+    Args:
+        name: shown in the UI.
+        key: input hash; an unfinished run with it is resumed.
+        params: nested; flattened with dots. On resume the recorded ones stay.
+        tags: for example `prefect.flow_run_id`.
+        root: the working tree whose git state, params.yaml and dvc.lock are recorded.
+
+    Yields:
+        The run id.
+    """
+    experiment = setup(root)
+    client = mlflow.MlflowClient()
+    run_id = _open_run(client, experiment, name, key)
+    try:
+        _describe(client, run_id, params, {**_origin(root), **tags})
+        for file in ("params.yaml", "dvc.lock"):
+            if (root / file).is_file():
+                log_artifacts(run_id, root / file)
+        yield run_id
+    except BaseException as error:
+        try:
+            patiently(client.set_terminated, run_id, "FAILED" if isinstance(error, Exception) else "KILLED")
+        except TrackingError:
+            log.exception("run %s could not be closed", run_id)  # what stopped the training matters more
+        raise
+    patiently(client.set_terminated, run_id, "FINISHED")
+
+
+def _open_run(client: Any, experiment: str, name: str, key: str) -> str:
+    unfinished = patiently(client.search_runs, [experiment], f"tags.input_hash = '{key}' and attributes.status != 'FINISHED'", max_results=1)
+    if unfinished:
+        run = unfinished[0]
+        patiently(client.update_run, run.info.run_id, status="RUNNING")
+        patiently(client.set_tag, run.info.run_id, "resumes", str(int(run.data.tags.get("resumes", 0)) + 1))
+        log.info("run %s (%s) goes on after %s", run.info.run_id, name, run.info.status)
+        return str(run.info.run_id)
+    tags = {"input_hash": key, "mlflow.source.name": sys.argv[0]}
+    with suppress(KeyError, OSError):  # a container's user may have no name
+        tags["mlflow.user"] = getpass.getuser()
+    return str(patiently(client.create_run, experiment, run_name=name, tags=tags).info.run_id)
+
+
+def _describe(client: Any, run_id: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> None:
+    recorded = patiently(client.get_run, run_id).data.params
+    flat = dict(_flatten(params))
+    changed = sorted(key for key in flat.keys() & recorded.keys() if flat[key] != recorded[key])
+    if changed:
+        log.warning("run %s was begun with other values of %s; the first ones stay on the record", run_id, ", ".join(changed))
+    new = [Param(key, value) for key, value in flat.items() if key not in recorded]
+    for start in range(0, len(new), PARAMS_PER_CALL):
+        patiently(client.log_batch, run_id, params=new[start : start + PARAMS_PER_CALL])
+    patiently(client.log_batch, run_id, tags=[RunTag(key, str(value)) for key, value in tags.items()])
+
+
+def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Leaves of nested mappings as (dotted name, text); a long text keeps its head and its hash, so that two stay different."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flatten(inner, f"{name}.{key}" if name else str(key))
+        return
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    if len(text) > MAX_PARAM_CHARS:
+        text = f"{text[: MAX_PARAM_CHARS - 100]}... [{len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}]"
+    yield re.sub(r"[^\w./: -]", "_", name)[:250], text
+
+
+def _origin(root: Path) -> dict[str, str]:
+    """Where a run comes from: code (git) and stage (DVC)."""
+
+    def git(*words: str) -> str:
+        command = ["git", "--no-optional-locks", "-C", str(root), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+    environment = {"dvc.stage": "DVC_STAGE", "dvc.exp": "DVC_EXP_NAME", "dvc.exp_baseline": "DVC_EXP_BASELINE_REV"}
+    tags = {tag: os.environ[variable] for tag, variable in environment.items() if os.environ.get(variable)}
+    try:
+        sha, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return tags | {"git.sha": "unknown", "git.dirty": "unknown"}
+    return tags | {"git.sha": sha, "mlflow.source.git.commit": sha, "git.dirty": str(bool(changes)).lower()}
+
+
+def log_step(run_id: str, step: int, metrics: Mapping[str, float]) -> None:
+    """Write the points of one rollout step, at once and synchronously.
+
+    A metric only moves forward: a point at or before the metric's last step is dropped, since a resumed run repeats steps
+    and MLflow would keep both. Several calls may share a step if their metrics differ.
+    """
+    client = mlflow.MlflowClient()
+    last = _last_steps(patiently(client.get_run, run_id))
+    now = time.time_ns() // 1_000_000
+    points = [Metric(key, float(value), now, step) for key, value in metrics.items() if step > last.get(key, -1)]
+    if points:
+        patiently(client.log_batch, run_id, metrics=points)
+
+
+def log_metrics_final(run_id: str, metrics: Mapping[str, float]) -> None:
+    """Write what holds for the run as a whole, as points at its last step; the first value of a metric stays."""
+    run = patiently(mlflow.MlflowClient().get_run, run_id)
+    log_step(run_id, max(_last_steps(run).values(), default=0), metrics)
+
+
+def _last_steps(run: Any) -> dict[str, int]:
+    return {metric.key: metric.step for metric in run.data.to_proto().metrics}
+
+
+def log_dataset(run_id: str, name: str, path: Path, digest: str, context: str) -> None:
+    """Say which data a run used; nothing is read. `digest` is DVC's md5 or any hash, shown in the run page beside the name.
+
+    Args:
+        run_id: the run.
+        name: for example `cases`.
+        path: where it lies.
+        digest: above 36 characters its head is shown and the whole kept as a tag.
+        context: what it was for: `train`, `validation`, `test`.
+    """
+    dataset = Dataset(name, digest[:MAX_DIGEST_CHARS], source_type="local", source=json.dumps({"uri": str(path)}))
+    tags = [InputTag("mlflow.data.context", context), InputTag("digest", digest)]
+    patiently(mlflow.MlflowClient().log_inputs, run_id, [DatasetInput(dataset, tags)])
+
+
+def log_artifacts(run_id: str, path: Path) -> None:
+    """Copy a file, or a folder under its own name, into the run's artifacts."""
+    client = mlflow.MlflowClient()
+    if path.is_dir():
+        patiently(client.log_artifacts, run_id, str(path), artifact_path=path.name)
+    else:
+        patiently(client.log_artifact, run_id, str(path))
+
+
+def log_checkpoint(run_id: str, step: int, directory: Path, sha256: str, metrics: Mapping[str, float]) -> str:
+    """Record a saved checkpoint as a logged model with its metrics. The weights stay where they are.
+
+    A metric that the run already has at this step is attached as it was recorded, so that the run gets no second point.
+
+    Returns:
+        The logged model's id.
+    """
+    client = mlflow.MlflowClient()
+    run = patiently(client.get_run, run_id)
+    about = {"path": str(directory.resolve()), "sha256": sha256, "step": str(step)}
+    same = f"source_run_id = '{run_id}' and tags.sha256 = '{sha256}' and tags.step = '{step}'"
+    found = [m for m in patiently(client.search_logged_models, [run.info.experiment_id], same) if m.status == "READY"]
+    if found:
+        model_id = str(found[0].model_id)
+    else:
+        model = patiently(
+            mlflow.create_external_model, f"global_step_{step}", source_run_id=run_id, experiment_id=run.info.experiment_id, params=about, tags=about, model_type="doctor"
+        )
+        model_id = str(model.model_id)
+        patiently(client.log_outputs, run_id, [LoggedModelOutput(model_id, step)])
+    latest = {metric.key: metric for metric in run.data.to_proto().metrics}
+    points = []
+    for key, value in metrics.items():
+        point = latest.get(key)
+        if point is not None and point.step != step:  # seldom: a resumed training saves again what is long behind
+            point = next((metric for metric in patiently(client.get_metric_history, run_id, key) if metric.step == step), None)
+        if point is None:
+            point = Metric(key, float(value), time.time_ns() // 1_000_000, step)
+        elif point.value != float(value) and not math.isnan(point.value):
+            log.warning("run %s has %s = %g at step %d, not %g; the recorded value stays", run_id, key, point.value, step, value)
+        points.append(Metric(key, point.value, point.timestamp, step, model_id=model_id))
+    patiently(client.log_batch, run_id, metrics=points)
+    return model_id
+
+
+def register(model_name: str, directory: Path, sha256: str, run_id: str | None, alias: str, tags: Mapping[str, str]) -> tuple[str, bool]:
+    """Give a model a version in the registry and point an alias at it; the same sha256 has one version for ever.
+
+    Registering again only moves the alias: a version keeps the tags it has, and gets those it lacks.
+
+    Args:
+        model_name: made if missing.
+        directory: the immutable copy, named by its hash; `models:/<name>@<alias>` resolves to this very folder, nothing is copied.
+        sha256: identity of the model.
+        run_id: the training it came from.
+        alias: for example `challenger`.
+        tags: for example `git.sha`, `dvc.md5`, `gate`.
+
+    Returns:
+        The version and whether it is new.
+
+    Raises:
+        TrackingError: the folder is missing, empty or not named by the hash.
+    """
+    if directory.name != sha256 or not directory.is_dir() or not any(directory.iterdir()):
+        raise TrackingError(f"{directory} cannot be registered: a version needs an immutable copy in a folder named {sha256}; copy the model there first")
+    client = mlflow.MlflowClient()
+    try:
+        patiently(client.create_registered_model, model_name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    about = {**tags, "sha256": sha256, "path": str(directory.resolve())}
+    found = patiently(client.search_model_versions, f"name = '{model_name}' and tags.sha256 = '{sha256}'")
+    if found:
+        first = min(found, key=lambda version: int(version.version))
+        version = str(first.version)
+        for key in about.keys() - first.tags.keys() | {"path"}:
+            patiently(client.set_model_version_tag, model_name, version, key, about[key])
+    else:
+        version = str(patiently(client.create_model_version, model_name, directory.resolve().as_uri(), run_id, about).version)
+    patiently(client.set_registered_model_alias, model_name, alias, version)
+    return version, not found
+
+
+def champion_path(model_name: str, alias: str, digest: Callable[[Path], str] | None = None) -> Path | None:
+    """The folder behind an alias, None if there is no such model or alias.
+
+    Args:
+        model_name: registered model.
+        alias: for example `champion`.
+        digest: hashes the folder (`rl.checkpoint.folder_hash`); without it only the folder's name is checked.
+
+    Raises:
+        TrackingError: the folder is gone or is not what was registered.
+    """
+    try:
+        version = patiently(mlflow.MlflowClient().get_model_version_by_alias, model_name, alias)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise
+    path, expected = Path(version.tags.get("path", "")), version.tags.get("sha256")
+    if not path.is_dir() or path.name != expected or (digest is not None and digest(path) != expected):
+        raise TrackingError(f"{model_name}@{alias} (version {version.version}) should be {path} with sha256 {expected}, which is missing or changed; restore it or move the alias")
+    return path
