@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from doctor.parameters import ROOT, Params, load_params, read_yaml, validated
 from rl.config import SFTParams
@@ -64,19 +64,6 @@ class BaseModelRecipe(_Section):
     sft: SFTParams = Field(description="the first phase's training; shared with every round, but for what that names")
     rounds: list[Annotated[AskingRoundParams | OwnRoundParams, Field(discriminator="kind")]] = Field(description="after the first phase, one after the other")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _rounds_share_one_block(cls, given: Any) -> Any:
-        """A round's `sft` is the shared one with what the round names."""
-        if not isinstance(given, dict) or not isinstance(given.get("sft"), dict) or not isinstance(given.get("rounds"), list):
-            return given
-        shared = given["sft"]
-        return given | {"rounds": [lesson | {"sft": shared | lesson["sft"]} if _names_numbers(lesson) else lesson for lesson in given["rounds"]]}
-
-
-def _names_numbers(lesson: Any) -> bool:
-    return isinstance(lesson, dict) and isinstance(lesson.get("sft"), dict)
-
 
 class BaseModelParams(Params):
     """`params.yaml`, and the recipe of the base model beside it."""
@@ -91,5 +78,17 @@ def load_base_model_params(params_file: Path | None = None, recipe_file: Path | 
         ParameterError: a mistake in either.
     """
     path = recipe_file or ROOT / "recipes" / "base_model.yaml"
-    recipe = validated(read_yaml(path), path, BaseModelRecipe.model_validate)
+    recipe = validated(_written_out(read_yaml(path)), path, BaseModelRecipe.model_validate)
     return BaseModelParams(**dict(load_params(params_file)), base_model=recipe)
+
+
+def _written_out(content: Any) -> Any:
+    """With every round's `sft` whole: the shared block, and over it what the round names."""
+    if not isinstance(content, dict) or not isinstance(content.get("sft"), dict) or not isinstance(content.get("rounds"), list):
+        return content  # the mistake is told by whoever parses it
+    return content | {"rounds": [_whole(lesson, content["sft"]) for lesson in content["rounds"]]}
+
+
+def _whole(lesson: Any, shared: dict[str, Any]) -> Any:
+    named = lesson.get("sft") if isinstance(lesson, dict) else None
+    return lesson | {"sft": shared | named} if isinstance(named, dict) else lesson

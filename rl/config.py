@@ -51,7 +51,7 @@ class RolloutParams(_Section):
     @classmethod
     def _engine_is_a_block(cls, engine: Any) -> Any:
         if isinstance(engine, str):
-            raise ValueError("an engine is a block, {kind: transformers, compile: false}, or the one that `python -m tasks.profile vllm` shows")
+            raise ValueError("an engine is a block, {kind: transformers, compile: false}, or the one that `python -m commands.profile vllm` shows")
         return engine
 
     @model_validator(mode="after")
