@@ -40,7 +40,8 @@ def trl_missing(generator: str) -> str | None:
 
 def rollout_params(engine: str, **numbers: Any) -> RolloutParams:
     """Section `rollout` as committed, with the benchmark's numbers and engine."""
-    return RolloutParams.model_validate(load_params().rollout.model_dump() | numbers | {"engine": engine})
+    profile = YAML(typ="safe").load(ROOT / "recipes" / "profiles" / f"{engine}.yaml")
+    return RolloutParams.model_validate(load_params().rollout.model_dump() | numbers | {"engine": profile["params.yaml"]["rollout"]["engine"]})
 
 
 def algorithm(group_size: int, episodes: int, micro_batch_tokens: int) -> Algorithm:
@@ -60,7 +61,7 @@ def choose_products() -> None:
     vars(importlib.import_module("rl.models"))["worthwhile"] = lambda: chosen
 
 
-def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm | None) -> local.LocalSession:
+def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm, temperature: float) -> local.LocalSession:
     """The project's own session. It loads onto the processor; on a GPU the weights are moved before engine and optimizer see them."""
     load: Any = vars(local)["load_model"]
 
@@ -73,7 +74,7 @@ def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, ru
     choose_products()
     vars(local)["load_model"] = on_device
     try:
-        return local.LocalSession(str(model), dtype, params, rule, SEED)
+        return local.LocalSession(str(model), dtype, params, rule, SEED, temperature=temperature)
     finally:
         vars(local)["load_model"] = load
 

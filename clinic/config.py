@@ -16,9 +16,9 @@ class _Section(BaseModel):
 class SplitParams(_Section):
     """How cases are divided; see `clinic.splits`."""
 
-    salt: str
-    validation: Probability
-    test: Probability
+    salt: str = Field(description="hashed with a case's group: another salt, another division")
+    validation: Probability = Field(description="share of the groups")
+    test: Probability = Field(description="share of the groups")
 
     @model_validator(mode="after")
     def _leaves_training_cases(self) -> "SplitParams":
@@ -33,11 +33,11 @@ class SplitParams(_Section):
 class StarterParams(_Section):
     """The bundled generative clinic: where it is and how many cases to draw from it."""
 
-    directory: str
-    language: str  # en, or that of an overlay: `directory`/<language>/ holds the texts of some of the conditions and findings
-    cases: Annotated[int, Field(ge=0)]
-    seed: int
-    second_complaint: Probability
+    directory: str = Field(description="folder of the clinic's texts and probabilities")
+    language: str = Field(description="en, or that of an overlay, a folder of `directory` with the texts of some conditions and findings (zh: profile chinese)")
+    cases: int = Field(ge=0, description="how many to draw")
+    seed: int = Field(description="of the drawing")
+    second_complaint: Probability = Field(description="share of patients who open with two complaints")
 
 
 class CaseSource(_Section):
@@ -45,37 +45,30 @@ class CaseSource(_Section):
 
     format: Literal[
         "agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus", "questions"
-    ]
-    path: str
-    cases: Annotated[int, Field(ge=0)]  # ddxplus: how many to draw; others: 0 = all
-    licence: str
+    ] = Field(description="names the loader (docs/how-to/use-your-own-cases.md)")
+    path: str = Field(description="file, relative to the project")
+    cases: int = Field(ge=0, description="ddxplus: how many to draw; others: how many of the first to keep, 0 = all")
+    licence: str = Field(description="kept with the cases")
 
 
 class PatientCasesParams(_Section):
     """Section `patient_cases`."""
 
-    starter: StarterParams
-    imported: tuple[CaseSource, ...]
-    vocabulary: str | None  # a CSV of disease names for imported cases; see `clinic.vocabulary`
-    personas: Annotated[tuple[Literal["plain", "terse", "talkative", "worried", "reluctant"], ...], Field(min_length=1)]  # dealt out by case id
-    near_duplicate: Annotated[float, Field(gt=0, le=1)]  # Jaccard similarity of authored and imported texts that makes two cases one group
-    split: SplitParams
-
-
-class PatientParams(_Section):
-    """Who plays the patients, and how their records are matched to questions."""
-
-    backend: Literal["scripted", "llm"]
-    matching: Literal["lexical", "hybrid"]  # hybrid: by sentence embeddings too
+    imported: tuple[CaseSource, ...] = Field(description="case files of your own, {format, path, cases, licence} each (docs/how-to/use-your-own-cases.md)")
+    vocabulary: str | None = Field(description="CSV of disease names, synonyms and parents for imported cases (Human Disease Ontology), so that any of them counts")
+    near_duplicate: float = Field(gt=0, le=1, description="similarity of two imported texts (Jaccard, 5 characters) from which they are one group, and in one split")
+    personas: tuple[Literal["plain", "terse", "talkative", "worried", "reluctant"], ...] = Field(min_length=1, description="how patients word their answers; dealt out by case id")
+    split: SplitParams = Field(description="training, validation and test cases")
+    starter: StarterParams = Field(description="the bundled clinic")
 
 
 class ConsultationParams(_Section):
     """Section `consultation`: the rules that doctor and patient play by."""
 
-    turn_budget: int  # doctor turns, the diagnosis included; -1 = random 2 to 10, once per group
-    instructions: Literal["short", "full"]
-    search_results: Annotated[int, Field(ge=1, le=10)]
-    patient: PatientParams
+    turn_budget: int = Field(description="doctor turns, the diagnosis included; -1 = random 2 to 10, once per group")
+    instructions: Literal["short", "full"] = Field(description="of the doctor; full: the whole grammar, for models that can read it")
+    search_results: int = Field(ge=1, le=10, description="passages that a search writes into the dialogue")
+    matching: Literal["lexical", "hybrid"] = Field(description="of questions to a patient's facts; hybrid: words and sentence embeddings, slower, understands more")
 
     @model_validator(mode="after")
     def _budget_is_playable(self) -> "ConsultationParams":
@@ -87,18 +80,23 @@ class ConsultationParams(_Section):
 
 
 class OutcomeParams(_Section):
-    """Constants of the reward preset `outcome`; formulas in `clinic.rewards.outcome`."""
+    """Reward preset `outcome`; formulas in `clinic.rewards.outcome`."""
 
-    diagnosis_by: Literal["label", "posterior"]
-    information_by: Literal["expected", "realised"]
-    correct: Annotated[float, Field(gt=0)]
-    accepted_parent: Annotated[float, Field(ge=0)]
-    information: Annotated[float, Field(ge=0)]
-    turn_cost: Annotated[float, Field(ge=0)]
-    repeat_cost: Annotated[float, Field(ge=0)]
-    invalid_cost: Annotated[float, Field(ge=0)]
-    no_diagnosis_cost: Annotated[float, Field(ge=0)]
-    missed_red_flag_cost: Annotated[float, Field(ge=0)]
+    name: Literal["outcome"] = Field(description="the preset")
+    diagnosis_by: Literal["label", "posterior"] = Field(
+        description="label: right or wrong by the chart; posterior: by Bayes' probability of the named condition (same mean, less noise)"
+    )
+    information_by: Literal["expected", "realised"] = Field(
+        description="expected: what Bayes expects a question to tell; realised: how much the true condition's log-posterior rose"
+    )
+    correct: float = Field(gt=0, description="for naming the condition or a synonym")
+    accepted_parent: float = Field(ge=0, description="for naming a broader accepted term")
+    information: float = Field(ge=0, description="bound on all shaping; below `correct`")
+    turn_cost: float = Field(ge=0, description="of each turn")
+    repeat_cost: float = Field(ge=0, description="of a question asked before, or already answered")
+    invalid_cost: float = Field(ge=0, description="of a turn that breaks the grammar")
+    no_diagnosis_cost: float = Field(ge=0, description="when the turns run out")
+    missed_red_flag_cost: float = Field(ge=0, description="beside all information earned, for missing an urgent case without having brought up its red flags")
 
     @model_validator(mode="after")
     def _outcome_dominates(self) -> "OutcomeParams":
@@ -111,34 +109,37 @@ class OutcomeParams(_Section):
 
 
 class DoctorAgentParams(_Section):
-    """Constants of the reward preset `doctoragent`."""
+    """Reward preset `doctoragent`."""
 
-    correct: float
-    valid_question: float
-    invalid_question: float
-    turn: float
+    name: Literal["doctoragent"] = Field(description="the preset")
+    correct: float = Field(description="for naming the condition")
+    valid_question: float = Field(description="for a question or test that the patient could answer and had not yet answered")
+    invalid_question: float = Field(description="for any other, and for broken grammar")
+    turn: float = Field(description="each turn")
 
 
 class ReleasedParams(_Section):
-    """Constants of the presets `doctoragent_f1` and `doctoragent_judge`: those of DoctorAgent-RL's released code."""
+    """Reward presets `doctoragent_f1` and `doctoragent_judge`: the constants of DoctorAgent-RL's released code."""
 
-    diagnosis: float  # times the agreement in [0, 1]
-    recommendation: float
-    answered: float
-    unanswerable: float
-    repeated: float
-    format: float
-    out_of_turns: float
+    name: Literal["doctoragent_f1", "doctoragent_judge"] = Field(description="the preset")
+    diagnosis: float = Field(description="times the agreement in [0, 1]")
+    recommendation: float = Field(description="times the agreement in [0, 1]")
+    answered: float = Field(description="for a question that was answered")
+    unanswerable: float = Field(description="for one that could not be")
+    repeated: float = Field(description="for one asked before")
+    format: float = Field(description="for a turn that breaks the grammar")
+    out_of_turns: float = Field(description="when the turns run out")
 
 
 class WeightedParams(_Section):
-    """Weights of the judge's four criteria in the preset `weighted`, and the price of a breach of grammar."""
+    """Reward preset `weighted`: weights of the judge's four criteria, and the price of a breach of grammar."""
 
-    accuracy: Annotated[float, Field(ge=0)]
-    logic: Annotated[float, Field(ge=0)]
-    completeness: Annotated[float, Field(ge=0)]
-    safety: Annotated[float, Field(ge=0)]
-    invalid_cost: Annotated[float, Field(ge=0)]
+    name: Literal["weighted"] = Field(description="the preset")
+    accuracy: float = Field(ge=0, description="weight of the judge's verdict; the four sum to 1")
+    logic: float = Field(ge=0, description="weight of the judge's verdict")
+    completeness: float = Field(ge=0, description="weight of the judge's verdict")
+    safety: float = Field(ge=0, description="weight of the judge's verdict")
+    invalid_cost: float = Field(ge=0, description="of a turn that breaks the grammar")
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> "WeightedParams":
@@ -149,42 +150,33 @@ class WeightedParams(_Section):
 
 
 class RewardModelParams(_Section):
-    """The preset `model`: a sequence-classification model with one output."""
+    """Reward preset `model`: a sequence-classification model with one output."""
 
-    path: str | None  # folder or Hugging Face id; needed by this preset alone
-    dtype: Literal["float32", "bfloat16"]
-    batch_size: Annotated[int, Field(ge=1)]
-    max_tokens: Annotated[int, Field(ge=8)]
-    scale: float
-    offset: float
+    name: Literal["model"] = Field(description="the preset")
+    path: str | None = Field(description="folder or Hugging Face id; this preset needs one")
+    dtype: Literal["float32", "bfloat16"] = Field(description="of its weights")
+    batch_size: int = Field(ge=1, description="transcripts at a time")
+    max_tokens: int = Field(ge=8, description="of a transcript; of a longer one the end is read")
+    scale: float = Field(description="reward = scale x output + offset")
+    offset: float = Field(description="reward = scale x output + offset")
 
 
 class HumanParams(_Section):
-    """The preset `human`: a JSONL file of transcript and score; see `clinic.ratings`."""
+    """Reward preset `human`: people's scores; see `clinic.ratings`."""
 
-    path: str | None
+    name: Literal["human"] = Field(description="the preset")
+    path: str | None = Field(description="JSONL of transcripts and scores, written to be filled in where scores are missing; this preset needs one")
 
 
 PresetName = Literal["outcome", "doctoragent", "doctoragent_f1", "doctoragent_judge", "weighted", "model", "human"]
+PresetParams = Annotated[
+    OutcomeParams | DoctorAgentParams | ReleasedParams | WeightedParams | RewardModelParams | HumanParams, Field(discriminator="name")
+]
+"""The constants of one reward preset, as `recipes/rewards/<name>.yaml` has them."""
 
 
 class RewardParams(_Section):
-    """Section `reward`: the preset in force and the constants of every preset."""
+    """Section `reward`."""
 
-    preset: PresetName
-    max_missing_share: Probability  # of a rollout's scores that a judge, a model or people may owe, before the run stops
-    outcome: OutcomeParams
-    doctoragent: DoctorAgentParams
-    doctoragent_f1: ReleasedParams
-    doctoragent_judge: ReleasedParams
-    weighted: WeightedParams
-    model: RewardModelParams
-    human: HumanParams
-
-    @model_validator(mode="after")
-    def _has_what_it_needs(self) -> "RewardParams":
-        if self.preset == "model" and self.model.path is None:
-            raise ValueError("preset model needs reward.model.path: a folder or Hugging Face id of a sequence-classification model")
-        if self.preset == "human" and self.human.path is None:
-            raise ValueError("preset human needs reward.human.path: a JSONL file of ratings")
-        return self
+    preset: PresetName = Field(description="what a consultation is worth: a file in recipes/rewards (docs/rewards.md)")
+    max_missing_share: Probability = Field(description="of a rollout's scores that a judge, a model or people may owe; more stops the run")

@@ -25,6 +25,7 @@ from clinic.rewards import Scorer
 from clinic.starter import draw_cases
 from doctor.environments import open_waiting_room
 from doctor.parameters import ROOT, Params
+from doctor.recipe import load_reward
 
 WEAK, STRONG = "honest: random questions, Bayes decision", "honest: Bayes' questions and decision"
 NEAREST = "honest: questions and diagnosis of the nearest training case"
@@ -82,7 +83,7 @@ def _earnings(
     params: Params, cases: Sequence[Case], matcher: Matcher | None, clinics: Sequence[GenerativeClinic],
     players: Mapping[str, Player], presets: Sequence[str],
 ) -> dict[str, dict[str, float]]:
-    scorers = {preset: Scorer(params.reward.model_copy(update={"preset": preset}), clinics) for preset in presets}
+    scorers = {preset: Scorer(load_reward(preset), clinics) for preset in presets}
     table = {}
     for name, player in players.items():
         played = []

@@ -32,8 +32,7 @@ def questions(params: Params) -> list[str]:
     """A line for each half and way of matching."""
     lines = []
     for way in ("lexical", "hybrid"):
-        patient = params.consultation.patient.model_copy(update={"matching": way})
-        room = open_waiting_room(params.model_copy(update={"consultation": params.consultation.model_copy(update={"patient": patient})}), ROOT / "data/kb_index")
+        room = open_waiting_room(params.model_copy(update={"consultation": params.consultation.model_copy(update={"matching": way})}), ROOT / "data/kb_index")
         for half in ("open", "sealed"):
             found = agreement(room.matcher, read_lines(CALIBRATION / f"questions_{half}.jsonl"))
             lines.append(f"{way:<8} {half:<7} {found['all']:.3f} of {found['questions']:.0f}; on record {found['on_record']:.3f}, off record {found['off_record']:.3f}")

@@ -52,13 +52,13 @@ class Waiting:
 
     @cached_property
     def matcher(self) -> Matcher:
-        """Questions to findings of the generative clinic, as `consultation.patient.matching` says."""
-        if self.rules.patient.matching == "lexical":
+        """Questions to findings of the generative clinic, as `consultation.matching` says."""
+        if self.rules.matching == "lexical":
             return self.topics.match
         asking, off_record = read_asking(self.starter, self.clinic)
         if not off_record:
             where = f"asking.yaml for language {self.clinic.language!r} in {self.starter}"
-            raise ParameterError(f"params.yaml: consultation.patient.matching is hybrid, but there is no {where}; use lexical, or write one")
+            raise ParameterError(f"params.yaml: consultation.matching is hybrid, but there is no {where}; use lexical, or write one")
         return HybridMatcher(asking, off_record, self.embed).match
 
     @cached_property
@@ -76,7 +76,7 @@ class Waiting:
     def generate(self) -> Generate:
         """The language model that plays patients; loaded at the first question."""
         if self.patient_model is None:
-            raise ParameterError("consultation.patient.backend is llm, but language_models.patient is null; name a model or an endpoint there")
+            raise ParameterError("params.yaml: language_models.patient is null; name a model or an endpoint there")
         return open_model(self.patient_model, ROOT, self.seed).generate
 
     @cached_property
@@ -105,7 +105,7 @@ class Waiting:
         if case.source == SOURCE:
             return SingleTurn(case)
         matcher = self.matchers.get(case.source)
-        llm = self.rules.patient.backend == "llm"
+        llm = self.patient_model is not None
         patient = LanguageModelPatient(case, matcher, self.generate) if llm else ScriptedPatient(case, matcher)
         return Consultation(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from clinic.cases import Case
-from clinic.config import HumanParams, RewardModelParams, RewardParams
+from clinic.config import HumanParams, PresetParams, RewardModelParams
 from clinic.errors import ClinicError
 from clinic.events import Answered, Diagnosed, event_from_json
 from clinic.judging import Ask, Subject, answer_subject, consultation_subject, judge
@@ -24,15 +24,15 @@ Opinions = Sequence[Mapping[str, float] | None]
 Gather = Callable[[Sequence[Case], Sequence[Trajectory]], Opinions]
 
 
-def opinions_of(reward: RewardParams, models: LanguageModels, root: Path, seed: int) -> Gather:
+def opinions_of(reward: PresetParams, models: LanguageModels, root: Path, seed: int) -> Gather:
     """How to get opinions for the preset in force; what it needs is loaded once, here."""
-    preset = PRESETS[reward.preset]
+    preset = PRESETS[reward.name]
     if preset.opinion == "judge" and models.reward_judge is not None:
         return judged_by(models.reward_judge, preset.criteria, seed)
-    if preset.opinion == "model":
-        return _by_model(reward.model, root)
-    if preset.opinion == "human":
-        return _by_people(reward.human, root)
+    if isinstance(reward, RewardModelParams):
+        return _by_model(reward, root)
+    if isinstance(reward, HumanParams):
+        return _by_people(reward, root)
     return lambda _, trajectories: [None] * len(trajectories)
 
 
@@ -97,14 +97,14 @@ def _by_people(params: HumanParams, root: Path) -> Gather:
     return gather
 
 
-def refuse_if_many_missing(reward: RewardParams, trajectories: Sequence[Trajectory], opinions: Opinions) -> None:
+def refuse_if_many_missing(reward: PresetParams, max_missing_share: float, trajectories: Sequence[Trajectory], opinions: Opinions) -> None:
     """Stop when too many scores are owed.
 
     Raises:
-        ClinicError: the share of played consultations without an opinion exceeds `reward.max_missing_share`.
+        ClinicError: the share of played consultations without an opinion exceeds `max_missing_share`.
     """
     played = [opinion for t, opinion in zip(trajectories, opinions, strict=True) if t.played]
     missing = sum(opinion is None for opinion in played)
-    if PRESETS[reward.preset].opinion and played and missing / len(played) > reward.max_missing_share:
-        fix = f"rate them in {reward.human.path} (a number in place of null) and run again" if reward.preset == "human" else "see the warnings above, mend the judge and run again"
-        raise ClinicError(f"{missing} of {len(played)} consultations have no score, more than reward.max_missing_share = {reward.max_missing_share:g}; {fix}")
+    if PRESETS[reward.name].opinion and played and missing / len(played) > max_missing_share:
+        fix = f"rate them in {reward.path} (a number in place of null) and run again" if isinstance(reward, HumanParams) else "see the warnings above, mend the judge and run again"
+        raise ClinicError(f"{missing} of {len(played)} consultations have no score, more than reward.max_missing_share = {max_missing_share:g}; {fix}")

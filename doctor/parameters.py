@@ -1,23 +1,35 @@
 """`params.yaml`, parsed once at the edge into frozen models. A mistake is one line: file, key, value, fix."""
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from clinic.config import JUDGED, SINGLE_TURN, ConsultationParams, PatientCasesParams, RewardParams
+from clinic.config import JUDGED, SINGLE_TURN, ConsultationParams, PatientCasesParams, PresetName, RewardParams
 from kb.config import KnowledgeBaseParams
-from rl.config import LanguageModelParams, LoraParams, MachinesParams, RolloutParams, SFTParams
+from rl.config import DecodingParams, LanguageModelParams, LoraParams, MachinesParams, RolloutParams, SFTParams
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout that is running: its parameters, code and outputs."""
 HOME = Path(os.environ.get("ANAMNESIS_HOME") or os.environ.get("DVC_ROOT") or ROOT).resolve()
 """The project that owns checkpoints, runs and the MLflow store: the parent's in `dvc exp run --temp`, else the same checkout."""
+
+MOVED = {
+    "base_model": "recipes/base_model.yaml", "warm_start.dtype": "machines.compute",
+    "rollout.temperature": "decoding.train.temperature", "evaluate_doctor.temperature": "decoding.evaluate.temperature",
+    "rollout.compile": "rollout.engine.compile", "rollout.vllm": "rollout.engine, {kind: vllm, ...}",
+    "consultation.patient": "consultation.matching, and language_models.patient says who plays the patient (null: rules)",
+    **{f"reward.{preset}": f"recipes/rewards/{preset}.yaml" for preset in get_args(PresetName)},
+}
+"""Keys of `params.yaml` that have another place: a file written for the old one is told where."""
 
 
 class ParameterError(ValueError):
@@ -28,110 +40,58 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class AskingRoundParams(_Section):
-    """A round of the base model in which it learns the resident's questions."""
-
-    kind: Literal["asking"]
-    dialogues: int = Field(ge=0)
-    focus: float = Field(ge=0)
-    checklists: int = Field(ge=0)
-    checklist_focus: float = Field(ge=0)
-    charts: int = Field(ge=0)
-    short_share: float = Field(ge=0, le=1)
-    minds_weight: float = Field(gt=0)
-    sft: SFTParams
-
-
-class OwnRoundParams(_Section):
-    """A round of the base model in which it learns to read the dialogues that it holds itself."""
-
-    kind: Literal["own"]
-    dialogues: int = Field(ge=1)
-    temperature: float = Field(gt=0)
-    minds_weight: float = Field(gt=0)
-    sft: SFTParams
-
-
-class BaseModelParams(_Section):
-    """Section `base_model`: the bundled stand-in for a pretrained language model."""
-
-    seed: int
-    cases: int = Field(ge=1)
-    excerpts_per_case: int = Field(ge=0)
-    excerpt_facts: int = Field(ge=1)
-    interviews_per_case: int = Field(ge=0)
-    interview_repeats: float = Field(ge=0, lt=1)
-    asking_every: int = Field(ge=1)
-    asking_random_share: float = Field(ge=0, le=1)
-    anchored_share: float = Field(ge=0, le=1)
-    minds: int = Field(ge=1)
-    minds_weight: float = Field(gt=0)
-    reading_focus: float = Field(ge=0)
-    hasty_share: float = Field(ge=0, le=1)
-    hasty_left_out: float = Field(ge=0, lt=1)
-    article_repeats: int = Field(ge=0)
-    vocabulary: int = Field(ge=512)
-    width: int = Field(ge=8)
-    layers: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    context: int = Field(ge=64)
-    store_dtype: Literal["float32", "bfloat16"]
-    sft: SFTParams
-    rounds: list[Annotated[AskingRoundParams | OwnRoundParams, Field(discriminator="kind")]]
-
-
 class WarmStartParams(_Section):
     """Section `warm_start`."""
 
-    base: str
-    dtype: Literal["float32", "bfloat16"]
-    dialogues_per_case: int = Field(ge=1)
-    short_every: int = Field(ge=1)
-    charts_every: int = Field(ge=1)
-    random_share: float = Field(ge=0, le=1)
-    think_aloud: bool
-    focus: float = Field(ge=0)
-    wandering: float = Field(ge=0, le=1)
-    forced_cases: int = Field(ge=1)
-    sft: SFTParams
+    base: str = Field(description="the model that becomes a doctor: a folder, or any Hugging Face id (docs/how-to/use-your-own-model.md)")
+    dialogues_per_case: int = Field(ge=1, description="resident dialogues of every training case")
+    short_every: int = Field(ge=1, description="every so manieth under a smaller turn budget")
+    charts_every: int = Field(ge=1, description="every so manieth case as a whole chart too")
+    random_share: float = Field(ge=0, le=1, description="of the resident's questions: drawn at random")
+    think_aloud: bool = Field(description="when the resident chases an illness, it says which in <think>...</think>; the patient does not hear it")
+    focus: float = Field(ge=0, description="how much it prefers what is typical of the illness it chases: by probability to this power; .inf: the most typical")
+    wandering: float = Field(ge=0, le=1, description="of those illnesses: have nothing to do with the patient")
+    forced_cases: int = Field(ge=1, description="validation dialogues on which the forced diagnosis is measured")
+    sft: SFTParams = Field(description="the supervised training")
 
 
 class AlgorithmChoice(_Section):
     """Section `algorithm`."""
 
-    name: str
+    name: str = Field(description="a file in recipes/: grpo, dr_grpo, rloo, reinforce_pp, dapo, gspo, cispo, ppo, dpo, online_dpo (docs/algorithms/index.md)")
 
 
 class TrainDoctorParams(_Section):
     """Section `train_doctor`."""
 
-    project: str
-    experiment: str
-    steps: int = Field(ge=1)
-    save_freq: int = Field(ge=1)
-    keep_every: int = Field(ge=1)
-    test_freq: int = Field(ge=1)
-    validation_cases: int = Field(ge=1)
-    patience: int | None = Field(ge=1)  # looks at validation cases without a better one before training ends; null: all steps
-    choose: Literal["average", "best", "last"]
-    lora: LoraParams | None
-    traces_per_step: int = Field(ge=0)
+    steps: int = Field(ge=1, description="rollout steps")
+    lora: LoraParams | None = Field(description="null: all weights learn; or the adapter that learns alone, {rank, alpha, target_modules}")
+    choose: Literal["average", "best", "last"] = Field(
+        description="what becomes the doctor: the average of the warm start and the checkpoints that stay, the one that is best on validation accuracy, or the last"
+    )
+    patience: int | None = Field(ge=1, description="end once so many validations in a row bring nothing better; null: play all steps")
+    test_freq: int = Field(ge=1, description="steps between two validations")
+    validation_cases: int = Field(ge=1, description="cases of a validation, at most")
+    save_freq: int = Field(ge=1, description="steps between two checkpoints")
+    keep_every: int = Field(ge=1, description="older checkpoints that are no multiple of this are deleted")
+    traces_per_step: int = Field(ge=0, description="consultations of a step that MLflow shows")
+    project: str = Field(description="folder under checkpoints/")
+    experiment: str = Field(description="name of the run")
 
 
 class EvaluateDoctorParams(_Section):
     """Section `evaluate_doctor`."""
 
-    cases: int = Field(ge=1)
-    temperature: float = Field(ge=0)
-    resamples: int = Field(ge=100)
+    cases: int = Field(ge=1, description="test cases of each source, at most")
+    resamples: int = Field(ge=100, description="of the bootstrap behind the intervals")
 
 
 class LanguageModels(_Section):
     """Section `language_models`: who plays patients and judges; null where no model does."""
 
-    patient: LanguageModelParams | None
-    reward_judge: LanguageModelParams | None
-    evaluation_judge: LanguageModelParams | None
+    patient: LanguageModelParams | None = Field(description="plays the patients; null: they answer by rules, from their record (docs/how-to/patients-and-judges.md)")
+    reward_judge: LanguageModelParams | None = Field(description="grades for the presets doctoragent_judge and weighted")
+    evaluation_judge: LanguageModelParams | None = Field(description="grades in the evaluation; another model than the reward's judge")
 
     @model_validator(mode="after")
     def _two_judges(self) -> "LanguageModels":
@@ -145,19 +105,22 @@ class LanguageModels(_Section):
 class Params(_Section):
     """All of `params.yaml`."""
 
-    seed: int
-    knowledge_base: KnowledgeBaseParams
-    patient_cases: PatientCasesParams
-    consultation: ConsultationParams
-    reward: RewardParams
-    base_model: BaseModelParams
-    warm_start: WarmStartParams
-    language_models: LanguageModels
-    algorithm: AlgorithmChoice
-    rollout: RolloutParams
-    train_doctor: TrainDoctorParams
-    evaluate_doctor: EvaluateDoctorParams
-    machines: MachinesParams
+    seed: int = Field(description="of everything that is drawn in warm start, training and evaluation")
+    warm_start: WarmStartParams = Field(description="the base model learns to hold a mediocre consultation")
+    patient_cases: PatientCasesParams = Field(description="whom the doctor sees")
+    knowledge_base: KnowledgeBaseParams = Field(description="what the doctor can look up")
+    consultation: ConsultationParams = Field(description="the rules that doctor and patient play by")
+    language_models: LanguageModels = Field(
+        description="null, a model of this machine {model, dtype, slots, context, temperature, max_tokens}, "
+        "or an OpenAI-compatible endpoint {url, model, key_env, timeout_s, retries, concurrency, temperature, max_tokens}"
+    )
+    reward: RewardParams = Field(description="what a consultation is worth; the preset's constants are in recipes/rewards/<preset>.yaml")
+    algorithm: AlgorithmChoice = Field(description="how the doctor learns; its numbers are in recipes/<name>.yaml")
+    train_doctor: TrainDoctorParams = Field(description="the run")
+    rollout: RolloutParams = Field(description="playing consultations")
+    decoding: DecodingParams = Field(description="how the doctor's turns are sampled")
+    evaluate_doctor: EvaluateDoctorParams = Field(description="on held-out cases, beside reference doctors")
+    machines: MachinesParams = Field(description="what a run takes of its machine")
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Params":
@@ -170,8 +133,6 @@ class Params(_Section):
                 f"train_doctor.test_freq ({self.train_doctor.test_freq}) must be a multiple of train_doctor.keep_every ({self.train_doctor.keep_every}), "
                 "or the best checkpoint may be deleted before it is chosen"
             )
-        if self.consultation.patient.backend == "llm" and self.language_models.patient is None:
-            raise ValueError("consultation.patient.backend is llm, but language_models.patient is null; name a model or an endpoint there")
         if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
             raise ValueError(f"reward.preset {self.reward.preset} needs language_models.reward_judge; name a model or an endpoint there")
         if self.reward.preset not in SINGLE_TURN and any(source.format == "questions" for source in self.patient_cases.imported):
@@ -219,17 +180,40 @@ def validated(content: Any, path: Path, build: Callable[[Any], T]) -> T:
     try:
         return build(content)
     except ValidationError as error:
-        raise ParameterError(_one_line(path, error)) from error
+        raise ParameterError(_one_line(path, content, error)) from error
 
 
-def _one_line(path: Path, error: ValidationError) -> str:
-    first = error.errors()[0]
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """The end of a message about a misspelt word; empty if nothing known is near."""
+    near = get_close_matches(str(given), list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _one_line(path: Path, content: Any, error: ValidationError) -> str:
+    mistakes = error.errors()
+    first = min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden")  # a misspelt key is missing as well
     key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
     if first["type"] == "extra_forbidden":
-        return f"{path.name}: unknown key {key} = {first['input']!r}; remove it or correct its spelling{more}"
+        return f"{name}: {_unknown(first, mistakes, content)}"
     if first["type"] == "missing":
-        return f"{path.name}: {key} is missing; add it{more}"
+        return f"{name}: {key} is missing; add it{more}"
     message = first["msg"].removeprefix("Value error, ")
+    choices = re.findall(r"'([^']+)'", str(first.get("ctx", {}).get("expected", "")))
     shown = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
-    return f"{path.name}: {key}{shown}: {message}{more}"
+    return f"{name}: {key}{shown}: {message}{did_you_mean(first['input'], choices)}{more}"
+
+
+def _unknown(mistake: ErrorDetails, mistakes: Sequence[ErrorDetails], content: Any) -> str:
+    """What is wrong with a key that does not exist, and what does: as there are no defaults, its neighbours that are known, and those that are missing."""
+    *place, last = mistake["loc"]
+    key = ".".join(str(part) for part in mistake["loc"])
+    if key in MOVED:
+        return f"{key} is not read any more; it is {MOVED[key]} now"
+    here: Any = content
+    for part in place:
+        here = here[int(part)] if isinstance(here, list) else here.get(part, here)  # the kind of a block is part of a location too
+    near = {kind: {str(other["loc"][-1]) for other in mistakes if other["type"] == kind and list(other["loc"][:-1]) == place} for kind in ("missing", "extra_forbidden")}
+    known = [str(name) for name in here if str(name) not in near["extra_forbidden"]] + sorted(near["missing"])
+    return f"unknown key {key} = {mistake['input']!r}{did_you_mean(last, sorted(near['missing']) or known) or '; known here: ' + ', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Reference profiles: overlays that rewrite `params.yaml` and a recipe, shown as a diff with the plan that follows from them."""
+"""Reference profiles: overlays that rewrite `params.yaml` and recipes, shown as a diff with the plan that follows from them."""
 
 import difflib
 import io
@@ -8,8 +8,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from doctor.parameters import ROOT, ParameterError, parse_params
-from doctor.recipe import parse_algorithm
+from doctor.parameters import ROOT, ParameterError, parse_params, read_yaml
+from doctor.recipe import parse_algorithm, recipe_path
 from doctor.training import plan_text
 
 
@@ -23,10 +23,10 @@ def rewritten(name: str) -> dict[Path, str]:
     if not source.exists():
         known = ", ".join(sorted(path.stem for path in source.parent.glob("*.yaml")))
         raise ParameterError(f"there is no profile {name!r}; choose one of: {known}")
-    profile = YAML(typ="safe").load(source)
-    algorithm = profile["params"]["algorithm"]["name"]
-    files = {ROOT / "params.yaml": profile["params"], ROOT / "recipes" / f"{algorithm}.yaml": profile["recipe"]}
-    return {path: _overlaid(path, changes, source.name) for path, changes in files.items()}
+    profile: Mapping[str, Mapping[str, Any]] = YAML().load(source)  # with its comments
+    if missing := [file for file in profile if not (ROOT / file).is_file()]:
+        raise ParameterError(f"{source.name}: there is no file {missing[0]}; correct the profile")
+    return {ROOT / file: _overlaid(ROOT / file, changes, source.name) for file, changes in profile.items()}
 
 
 def _overlaid(path: Path, changes: Mapping[str, Any], source: str) -> str:
@@ -44,10 +44,15 @@ def _overlay(content: Any, changes: Mapping[str, Any], where: str, name: str) ->
     for key, value in changes.items():
         if key not in content:
             raise ParameterError(f"{where}{key} is not in {name}; correct the profile")
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and _same_kind(content[key], value):
             _overlay(content[key], value, f"{where}{key}.", name)
         else:
             content[key] = value
+
+
+def _same_kind(block: Any, changes: Mapping[str, Any]) -> bool:
+    """Whether changes are to a block's own keys; a block of another `kind` takes its place as a whole."""
+    return isinstance(block, Mapping) and changes.get("kind", block.get("kind")) == block.get("kind")
 
 
 def difference(path: Path, text: str) -> str:
@@ -58,8 +63,10 @@ def difference(path: Path, text: str) -> str:
 
 def plan(changed: Mapping[Path, str]) -> str:
     """The accounting that follows."""
-    yaml = YAML(typ="safe")
-    texts = {path.name: yaml.load(text) for path, text in changed.items()}
-    params = parse_params(texts["params.yaml"], ROOT / "params.yaml")
-    name = f"{params.algorithm.name}.yaml"
-    return plan_text(params, parse_algorithm(texts[name], params, ROOT / "recipes" / name))
+
+    def content(path: Path) -> Any:
+        return YAML(typ="safe").load(changed[path]) if path in changed else read_yaml(path)
+
+    params = parse_params(content(ROOT / "params.yaml"), ROOT / "params.yaml")
+    recipe = recipe_path(params)
+    return plan_text(params, parse_algorithm(content(recipe), params, recipe))

@@ -12,7 +12,7 @@ from clinic.rewards import Scorer
 from doctor.environments import Waiting, cases_of_draw, open_waiting_room
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params, load_params
-from doctor.recipe import load_algorithm, pairs_path
+from doctor.recipe import load_algorithm, load_reward, pairs_path
 from doctor.stages import input_hash
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups
@@ -39,11 +39,14 @@ class Training:
         self.train = tuple(read_cases(cases / "cases.parquet", "train"))
         patients = (case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS)
         self.validation = tuple(patients)[: params.train_doctor.validation_cases]
-        self.session: Session = LocalSession(str(warm_start), params.warm_start.dtype, params.rollout, algorithm, params.seed, params.train_doctor.lora)
+        self.session: Session = LocalSession(
+            str(warm_start), params.machines.compute, params.rollout, algorithm, params.seed, params.train_doctor.lora, params.decoding.train.temperature
+        )
         source = pairs_path(algorithm)
         self.pairs = read_preferences(source, self.session.chat) if source is not None else None  # what an offline algorithm reads instead of playing
-        self.scorer = Scorer(params.reward, [waiting.clinic])
-        self.opinions = opinions_of(params.reward, params.language_models, ROOT, params.seed)  # of judges, models or people, for the presets that ask them
+        self.reward = load_reward(params.reward.preset)
+        self.scorer = Scorer(self.reward, [waiting.clinic])
+        self.opinions = opinions_of(self.reward, params.language_models, ROOT, params.seed)  # of judges, models or people, for the presets that ask them
         self._played: dict[tuple[int, int], list[Trajectory]] = {}
         self._scored: dict[tuple[int, int], list[Scores]] = {}
 
@@ -131,7 +134,7 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     algorithm = load_algorithm(params)
     waiting = open_waiting_room(params, index, cases)
     log.info("%s", plan_text(params, algorithm))
-    memory = estimate(model_shape(str(warm_start), params.warm_start.dtype, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
+    memory = estimate(model_shape(str(warm_start), params.machines.compute, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
     log.info("%s", memory_text(memory))
     refuse_what_cannot_fit(memory, available_bytes())
     digest = input_hash("train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index})

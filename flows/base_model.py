@@ -4,16 +4,16 @@ from pathlib import Path
 
 from prefect import flow
 
-from doctor.parameters import load_params
+from doctor.base_model_recipe import load_base_model_params
 from tasks.base_model import make_base_model, teach_round
 from tasks.command_line import run
 from tracking.console import follow
 
 
 @flow(name="base_model", on_running=[follow])
-def base_model(out: Path, params_file: Path | None = None) -> None:
+def base_model(out: Path, params_file: Path | None = None, recipe_file: Path | None = None) -> None:
     """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues."""
-    params = load_params(params_file)
+    params = load_base_model_params(params_file, recipe_file)
     make_base_model(params, out)
     for number in range(1, 1 + len(params.base_model.rounds)):
         teach_round(params, out, number)

@@ -3,34 +3,24 @@
 There are no defaults: every number lives in `params.yaml`, where DVC can see it.
 """
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 MIN_PASSAGE_TOKENS = 16
 MAX_PASSAGE_TOKENS = 256  # what the default embedder reads; it ignores the rest of a longer text
 
 
 class KnowledgeBaseParams(BaseModel):
-    """The `knowledge_base` section of `params.yaml`.
-
-    Attributes:
-        sources: files or folders of documents, in the order their documents are kept.
-        embedder: `all-MiniLM-L6-v2` (bundled, offline), or a sentence-transformers id or path.
-        max_tokens: longest passage as embedded, in the embedder's tokens, 16 to 256.
-        overlap_tokens: how much of a passage its successor may repeat, in tokens.
-        batch_size: passages per forward pass; changes speed, not results.
-        queries: JSONL file of evaluation queries, or None for no evaluation.
-        qrels: TSV file of their relevance; given exactly when `queries` is.
-    """
+    """Section `knowledge_base`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    sources: list[str]
-    embedder: str
-    max_tokens: int
-    overlap_tokens: int
-    batch_size: int
-    queries: str | None
-    qrels: str | None
+    sources: list[str] = Field(description="files or folders of documents, in the order their documents are kept: Markdown, text, JSONL with text/title/source/licence")
+    embedder: str = Field(description="all-MiniLM-L6-v2 (bundled, offline), or a sentence-transformers id or path")
+    max_tokens: int = Field(description="longest passage as embedded, in the embedder's tokens, 16 to 256")
+    overlap_tokens: int = Field(description="how much of a passage its successor may repeat, in tokens")
+    batch_size: int = Field(description="passages per forward pass; changes speed, not results")
+    queries: str | None = Field(description="JSONL file of evaluation queries (query_id, text): retrieval quality becomes a metric; null: no evaluation")
+    qrels: str | None = Field(description="TSV file of their relevance; given exactly when `queries` is")
 
     @field_validator("sources")
     @classmethod

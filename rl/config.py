@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
+DType = Literal["float32", "bfloat16"]
 Threads = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
@@ -11,88 +12,120 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class VllmParams(_Section):
-    """Section `rollout.vllm`."""
+class TransformersParams(_Section):
+    """Section `rollout.engine` of kind `transformers`: it plays with the learner's weights."""
 
-    dtype: Literal["float32", "bfloat16"]
-    gpu_memory_utilization: float = Field(gt=0, le=1)  # on a GPU: share that it takes, weights and cache
-    kv_cache_gib: float = Field(gt=0)  # on a CPU: of the cache
-    block_size: int = Field(ge=1)  # tokens of a cache block; only whole blocks are found again
-    max_sequences: int = Field(ge=1)  # turns sampled at once; more wait
-    enforce_eager: bool  # no compilation, no CUDA graphs
-    probe_tolerance: float = Field(gt=0)  # largest |delta log p| after a sync
-    timeout_s: float = Field(gt=0)  # of a start, a sync or a step
+    kind: Literal["transformers"] = Field(description="samples with the learner's own model")
+    compile: bool = Field(description="decode in static shapes, compiled; minutes at the start")
+
+
+class VllmParams(_Section):
+    """Section `rollout.engine` of kind `vllm`: it has weights of its own."""
+
+    kind: Literal["vllm"] = Field(description="samples with vLLM (docs/how-to/roll-out-with-vllm.md)")
+    dtype: DType = Field(description="of its copy of the weights")
+    gpu_memory_utilization: float = Field(gt=0, le=1, description="on a GPU: share that it takes, weights and cache")
+    kv_cache_gib: float = Field(gt=0, description="on a CPU: of the cache")
+    block_size: int = Field(ge=1, description="tokens of a cache block, only whole blocks are found again; 32 or a multiple on a CPU, 16 on a GPU")
+    max_sequences: int = Field(ge=1, description="turns sampled at once; more wait")
+    enforce_eager: bool = Field(description="no compilation, no CUDA graphs")
+    probe_tolerance: float = Field(gt=0, description="largest difference of a log-probability from the trainer's after a sync; bfloat16 needs about 0.1")
+    timeout_s: float = Field(gt=0, description="of a start, a sync or a step")
+
+
+EngineParams = Annotated[TransformersParams | VllmParams, Field(discriminator="kind")]
 
 
 class RolloutParams(_Section):
     """Section `rollout`."""
 
-    prompts: int = Field(ge=1)  # cases per rollout step
-    temperature: float = Field(gt=0)
-    response_length: int = Field(ge=1)  # tokens per turn
-    max_episode_tokens: int = Field(ge=16)
-    slots: int = Field(ge=1)  # episodes in the engine at once
-    max_failed_share: float = Field(ge=0, le=1)  # of a rollout's episodes; more of them stop the run
-    ahead: Literal[0, 1]  # rollout steps that are played while the learner is still at the one before; 1 with engine: vllm
-    engine: Literal["transformers", "vllm"]
-    compile: bool  # decode in static shapes, compiled; with engine: transformers
-    vllm: VllmParams | None  # read with engine: vllm
+    prompts: int = Field(ge=1, description="cases per rollout step; each is played group_size times (recipe)")
+    response_length: int = Field(ge=1, description="tokens per doctor turn")
+    max_episode_tokens: int = Field(ge=16, description="tokens of a whole dialogue")
+    slots: int = Field(ge=1, description="episodes in the engine at once")
+    max_failed_share: float = Field(ge=0, le=1, description="of a rollout's episodes; more of them stop the run")
+    ahead: Literal[0, 1] = Field(description="1: play the next step while the learner is at this one, with the policy before its update; needs engine.kind vllm")
+    engine: EngineParams = Field(description="what samples the turns")
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _engine_is_a_block(cls, engine: Any) -> Any:
+        if isinstance(engine, str):
+            raise ValueError("an engine is a block, {kind: transformers, compile: false}, or the one that `python -m commands.profile vllm` shows")
+        return engine
 
     @model_validator(mode="after")
     def _a_turn_fits(self) -> "RolloutParams":
         if self.response_length >= self.max_episode_tokens:
             raise ValueError(f"response_length {self.response_length} leaves no room in max_episode_tokens {self.max_episode_tokens}; raise the latter")
-        if self.engine == "vllm" and self.vllm is None:
-            raise ValueError("engine is vllm, but section vllm is null; give its numbers")
-        if self.ahead and self.engine != "vllm":
-            raise ValueError(f"ahead 1 needs an engine with weights of its own, and {self.engine} plays with the learner's; use engine: vllm")
+        if self.ahead and not isinstance(self.engine, VllmParams):
+            raise ValueError(f"ahead 1 needs an engine with weights of its own, and {self.engine.kind} plays with the learner's; use an engine of kind vllm")
         return self
+
+
+class SamplingParams(_Section):
+    """How a doctor's turns are sampled."""
+
+    temperature: float = Field(ge=0, description="divides the logits; 0: greedy")
+
+
+class TrainSamplingParams(_Section):
+    """How the turns are sampled that are learned from."""
+
+    temperature: float = Field(gt=0, description="of the doctor's sampling in rollouts; the learner divides logits by it too")
+
+
+class DecodingParams(_Section):
+    """Section `decoding`."""
+
+    train: TrainSamplingParams = Field(description="in the rollouts that are learned from")
+    evaluate: SamplingParams = Field(description="of every policy, in validation and in the evaluation")
 
 
 class SFTParams(_Section):
     """Numbers of one supervised training."""
 
-    epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=1)  # sequences per gradient step
-    optimizer: Literal["adamw", "muon"]  # muon: on the weight matrices, AdamW on embeddings and norms; for training from nothing
-    learning_rate: float = Field(gt=0)
-    warmup_share: float = Field(ge=0, lt=1)  # of the gradient steps, linear
-    weight_decay: float = Field(ge=0)
-    max_grad_norm: float = Field(gt=0)
-    micro_batch_tokens: int = Field(ge=1)
-    seed: int
+    epochs: int = Field(ge=1, description="passes over the texts")
+    batch_size: int = Field(ge=1, description="sequences per gradient step")
+    optimizer: Literal["adamw", "muon"] = Field(description="muon: on the weight matrices, AdamW on embeddings and norms; for training from nothing")
+    learning_rate: float = Field(gt=0, description="after the warm-up")
+    warmup_share: float = Field(ge=0, lt=1, description="of the gradient steps, linear")
+    weight_decay: float = Field(ge=0, description="decoupled, per gradient step")
+    max_grad_norm: float = Field(gt=0, description="longer gradients are shortened to it")
+    micro_batch_tokens: int = Field(ge=1, description="tokens in memory at once; more take less time and more memory")
+    seed: int = Field(description="of the order of the texts")
 
 
 class LoraParams(_Section):
     """Numbers of an adapter. No dropout: the learner's log-probabilities would differ from the sampler's."""
 
-    rank: int = Field(ge=1)
-    alpha: float = Field(gt=0)  # the product is multiplied by alpha / rank
-    target_modules: tuple[str, ...] = Field(min_length=1)  # names of linear layers, as the model calls them
+    rank: int = Field(ge=1, description="of the two matrices beside a layer's")
+    alpha: float = Field(gt=0, description="the product is multiplied by alpha / rank")
+    target_modules: tuple[str, ...] = Field(min_length=1, description="names of linear layers, as the model calls them")
 
 
 class LocalModelParams(_Section):
     """A model folder or Hugging Face id, and how it answers."""
 
-    model: str
-    dtype: Literal["float32", "bfloat16"]
-    slots: int = Field(ge=1)  # replies under way at once
-    context: int = Field(ge=16)  # tokens, prompt and reply together
-    temperature: float = Field(ge=0)
-    max_tokens: int = Field(ge=1)  # of a reply
+    model: str = Field(description="folder or Hugging Face id")
+    dtype: DType = Field(description="of its weights")
+    slots: int = Field(ge=1, description="replies under way at once")
+    context: int = Field(ge=16, description="tokens, prompt and reply together")
+    temperature: float = Field(ge=0, description="of its sampling; 0: greedy")
+    max_tokens: int = Field(ge=1, description="of a reply")
 
 
 class EndpointParams(_Section):
     """A language model behind an OpenAI-compatible HTTP endpoint."""
 
-    url: str  # up to and including /v1
-    model: str
-    key_env: str  # name of the environment variable that holds the key; "" sends none
-    timeout_s: float = Field(gt=0)  # of one try
-    retries: int = Field(ge=0)  # after a first try that failed, with growing pauses
-    concurrency: int = Field(ge=1)  # requests under way at once
-    temperature: float = Field(ge=0)
-    max_tokens: int = Field(ge=1)
+    url: str = Field(description="up to and including /v1")
+    model: str = Field(description="as the endpoint calls it")
+    key_env: str = Field(description='name of the environment variable that holds the key; "" sends none')
+    timeout_s: float = Field(gt=0, description="of one try")
+    retries: int = Field(ge=0, description="after a first try that failed, with growing pauses")
+    concurrency: int = Field(ge=1, description="requests under way at once")
+    temperature: float = Field(ge=0, description="of its sampling; 0: greedy")
+    max_tokens: int = Field(ge=1, description="of a reply")
 
 
 def _kind(given: Any) -> str:
@@ -103,7 +136,8 @@ LanguageModelParams = Annotated[Annotated[EndpointParams, Tag("endpoint")] | Ann
 
 
 class MachinesParams(_Section):
-    """Section `machines`: no stage depends on it."""
+    """Section `machines`. Results depend on `compute` alone of it."""
 
-    threads: Threads  # that compute; auto: as many as there are cores
-    spare_memory: bool  # give large blocks back as soon as they are free; slower
+    compute: DType = Field(description="of the doctor's weights in the warm start, in training and in the evaluation; with bfloat16 small learning rates round to nothing")
+    threads: Threads = Field(description="that compute; auto: one a core. OMP_NUM_THREADS goes before (docs/how-to/run-beside-other-work.md)")
+    spare_memory: bool = Field(description="give large blocks back as soon as they are free: about a fifth less memory, about a fifth more processor time (glibc)")

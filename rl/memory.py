@@ -15,16 +15,16 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rl.adapters import add_adapter
 from rl.algorithms.base import Algorithm
 from rl.batching import LOGIT_ELEMENTS
-from rl.config import LoraParams, RolloutParams
+from rl.config import LoraParams, RolloutParams, VllmParams
 from rl.errors import TrainingError
 
 GIB = 2**30
 HOLES = 0.5  # of what comes and goes: memory of the C library's heap that is free and not the system's
 KNOBS = {
-    "weights": "a smaller model, or dtype: bfloat16", "gradients": "train_doctor.lora", "optimizer": "train_doctor.lora",
+    "weights": "a smaller model, or machines.compute: bfloat16", "gradients": "train_doctor.lora", "optimizer": "train_doctor.lora",
     "critic": "critic.trunk: shared in the recipe", "reference": "train_doctor.lora, or kl.place: none in the recipe",
-    "kv_cache": "rollout.slots or rollout.max_episode_tokens, or rollout.vllm.kv_cache_gib with vLLM",
-    "engine": "rollout.vllm.dtype: bfloat16, or rollout.engine: transformers",
+    "kv_cache": "rollout.slots or rollout.max_episode_tokens, or rollout.engine.kv_cache_gib with vLLM",
+    "engine": "rollout.engine.dtype: bfloat16, or an engine of kind transformers",
     "heap": "machines.spare_memory: true", "activations": "optimizer.micro_batch_tokens or optimizer.gradient_checkpointing in the recipe", "logits": "a smaller vocabulary",
 }
 
@@ -112,8 +112,8 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm, *,
         "activations": passes * layers,
         "logits": logits,
     }
-    if rollout.engine == "vllm" and rollout.vllm is not None:
-        parts |= {"kv_cache": int(rollout.vllm.kv_cache_gib * GIB), "engine": s.parameters * torch.finfo(getattr(torch, rollout.vllm.dtype)).bits // 8}
+    if isinstance(rollout.engine, VllmParams):
+        parts |= {"kv_cache": int(rollout.engine.kv_cache_gib * GIB), "engine": s.parameters * torch.finfo(getattr(torch, rollout.engine.dtype)).bits // 8}
     if holes and not torch.cuda.is_available():
         parts["heap"] = int(HOLES * (sum(parts.values()) - parts["kv_cache"]))
     return {name: value for name, value in parts.items() if value}

@@ -34,8 +34,9 @@ from clinic.generative import GenerativeClinic
 from clinic.language import Phrases
 from clinic.matching import TopicMatcher
 from clinic.starter import draw_cases, load_starter
+from doctor.base_model_recipe import AskingRoundParams, BaseModelParams, OwnRoundParams
 from doctor.environments import Waiting, open_waiting_room
-from doctor.parameters import ROOT, AskingRoundParams, OwnRoundParams, Params
+from doctor.parameters import ROOT
 from rl.batching import Branch
 from rl.chat import ChatFormat
 from rl.experience import Trajectory
@@ -50,7 +51,7 @@ TOKENIZER_DIALOGUES = 8000
 
 
 @task(cache_policy=NO_CACHE)
-def make_base_model(params: Params, out: Path) -> dict[str, float]:
+def make_base_model(params: BaseModelParams, out: Path) -> dict[str, float]:
     """Train tokenizer and model from nothing and save them (safetensors) to `out`."""
     section = params.base_model
     starter = params.patient_cases.starter
@@ -78,7 +79,7 @@ def make_base_model(params: Params, out: Path) -> dict[str, float]:
 
 
 @task(cache_policy=NO_CACHE)
-def teach_round(params: Params, model_dir: Path, number: int) -> dict[str, float]:
+def teach_round(params: BaseModelParams, model_dir: Path, number: int) -> dict[str, float]:
     """Go on from the saved model with round `number` (from 1), on fresh training cases, and save over it."""
     section = params.base_model
     lesson = section.rounds[number - 1]
@@ -104,7 +105,7 @@ def teach_round(params: Params, model_dir: Path, number: int) -> dict[str, float
 
 
 def _own_dialogues(
-    chat: ChatFormat, waiting: Waiting, cases: list[Case], played: list[Trajectory], params: Params, lesson: OwnRoundParams, rng: np.random.Generator
+    chat: ChatFormat, waiting: Waiting, cases: list[Case], played: list[Trajectory], params: BaseModelParams, lesson: OwnRoundParams, rng: np.random.Generator
 ) -> Iterator[Example]:
     """Dialogues that the model held itself: what should come to mind at each of its turns, and none of its own words. Source: dataset aggregation (DAgger), arXiv:1011.0686."""
     for case, trajectory in zip(cases, played, strict=True):
@@ -119,7 +120,7 @@ def _before_the_last_turn(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _asking_dialogues(
-    chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, lesson: AskingRoundParams, rng: np.random.Generator
+    chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: BaseModelParams, lesson: AskingRoundParams, rng: np.random.Generator
 ) -> Iterator[Example]:
     section, warm, matcher = params.base_model, params.warm_start, topic_matcher(clinic)
     free = resident(section.asking_random_share, aloud=warm.think_aloud, focus=lesson.focus, wandering=warm.wandering)
@@ -134,7 +135,7 @@ def _asking_dialogues(
         yield _without_thoughts(chat, example) if fixed else example
 
 
-def _checklists(chat: ChatFormat, clinic: GenerativeClinic, lesson: AskingRoundParams, params: Params, rng: np.random.Generator) -> Iterator[Example]:
+def _checklists(chat: ChatFormat, clinic: GenerativeClinic, lesson: AskingRoundParams, params: BaseModelParams, rng: np.random.Generator) -> Iterator[Example]:
     for _ in range(lesson.checklists):
         condition = clinic.conditions[int(rng.integers(len(clinic.conditions)))]
         yield _without_thoughts(chat, Example(*chat.dialogue_ids(checklist(clinic, condition, params.consultation, lesson.checklist_focus, rng))))
@@ -148,7 +149,7 @@ def _article_pieces(chat: ChatFormat, articles: list[str]) -> Iterator[Example]:
             yield Example(piece, [0] + [1] * (len(piece) - 1))
 
 
-def _charts(chat: ChatFormat, cases: list[Case], params: Params) -> Iterator[Example]:
+def _charts(chat: ChatFormat, cases: list[Case], params: BaseModelParams) -> Iterator[Example]:
     for case in cases[:: 10]:
         yield Example(*chat.dialogue_ids(chart_dialogue(case, params.consultation)))
 
@@ -164,7 +165,7 @@ def _naming_branches(  # noqa: PLR0913  the parts of one branch
 
 
 def _dialogues(
-    chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, matcher: TopicMatcher, ask: Ask, rng: np.random.Generator
+    chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: BaseModelParams, matcher: TopicMatcher, ask: Ask, rng: np.random.Generator
 ) -> Iterator[Example]:
     for place, case in enumerate(cases):
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
@@ -173,7 +174,7 @@ def _dialogues(
         yield _example(chat, clinic.words, _some_hurried(clinic.words, dialogue, params, rng), said, params.base_model.minds_weight, asking=asking)
 
 
-def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, weight: float, rng: np.random.Generator) -> Iterator[Example]:
+def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: BaseModelParams, weight: float, rng: np.random.Generator) -> Iterator[Example]:
     section, matcher = params.base_model, topic_matcher(clinic)
     for case in cases:
         for _ in range(section.interviews_per_case):
@@ -182,7 +183,7 @@ def _interviews(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], p
             yield _example(chat, clinic.words, _some_hurried(clinic.words, dialogue, params, rng), said, weight, asking=False)
 
 
-def _some_hurried(words: Phrases, dialogue: list[Message], params: Params, rng: np.random.Generator) -> list[Message]:
+def _some_hurried(words: Phrases, dialogue: list[Message], params: BaseModelParams, rng: np.random.Generator) -> list[Message]:
     section = params.base_model
     return hurried(dialogue, section.hasty_left_out, rng, words) if rng.random() < section.hasty_share else dialogue
 
@@ -218,7 +219,7 @@ def _turn_starts(mask: Sequence[int]) -> list[int]:
     return [i for i in range(1, len(mask)) if mask[i] and not mask[i - 1]]
 
 
-def _excerpts(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: Params, weight: float, rng: np.random.Generator) -> Iterator[Example]:
+def _excerpts(chat: ChatFormat, clinic: GenerativeClinic, cases: list[Case], params: BaseModelParams, weight: float, rng: np.random.Generator) -> Iterator[Example]:
     words = clinic.words
     chart, end = words.chart.split("{}")
     system = [{"role": "system", "content": words.instructions[params.consultation.instructions]}, {"role": "user", "content": chart.rstrip()}]

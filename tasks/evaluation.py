@@ -23,6 +23,7 @@ from clinic.rewards import Scorer
 from doctor.environments import Waiting, open_waiting_room
 from doctor.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
 from doctor.parameters import ROOT, Params
+from doctor.recipe import load_reward
 from doctor.scoring import patient_metrics, score_all
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
@@ -43,7 +44,8 @@ class Ward:
     def __init__(self, params: Params, cases: Sequence[Case], waiting: Waiting, opinions: Gather, judge: Gather | None) -> None:
         """Args: parameters, test cases of one source, how to seat them, opinions for the reward preset, the evaluation judge if there is one."""
         self.params, self.cases, self.waiting, self.opinions, self.judge = params, tuple(cases), waiting, opinions, judge
-        self.scorer = Scorer(params.reward, [waiting.clinic])
+        self.reward = load_reward(params.reward.preset)
+        self.scorer = Scorer(self.reward, [waiting.clinic])
         self.rows: dict[str, list[Row]] = {}  # of every doctor evaluated so far, for paired comparisons
 
     @property
@@ -77,7 +79,7 @@ Table = dict[str, dict[str, Any]]
 def open_wards(params: Params, cases: Path, index: Path) -> list[Ward]:
     """The test cases, a ward for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them at most."""
     waiting = open_waiting_room(params, index, cases)
-    opinions = opinions_of(params.reward, params.language_models, ROOT, params.seed) if params.reward.preset != "human" else _nobody
+    opinions = opinions_of(load_reward(params.reward.preset), params.language_models, ROOT, params.seed) if params.reward.preset != "human" else _nobody
     judge = params.language_models.evaluation_judge
     judging = judged_by(judge, ("diagnosis", "recommendation"), params.seed) if judge is not None else None
     by_source: dict[str, list[Case]] = {waiting.clinic.name: []}
@@ -97,7 +99,7 @@ def _nobody(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinio
 def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool, keep: Path | None) -> Table:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
     params = ward.params
-    live = LocalSession(str(model), params.warm_start.dtype, params.rollout, None, params.seed)
+    live = LocalSession(str(model), params.machines.compute, params.rollout, None, params.seed)
     specs = [
         EpisodeSpec(
             case_id=case.case_id, group_id=case.case_id, sample=0, turn_budget=budget, noise=(params.seed, EVALUATION_STEP),
@@ -105,7 +107,7 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
         )
         for case in ward.cases
     ]
-    trajectories = live.rollout(specs, params.evaluate_doctor.temperature, Phase(f"evaluate {ward.label(name)}", "episodes"))
+    trajectories = live.rollout(specs, params.decoding.evaluate.temperature, Phase(f"evaluate {ward.label(name)}", "episodes"))
     refuse_if_many_failed(trajectories, params.rollout)
     opinions, verdicts = _opinions(ward, trajectories)
     scores = score_all(ward.scorer, ward.cases, trajectories, opinions)
@@ -135,7 +137,7 @@ def _opinions(ward: Ward, trajectories: Sequence[Trajectory]) -> tuple[Opinions,
     """What the reward's judge or model, and the evaluation judge, said of consultations; people are not asked about test cases."""
     opinions, params = ward.opinions(ward.cases, trajectories), ward.params
     if params.reward.preset != "human":
-        refuse_if_many_missing(params.reward, trajectories, opinions)
+        refuse_if_many_missing(ward.reward, params.reward.max_missing_share, trajectories, opinions)
     if ward.judge is None:
         return opinions, [None] * len(trajectories)
     verdicts = ward.judge(ward.cases, trajectories)
@@ -146,7 +148,7 @@ def _opinions(ward: Ward, trajectories: Sequence[Trajectory]) -> tuple[Opinions,
 
 def patients_of(ward: Ward, name: str, trajectories: Sequence[Trajectory]) -> Table:
     """How true to the record the patients were, and how often the filter had to step in, where a model plays them; where they are worth a look."""
-    if ward.params.consultation.patient.backend != "llm":
+    if ward.params.language_models.patient is None:
         return {}
     leaks = sum(leaks_of(read_events(trajectory.events)) for trajectory in trajectories)
     return {f"patients of {ward.label(name)}": {**patient_metrics(ward.cases, trajectories, ward.waiting.matchers), "leaks": leaks}}

@@ -57,9 +57,10 @@ def evaluation_page(params: Params, metrics: Mapping[str, Any], given: Mapping[s
         out: the metrics file.
     """
     seen = _seen(given["data/cases"], out.parent / "consultations")
+    patient = params.language_models.patient
     facts = {
         "algorithm": params.algorithm.name, "reward": params.reward.preset, "seed": str(params.seed), "turn budget": str(params.consultation.turn_budget),
-        "patients": params.consultation.patient.backend, "all inputs": f"sha256 {input_hash('evaluate_doctor', params, given)[:12]}",
+        "patients": patient.model if patient is not None else "scripted", "all inputs": f"sha256 {input_hash('evaluate_doctor', params, given)[:12]}",
         **{Path(name).name.replace("_", " "): f"{path.name}, sha256 {folder_hash(path)[:12]}" for name, path in given.items()},
     }
     curve = plots_file(out, "train_doctor.csv")

@@ -24,7 +24,7 @@ def score(run: Training, step: int, draw: int) -> dict[str, float]:
     earlier = run.experience(step, draw)
     cases = [case for number in range(draw + 1) for case in run.cases(step, number)]
     metrics = step_metrics(cases, earlier[0] + trajectories, earlier[1] + scores)
-    if run.params.consultation.patient.backend == "llm":
+    if run.params.language_models.patient is not None:
         metrics |= patient_metrics(cases, earlier[0] + trajectories, run.waiting.matchers)
     return metrics | {"time/score_s": time.monotonic() - began}
 
@@ -32,5 +32,5 @@ def score(run: Training, step: int, draw: int) -> dict[str, float]:
 def _scores(run: Training, cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> list[Scores]:
     by_id = {case.case_id: case for case in cases}
     opinions = run.opinions([by_id[t.case_id] for t in trajectories], trajectories)
-    refuse_if_many_missing(run.params.reward, trajectories, opinions)
+    refuse_if_many_missing(run.reward, run.params.reward.max_missing_share, trajectories, opinions)
     return score_all(run.scorer, cases, trajectories, opinions)

@@ -53,7 +53,7 @@ def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
         raise TrainingError(f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again")
     specs = run.waiting.episodes(run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts)
     began = time.monotonic()
-    trajectories = run.session.rollout(specs, run.params.rollout.temperature, Phase(f"rollout {step}", "episodes"), held=bool(run.params.rollout.ahead))
+    trajectories = run.session.rollout(specs, run.params.decoding.train.temperature, Phase(f"rollout {step}", "episodes"), held=bool(run.params.rollout.ahead))
     seconds = time.monotonic() - began
     refuse_if_many_failed(trajectories, run.params.rollout)
     run.keep_played(step, draw, trajectories)

@@ -35,7 +35,7 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     """
     section = params.warm_start
     base = str(ROOT / section.base) if (ROOT / section.base).exists() else section.base
-    model, tokenizer = load_model(base, section.dtype)
+    model, tokenizer = load_model(base, params.machines.compute)
     chat = ChatFormat(tokenizer)
     waiting = open_waiting_room(params, index)
     drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == waiting.clinic.name]

@@ -88,7 +88,8 @@ class Recorder:
 def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
     """Open (or, after a kill, reopen) the MLflow run of a training, with the id of the Prefect flow run it belongs to, and name its data sets."""
     runs.setup(HOME)
-    params = {**run.params.model_dump(mode="json"), "recipe": run.algorithm.recipe.model_dump(mode="json")}
+    told = run.params.model_dump(mode="json")
+    params = {**told, "reward": told["reward"] | run.reward.model_dump(mode="json", exclude={"name"}), "recipe": run.algorithm.recipe.model_dump(mode="json")}
     tags = {"prefect.flow_run_id": flow_run_id, "stage": "train_doctor", "checkpoints": str(run.folder)}
     with runs.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
         for name, path in (("cases", "data/cases"), ("knowledge_base", "data/kb_index"), ("warm_start", "models/warm_start")):

@@ -13,6 +13,8 @@ from benchmarks.worker import Figures, serve
 from rl.experience import Scores, Trajectory
 from rl.rollout import EpisodeSpec
 
+TEMPERATURE = 1.0
+
 
 class Ours:
     """Steps of rollout, scoring and one gradient step; or of the rollout alone."""
@@ -24,11 +26,11 @@ class Ours:
         self.played, self.variant, self.number, self.learns = task.played, task.variant, 0, learns
         played = task.played
         params = rollout_params(
-            engine, prompts=played.prompts, temperature=1.0, response_length=played.longest, max_episode_tokens=context_of(played), slots=slots or played.episodes,
+            engine, prompts=played.prompts, response_length=played.longest, max_episode_tokens=context_of(played), slots=slots or played.episodes,
             max_failed_share=0.0,
         )
         rule = algorithm(played.samples, played.episodes, task.micro_batch_tokens)
-        self.session = open_session(engine, task.model, task.shape.dtype, params, rule)
+        self.session = open_session(engine, task.model, task.shape.dtype, params, rule, TEMPERATURE)
         self.engine = ForcedEngine(self.session.engine, self._length)
         self.session.engine = self.engine  # type: ignore[assignment]
 
@@ -55,7 +57,7 @@ class Ours:
         self.number += 1
         self.engine.sync_s = 0.0
         began = time.perf_counter()
-        trajectories = self.session.rollout(self._specs(), 1.0)
+        trajectories = self.session.rollout(self._specs(), TEMPERATURE)
         played = time.perf_counter()
         figures = counts(trajectories) | {"rollout_s": played - began}
         if self.learns:

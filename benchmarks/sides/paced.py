@@ -9,7 +9,7 @@ from clinic.rewards import Scorer
 from clinic.starter import draw_cases
 from doctor.environments import cases_of_draw, open_waiting_room
 from doctor.parameters import ROOT, load_params
-from doctor.recipe import load_algorithm
+from doctor.recipe import load_algorithm, load_reward
 from doctor.scoring import score_all
 from rl.workers.local import LocalSession
 
@@ -23,10 +23,10 @@ class Paced:
         algorithm = load_algorithm(self.params)
         self.group, self.prompts, self.number = algorithm.group_size, prompts, 0
         rollout = self.params.rollout.model_copy(update={"prompts": prompts})
-        self.session = LocalSession(str(ROOT / "models/base"), "float32", rollout, algorithm, self.params.seed)
+        self.session = LocalSession(str(ROOT / "models/base"), "float32", rollout, algorithm, self.params.seed, temperature=self.params.decoding.train.temperature)
         self.room = open_waiting_room(self.params, ROOT / "data/kb_index")
         self.cases = list(draw_cases(self.room.clinic, 100, self.params.seed, self.params.patient_cases.split, keep=("train",)))
-        self.scorer = Scorer(self.params.reward, [self.room.clinic])
+        self.scorer = Scorer(load_reward(self.params.reward.preset), [self.room.clinic])
 
     def run(self, channel: Connection) -> None:
         """Step whenever asked to."""
@@ -38,7 +38,7 @@ class Paced:
         cases = cases_of_draw(self.cases, self.prompts, self.number - 1, self.params.seed)
         specs = self.room.episodes(cases, self.group, self.params.seed, self.number)
         began = time.perf_counter()
-        trajectories = self.session.rollout(specs, self.params.rollout.temperature)
+        trajectories = self.session.rollout(specs, self.params.decoding.train.temperature)
         played = time.perf_counter()
         scores = score_all(self.scorer, cases, trajectories)
         scored = time.perf_counter()

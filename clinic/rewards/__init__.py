@@ -7,7 +7,7 @@ The reward of a turn is the sum of its components; the reward of an episode the 
 from collections.abc import Mapping, Sequence
 
 from clinic.cases import Case
-from clinic.config import RewardParams
+from clinic.config import PresetParams
 from clinic.errors import ClinicError
 from clinic.events import Event
 from clinic.generative import GenerativeClinic
@@ -30,10 +30,10 @@ REWARD_COMPONENTS = frozenset(name for preset in PRESETS.values() for name in pr
 class Scorer:
     """Scores recorded consultations under the preset in force."""
 
-    def __init__(self, params: RewardParams, clinics: Sequence[GenerativeClinic]) -> None:
-        """Args: the reward section of params.yaml; generative clinics, used for the cases drawn from them."""
+    def __init__(self, params: PresetParams, clinics: Sequence[GenerativeClinic]) -> None:
+        """Args: the constants of the preset in force; generative clinics, used for the cases drawn from them."""
         self._params = params
-        self.preset = PRESETS[params.preset]
+        self.preset = PRESETS[params.name]
         self._clinics = {clinic.name: clinic for clinic in clinics}
 
     def score(self, case: Case, events: Sequence[Event], stop_reason: str, opinion: Mapping[str, float] | None = None) -> list[Components]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from clinic.cases import Case
-from clinic.config import RewardParams
 from clinic.events import Event, final_diagnosis, told_topics
 from clinic.generative import GenerativeClinic
 from clinic.matching import relation
@@ -42,7 +42,7 @@ class Record:
 class Preset:
     """One reward scheme: its function, the names of its components and whose opinion it needs ("judge", "model", "human" or nobody's)."""
 
-    score: Callable[[RewardParams, Record], list[Components]]
+    score: Callable[[Any, Record], list[Components]]  # of the preset's own constants
     components: frozenset[str]
     opinion: str = ""
     criteria: tuple[str, ...] = ()  # that a judge is asked for

@@ -10,14 +10,13 @@ Components:
 Source: Feng et al., DoctorAgent-RL, arXiv:2505.19630, README.
 """
 
-from clinic.config import RewardParams
+from clinic.config import DoctorAgentParams
 from clinic.events import Diagnosed, Inquiry, Invalid
 from clinic.rewards.base import Components, Preset, Record
 
 
-def score(params: RewardParams, record: Record) -> list[Components]:
+def score(constants: DoctorAgentParams, record: Record) -> list[Components]:
     """Components of every turn."""
-    constants = params.doctoragent
     turns: list[Components] = []
     for event in record.events:
         components = {"turn": constants.turn}

@@ -15,7 +15,7 @@ Source: the released environment `env_patient_llm`, DoctorAgent-RL commit 9db637
 import re
 from collections import Counter
 
-from clinic.config import ReleasedParams, RewardParams
+from clinic.config import ReleasedParams
 from clinic.events import Ending, Event, Inquiry, Invalid
 from clinic.rewards.base import Components, Preset, Record
 
@@ -51,10 +51,10 @@ def with_agreement(constants: ReleasedParams, record: Record, diagnosis: float, 
     return turns
 
 
-def score(params: RewardParams, record: Record) -> list[Components]:
+def score(constants: ReleasedParams, record: Record) -> list[Components]:
     """Components of every turn."""
     case = record.case
-    return with_agreement(params.doctoragent_f1, record, token_f1(record.diagnosis, case.diagnosis), token_f1(record.recommendation, case.recommendation))
+    return with_agreement(constants, record, token_f1(record.diagnosis, case.diagnosis), token_f1(record.recommendation, case.recommendation))
 
 
 PRESET = Preset(score, COMPONENTS)

@@ -6,14 +6,14 @@ missing leaves the consultation without a score instead of 0.
 Source: the released environment `env_patient_llm_rm`, DoctorAgent-RL commit 9db6377.
 """
 
-from clinic.config import RewardParams
+from clinic.config import ReleasedParams
 from clinic.rewards.base import Components, Preset, Record
 from clinic.rewards.doctoragent_f1 import COMPONENTS, with_agreement
 
 
-def score(params: RewardParams, record: Record) -> list[Components]:
+def score(constants: ReleasedParams, record: Record) -> list[Components]:
     """Components of every turn; the opinion's criteria are in [0, 1]."""
-    return with_agreement(params.doctoragent_judge, record, record.opinion["diagnosis"], record.opinion["recommendation"])
+    return with_agreement(constants, record, record.opinion["diagnosis"], record.opinion["recommendation"])
 
 
 PRESET = Preset(score, COMPONENTS, opinion="judge", criteria=("diagnosis", "recommendation"))

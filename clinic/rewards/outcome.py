@@ -24,16 +24,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from clinic.cases import Case
-from clinic.config import OutcomeParams, RewardParams
+from clinic.config import OutcomeParams
 from clinic.events import Ending, Event, Inquiry, Invalid, final_diagnosis, told_topics
 from clinic.generative import Array, GenerativeClinic
 from clinic.matching import relation
 from clinic.rewards.base import Components, Preset, Record, missed_red_flags
 
 
-def score(params: RewardParams, record: Record) -> list[Components]:
+def score(constants: OutcomeParams, record: Record) -> list[Components]:
     """Components of every turn."""
-    constants = params.outcome
     turns: list[Components] = []
     for event, told in zip(record.events, information(record, constants.information_by), strict=True):
         components = {"turn": -constants.turn_cost, "information": constants.information * told}

@@ -6,16 +6,16 @@ Components:
     human   the score that a person gave to this very transcript
 """
 
-from clinic.config import RewardParams
+from clinic.config import HumanParams, RewardModelParams
 from clinic.rewards.base import Components, Preset, Record
 
 
-def score_model(params: RewardParams, record: Record) -> list[Components]:
+def score_model(constants: RewardModelParams, record: Record) -> list[Components]:
     """Components of every turn."""
-    return [*({} for _ in record.events[:-1]), {"model": params.model.scale * record.opinion["model"] + params.model.offset}]
+    return [*({} for _ in record.events[:-1]), {"model": constants.scale * record.opinion["model"] + constants.offset}]
 
 
-def score_human(params: RewardParams, record: Record) -> list[Components]:  # noqa: ARG001  one signature
+def score_human(constants: HumanParams, record: Record) -> list[Components]:  # noqa: ARG001  one signature
     """Components of every turn."""
     return [*({} for _ in record.events[:-1]), {"human": record.opinion["human"]}]
 

@@ -6,16 +6,15 @@ Components:
     invalid                                 -`invalid_cost` for a turn outside the grammar
 """
 
-from clinic.config import RewardParams
+from clinic.config import WeightedParams
 from clinic.events import Invalid
 from clinic.rewards.base import Components, Preset, Record
 
 CRITERIA = ("accuracy", "logic", "completeness", "safety")
 
 
-def score(params: RewardParams, record: Record) -> list[Components]:
+def score(weights: WeightedParams, record: Record) -> list[Components]:
     """Components of every turn."""
-    weights = params.weighted
     turns: list[Components] = [{"invalid": -weights.invalid_cost} if isinstance(event, Invalid) else {} for event in record.events]
     turns[-1] |= {name: getattr(weights, name) * record.opinion[name] for name in CRITERIA}
     return turns

@@ -114,12 +114,12 @@ class VllmEngine:
             raise
         except Exception as error:  # a head width without a kernel, memory that does not suffice
             self._lane.submit(self._core.stop)
-            raise TrainingError(f"vLLM cannot serve this model ({type(error).__name__}: {error}); use rollout.engine: transformers, or change section rollout.vllm") from error
+            raise TrainingError(f"vLLM cannot serve this model ({type(error).__name__}: {error}); use an engine of kind transformers, or change section rollout.engine") from error
         if not self.probe_error <= self._params.probe_tolerance:
             raise TrainingError(
                 f"after the sync to policy version {version} the engine's log-probabilities differ from the trainer's by up to {self.probe_error:.2g}, more than "
-                f"rollout.vllm.probe_tolerance = {self._params.probe_tolerance:g}: it did not take over all weights, or computes less exactly (rollout.vllm.dtype); "
-                "use rollout.engine: transformers, or raise the tolerance if rounding explains it"
+                f"rollout.engine.probe_tolerance = {self._params.probe_tolerance:g}: it did not take over all weights, or computes less exactly (rollout.engine.dtype); "
+                "use an engine of kind transformers, or raise the tolerance if rounding explains it"
             )
         log.info("vLLM engine synced to policy version %d, largest difference of a log-probability %.2g", version, self.probe_error)
         self.policy_version, self._synced, self._restarts = version, state, 0
@@ -204,7 +204,7 @@ class VllmEngine:
         self._gone.clear()
 
     def _stuck(self) -> TrainingError:
-        return TrainingError(f"the vLLM engine did not answer for rollout.vllm.timeout_s = {self._params.timeout_s:g} s; raise it if it only is slow, or run again: it resumes")
+        return TrainingError(f"the vLLM engine did not answer for rollout.engine.timeout_s = {self._params.timeout_s:g} s; raise it if it only is slow, or run again: it resumes")
 
 
 def _state(model: PreTrainedModel, version: int) -> object:

@@ -162,7 +162,7 @@ def _library() -> Any:
     try:
         import vllm
     except ImportError as error:
-        raise TrainingError(f"rollout.engine is vllm, but vLLM cannot be imported ({error}); {INSTALL}") from error
+        raise TrainingError(f"rollout.engine.kind is vllm, but vLLM cannot be imported ({error}); {INSTALL}") from error
     return vllm
 
 

@@ -25,8 +25,22 @@ from rl.rollout import EpisodeSpec, Progress, play
 class LocalSession:
     """A `Session` in this process. `model`, `tokenizer` and `engine` are its own; others ask it."""
 
-    def __init__(self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int, lora: LoraParams | None = None) -> None:
-        """Args: id or path of the policy, torch dtype name, rollout limits, the learning rule if it is to learn, seed, the adapter if only one is to learn."""
+    def __init__(
+        self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int, lora: LoraParams | None = None, temperature: float | None = None
+    ) -> None:
+        """Load the policy.
+
+        Args:
+            model: id or path.
+            dtype: torch's name of it.
+            rollout: limits and engine.
+            algorithm: the learning rule, if it is to learn.
+            seed: of what is drawn in learning.
+            lora: the adapter, if only one is to learn.
+            temperature: of the sampling that it learns from; needed where it is to learn.
+        """
+        if algorithm is not None and temperature is None:
+            raise TrainingError("a session that learns needs the temperature of the sampling that it learns from")
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
         self._source, self._dtype, self._lora, self._seed = model, dtype, lora, seed
@@ -42,11 +56,11 @@ class LocalSession:
         copied = algorithm is not None and "reference" in algorithm.roles and lora is None
         self._reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
         self._playing = threading.Lock()
-        self._learner = self._new_learner(algorithm) if algorithm is not None else None
+        self._learner = self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
 
-    def _new_learner(self, algorithm: Algorithm) -> Learner:
+    def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
         sampler = Sampler(exact=self.engine.shares_weights and self._dtype == "float32", staleness=self.params.ahead)
-        return Learner(self.model, algorithm, self.params.prompts, self.params.temperature, self._seed, self._reference, sampler)
+        return Learner(self.model, algorithm, self.params.prompts, temperature, self._seed, self._reference, sampler)
 
     @property
     def learner(self) -> Learner:
@@ -104,7 +118,7 @@ class LocalSession:
         self.model.load_state_dict(fresh.state_dict())
         if self._algorithm is not None:
             self._algorithm.load_state(copy.deepcopy(self._untaught))
-            self._learner = self._new_learner(self._algorithm)
+            self._learner = self._new_learner(self._algorithm, self.learner.temperature)
 
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""

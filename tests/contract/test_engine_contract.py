@@ -20,7 +20,7 @@ from rl.models import new_model, new_tokenizer
 
 MakeEngine = Callable[[PreTrainedModel, int, int], Engine]  # model, slots, tokens per session
 VLLM = VllmParams(
-    dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.25, block_size=32, max_sequences=8, enforce_eager=True, probe_tolerance=1e-4, timeout_s=200
+    kind="vllm", dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.25, block_size=32, max_sequences=8, enforce_eager=True, probe_tolerance=1e-4, timeout_s=200
 )
 
 

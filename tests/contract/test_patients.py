@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clinic.cases import Case
-from clinic.config import CaseSource, ConsultationParams, PatientParams, SplitParams
+from clinic.config import CaseSource, ConsultationParams, SplitParams
 from clinic.consultation import Consultation
 from clinic.doctors import NearestCase
 from clinic.events import Inquiry, leaks_of
@@ -35,7 +35,7 @@ from tests.endpoint_server import MODEL, chat_server
 DATA = ROOT.parent / "shared/data/cases"
 SETS = {"agentclinic": "agentclinic_medqa.jsonl", "mtmeddialog_cases": "mtmeddialog_sft_cases.jsonl.gz"}
 SPLIT = SplitParams(salt="anamnesis", validation=0.10, test=0.15)
-RULES = ConsultationParams(turn_budget=8, instructions="full", search_results=2, patient=PatientParams(backend="llm", matching="lexical"))
+RULES = ConsultationParams(turn_budget=8, instructions="full", search_results=2, matching="lexical")
 SIMPLE = {"а": "a", "е": "e", "о": "o", "р": "p", "с": "c", "х": "x", "у": "y", "і": "i", "0": "o", "1": "l", "3": "e", "4": "a", "5": "s", "α": "a", "ο": "o", "ι": "i"}
 BACK = {"a": "а", "e": "е", "o": "о", "p": "р", "c": "с", "i": "і"}
 COMMON = {"and", "or", "of", "the", "a", "in", "to", "with"}

@@ -17,7 +17,7 @@ TINY = {
         "    cases: ": "400", "  prompts: ": "4", "  steps: ": "4", "  keep_every: ": "2", "  test_freq: ": "2", "  validation_cases: ": "12",
         "  forced_cases: ": "12", "  cases: ": "24", "  resamples: ": "200", "  slots: ": "16",
     },
-} | {f"recipes/{path.name}": {"group_size: ": "4", "  mini_batch_size: ": "8"} for path in sorted((ROOT / "recipes").glob("*.yaml"))}
+} | {f"recipes/{path.name}": {"group_size: ": "4", "  mini_batch_size: ": "8"} for path in sorted((ROOT / "recipes").glob("*.yaml")) if path.stem != "base_model"}
 for name in ("dpo", "online_dpo"):
     TINY[f"recipes/{name}.yaml"] |= {"pairs_per_group: ": "2"}
 

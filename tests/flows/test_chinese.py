@@ -24,11 +24,12 @@ def test_the_chinese_slice_runs_end_to_end(copy_project: Callable[[str], Path], 
 
     shown = run(sys.executable, "-m", "commands.profile", "chinese", "--write")
     assert "+    language: zh" in shown
-    params = project / "params.yaml"
-    text = re.sub(r"(?m)^(\s+(?:dialogues|checklists|charts)): \d+", r"\1: 20", params.read_text())
-    text = re.sub(r"(?m)^  cases: \d+", "  cases: 60", text)  # of the base model and of the evaluation
-    text = re.sub(r"(?m)^    cases: \d+", "    cases: 300", text)
-    text = re.sub(r"(?m)^  width: \d+", "  width: 64", re.sub(r"(?m)^  layers: \d+", "  layers: 2", re.sub(r"(?m)^  article_repeats: \d+", "  article_repeats: 1", text)))
+    recipe, params = project / "recipes/base_model.yaml", project / "params.yaml"
+    text = re.sub(r"(?m)^(\s+(?:dialogues|checklists|charts)): \d+", r"\1: 20", recipe.read_text())
+    for name, value in {"cases": 60, "width": 64, "layers": 2, "article_repeats": 1}.items():
+        text = re.sub(rf"(?m)^{name}: \d+", f"{name}: {value}", text)
+    recipe.write_text(text)
+    text = re.sub(r"(?m)^    cases: \d+", "    cases: 300", re.sub(r"(?m)^  cases: \d+", "  cases: 60", params.read_text()))  # of the evaluation
     params.write_text(re.sub(r"(?m)^  steps: \d+", "  steps: 2", text))
     run(sys.executable, "-m", "flows.base_model", "--out", "models/base")
     run("dvc", "repro")

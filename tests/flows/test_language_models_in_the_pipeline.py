@@ -33,7 +33,7 @@ def test_patients_and_judges_behind_an_endpoint(copy_project: Callable[[str], Pa
 
     params = project / "params.yaml"
     text = params.read_text().replace("  imported: [] ", "  imported: [{format: questions, path: data/questions/examples.jsonl, cases: 0, licence: CC0-1.0}] #")
-    text = text.replace("  personas: [plain] ", "  personas: [plain, terse, worried] #").replace("    backend: scripted ", "    backend: llm #").replace("  preset: outcome ", "  preset: weighted #")
+    text = text.replace("  personas: [plain] ", "  personas: [plain, terse, worried] #").replace("  preset: outcome ", "  preset: weighted #")
     text = re.sub(r"(?m)^  steps: \d+", "  steps: 2", text)
     text = re.sub(r"(?m)^  (max_failed_share|max_missing_share): \S+", r"  \1: 0.95", text)
     text = re.sub(r"salt: \w+, validation: \S+ test: \S+}", "salt: a, validation: 0.10, test: 0.30}", text)

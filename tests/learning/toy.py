@@ -29,6 +29,7 @@ from rl.rollout import EpisodeSpec, play
 from rl.sft import Example, train_supervised
 
 SAMPLES = 32
+TEMPERATURE = 1.0
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class School:
                     parameter *= 4  # as large as a narrow model needs
         if worthwhile():
             speed_up(self.model)  # as any model that is loaded
-        self.params = RolloutParams(prompts=len(game.colours), temperature=1.0, response_length=3, max_episode_tokens=32, slots=len(game.colours) * SAMPLES, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
+        self.params = RolloutParams(prompts=len(game.colours), response_length=3, max_episode_tokens=32, slots=len(game.colours) * SAMPLES, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
         self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
 
     def rollout(self, samples: int, step: int, temperature: float) -> list[Trajectory]:
@@ -148,7 +149,7 @@ class School:
     def train(self, algorithm: Algorithm, steps: int, enough: float) -> list[float]:
         """At most `steps` rollout steps, fewer once four in a row reach `enough`; returns the mean reward of each."""
         reference = copy.deepcopy(self.model) if "reference" in algorithm.roles else None
-        learner = Learner(self.model, algorithm, self.params.prompts, self.params.temperature, self.seed, reference)
+        learner = Learner(self.model, algorithm, self.params.prompts, TEMPERATURE, self.seed, reference)
         rewards: list[float] = []
         stored = [] if algorithm.on_policy else [self.play(algorithm, step) for step in range(1, steps + 1)]
         for step in range(1, steps + 1):
@@ -164,11 +165,11 @@ class School:
         """One rollout, or several where the algorithm drops groups without signal: all that was drawn, and what to learn from."""
         dynamic = algorithm.dynamic_sampling
         if dynamic is None:
-            drawn = self.rollout(algorithm.group_size, step, self.params.temperature)
+            drawn = self.rollout(algorithm.group_size, step, TEMPERATURE)
             return drawn, drawn
         drawn = []
         for draw in range(dynamic.max_draws):
-            drawn += self.rollout(algorithm.group_size, 1000 * draw + step, self.params.temperature)
+            drawn += self.rollout(algorithm.group_size, 1000 * draw + step, TEMPERATURE)
             if len(informative_groups(drawn, score(drawn), dynamic)) >= len(self.game.colours):
                 break
         return drawn, keep_informative(drawn, score(drawn), dynamic, len(self.game.colours))[0]

@@ -19,7 +19,7 @@ from rl.models import new_model, new_tokenizer, save_model
 from tests.recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLLOUT = RolloutParams(prompts=4, temperature=1.0, response_length=8, max_episode_tokens=256, slots=64, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
+ROLLOUT = RolloutParams(prompts=4, response_length=8, max_episode_tokens=256, slots=64, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
 LORA = LoraParams(rank=8, alpha=16.0, target_modules=("q_proj", "k_proj", "v_proj", "o_proj"))
 CHOICES = {
     "grpo": recipe("grpo", group_size=8, optimizer={"micro_batch_tokens": 2048}),
@@ -57,7 +57,7 @@ def two_updates(base: str, name: str) -> None:
     from rl.experience import Scores, Trajectory
     from rl.workers.local import LocalSession
 
-    session = LocalSession(base, "float32", ROLLOUT, make_algorithm(CHOICES[name]), 0, adapter(name))
+    session = LocalSession(base, "float32", ROLLOUT, make_algorithm(CHOICES[name]), 0, adapter(name), temperature=1.0)
     for step in (0, 1):
         trajectories = [
             Trajectory(episode_id=f"{i // 8}/{i % 8}", case_id="c", group_id=str(i // 8), sample=i % 8, policy_version=step, turn_budget=1, token_ids=(5 + i, *range(6, 261)), logprobs=(-5.0,) * 256, loss_mask=(0,) * 64 + (1,) * 192, turns=((64, 256),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
@@ -124,7 +124,7 @@ def test_what_cannot_fit_is_refused_with_the_knob_to_turn(base):
 def test_vllm_brings_a_copy_of_the_weights_and_its_own_cache(base):
     shape = model_shape(str(base), "float32")
     numbers = {"gpu_memory_utilization": 0.5, "kv_cache_gib": 1.5, "block_size": 32, "max_sequences": 8, "enforce_eager": True, "probe_tolerance": 1.0, "timeout_s": 1}
-    rollout = RolloutParams.model_validate(ROLLOUT.model_dump() | {"engine": "vllm", "vllm": numbers | {"dtype": "bfloat16"}})
+    rollout = RolloutParams.model_validate(ROLLOUT.model_dump() | {"engine": numbers | {"kind": "vllm", "dtype": "bfloat16"}})
     parts = estimate(shape, rollout, make_algorithm(CHOICES["grpo"]))
     assert (parts["kv_cache"], parts["engine"]) == (1.5 * 2**30, 2 * shape.parameters)
     assert "engine" not in estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]))

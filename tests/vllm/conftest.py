@@ -12,7 +12,7 @@ from rl.engines.base import Completion, Engine, Request, Sampling, noise_key
 from rl.engines.vllm import VllmEngine
 
 PARAMS = VllmParams(
-    dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.25, block_size=32, max_sequences=8, enforce_eager=True, probe_tolerance=1e-4, timeout_s=200
+    kind="vllm", dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.25, block_size=32, max_sequences=8, enforce_eager=True, probe_tolerance=1e-4, timeout_s=200
 )
 LENGTH, STOP = 160, 4
 KINDS = {"qwen3": (Qwen3Config, Qwen3ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}

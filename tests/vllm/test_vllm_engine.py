@@ -92,19 +92,19 @@ def test_a_step_or_a_sync_that_never_ends_is_given_up(monkeypatch):
     engine.sync(model, 0)
     engine._params = PARAMS.model_copy(update={"timeout_s": 0.3})
     monkeypatch.setattr(engine._core, "advance", lambda new, gone: time.sleep(1))
-    with pytest.raises(TrainingError, match=r"did not answer for rollout.vllm.timeout_s = 0.3 s"):
+    with pytest.raises(TrainingError, match=r"did not answer for rollout.engine.timeout_s = 0.3 s"):
         sample(engine, [prompt(0)])
-    with pytest.raises(TrainingError, match=r"did not answer for rollout.vllm.timeout_s = 0.3 s"):
+    with pytest.raises(TrainingError, match=r"did not answer for rollout.engine.timeout_s = 0.3 s"):
         engine.sync(model, 1)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input_embeddings": torch.zeros(1, 64)}, "use rollout.engine: transformers where embeddings are fed"),
+        ({"input_embeddings": torch.zeros(1, 64)}, "use an engine of kind transformers where embeddings are fed"),
         ({"token_ids": (7, 320)}, "was fed token 320, which is outside the model's vocabulary of 320"),
         ({"token_ids": (-1,)}, "was fed token -1, which is outside"),
-        ({"sampling": Sampling(0.005, 4, STOP)}, "at temperatures from 0.01 on, or at 0, not at 0.005; change rollout.temperature"),
+        ({"sampling": Sampling(0.005, 4, STOP)}, "at temperatures from 0.01 on, or at 0, not at 0.005; change section decoding"),
     ],
 )
 def test_what_cannot_be_served_is_refused_and_hurts_nobody_else(engine_for, changes, message):
@@ -157,5 +157,5 @@ def test_in_bfloat16_the_probe_sees_the_rounding(engine_for):
 def test_a_model_that_vllm_cannot_serve_is_refused_in_one_line(engine_for):
     """Heads of 16: its attention on a CPU has no kernel for them."""
     model = new_model(new_tokenizer(["one two three four"], 280), width=32, layers=1, heads=2, context=LENGTH, seed=0).eval()
-    with pytest.raises(TrainingError, match=r"vLLM cannot serve this model \(RuntimeError: .*head_dim=16.*\); use rollout.engine: transformers"):
+    with pytest.raises(TrainingError, match=r"vLLM cannot serve this model \(RuntimeError: .*head_dim=16.*\); use an engine of kind transformers"):
         VllmEngine(model, PARAMS, LENGTH).sync(model, 0)

@@ -43,7 +43,7 @@ def test_a_tensor_that_a_sync_leaves_out_is_caught(engine_for, monkeypatch, left
     optimiser_step(model, 1)
     assert left_out in merged_weights(model)
     monkeypatch.setattr("rl.engines.vllm.merged_weights", lambda model: {name: value for name, value in merged_weights(model).items() if name != left_out})
-    with pytest.raises(TrainingError, match=r"after the sync to policy version 1 .* differ from the trainer's by up to \S+, more than rollout.vllm.probe_tolerance = 0.0001"):
+    with pytest.raises(TrainingError, match=r"after the sync to policy version 1 .* differ from the trainer's by up to \S+, more than rollout.engine.probe_tolerance = 0.0001"):
         engine.sync(model, 1)
     with pytest.raises(TrainingError, match="no weights yet"):
         sample(engine, [prompt(0)])

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from benchmarks.engines import ForcedEngine, algorithm, missing, rollout_params
+from benchmarks.engines import ENGINES, ForcedEngine, algorithm, missing, rollout_params
 from benchmarks.figures import explained, exponent, medians, share_of_cores, training_flops
 from benchmarks.parts.base import Part, matrix_weights
 from benchmarks.parts.overhead import shares
@@ -143,6 +143,7 @@ def test_the_engine_is_chosen_by_name():
     assert missing("transformers") is None
     params = rollout_params("transformers", prompts=3, slots=4)
     assert (params.prompts, params.slots) == (3, 4)
+    assert [rollout_params(name).engine.kind for name in ENGINES] == list(ENGINES)
 
 
 def test_our_rule_is_the_one_that_trl_calls_dapo():

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from clinic.cases import Case, Fact
-from clinic.config import ConsultationParams, PatientParams, SplitParams
+from clinic.config import ConsultationParams, SplitParams
 from clinic.dialogues import topic_matcher
 from clinic.generative import Condition, Finding, GenerativeClinic, Wordings
 from clinic.matching import TopicMatcher
@@ -104,7 +104,7 @@ def split() -> SplitParams:
 
 @pytest.fixture(scope="session")
 def rules() -> ConsultationParams:
-    return ConsultationParams(turn_budget=4, instructions="short", search_results=2, patient=PatientParams(backend="scripted", matching="lexical"))
+    return ConsultationParams(turn_budget=4, instructions="short", search_results=2, matching="lexical")
 
 
 @pytest.fixture(scope="session")

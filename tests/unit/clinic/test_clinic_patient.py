@@ -140,8 +140,7 @@ def test_the_scripted_patient_agrees_with_labelled_questions():
     found = {}
     params = load_params()
     for way in ("lexical", "hybrid"):
-        patient = params.consultation.patient.model_copy(update={"matching": way})
-        room = open_waiting_room(params.model_copy(update={"consultation": params.consultation.model_copy(update={"patient": patient})}), ROOT / "data/kb_index")
+        room = open_waiting_room(params.model_copy(update={"consultation": params.consultation.model_copy(update={"matching": way})}), ROOT / "data/kb_index")
         rows = [row for half in ("open", "sealed") for row in read_lines(CALIBRATION / f"questions_{half}.jsonl")]
         assert len(rows) == 300
         assert sum(row["topic"] is None for row in rows) == 90

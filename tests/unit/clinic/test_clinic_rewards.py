@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
 from clinic.actions import diagnosis
-from clinic.config import DoctorAgentParams, OutcomeParams, RewardParams
+from clinic.config import DoctorAgentParams, OutcomeParams, PresetParams
 from clinic.consultation import Consultation
 from clinic.dialogues import topic_matcher
 from clinic.doctors import ReferenceDoctor, at_random, greedy
@@ -22,16 +22,17 @@ from clinic.rewards.outcome import information
 from clinic.starter import draw_cases
 
 OUTCOME = OutcomeParams(
-    diagnosis_by="label", information_by="expected", correct=1.0, accepted_parent=0.3, information=0.5, turn_cost=0.01, repeat_cost=0.05, invalid_cost=0.2, no_diagnosis_cost=0.25, missed_red_flag_cost=0.1
+    name="outcome", diagnosis_by="label", information_by="expected", correct=1.0, accepted_parent=0.3, information=0.5, turn_cost=0.01, repeat_cost=0.05, invalid_cost=0.2, no_diagnosis_cost=0.25, missed_red_flag_cost=0.1
 )
-DOCTORAGENT = DoctorAgentParams(correct=1.0, valid_question=0.1, invalid_question=-0.05, turn=-0.01)
+DOCTORAGENT = DoctorAgentParams(name="doctoragent", correct=1.0, valid_question=0.1, invalid_question=-0.05, turn=-0.01)
 
 
-SHIPPED = RewardParams.model_validate(YAML(typ="safe").load(Path(__file__).parents[3] / "params.yaml")["reward"])
+SHIPPED = {path.stem: TypeAdapter(PresetParams).validate_python(YAML(typ="safe").load(path)) for path in (Path(__file__).parents[3] / "recipes/rewards").glob("*.yaml")}
 
 
 def scorer(preset="outcome", *clinics, **changes):
-    return Scorer(SHIPPED.model_copy(update={"preset": preset, "outcome": OUTCOME.model_copy(update=changes), "doctoragent": DOCTORAGENT}), clinics)
+    constants = SHIPPED | {"outcome": OUTCOME.model_copy(update=changes), "doctoragent": DOCTORAGENT}
+    return Scorer(constants[preset], clinics)
 
 
 def information_of(clinic, case, events, by="expected"):
@@ -308,9 +309,10 @@ def test_the_gold_transcript_scores_full_marks_in_every_preset(make_case, preset
 
 
 def test_shipped_constants_are_those_of_their_sources():
-    assert SHIPPED.doctoragent.model_dump() == {"correct": 1.0, "valid_question": 0.1, "invalid_question": -0.05, "turn": -0.01}
+    assert set(SHIPPED) == set(PRESETS) == {constants.name for constants in SHIPPED.values()}
+    assert SHIPPED["doctoragent"].model_dump(exclude={"name"}) == {"correct": 1.0, "valid_question": 0.1, "invalid_question": -0.05, "turn": -0.01}
     released = {"diagnosis": 5.0, "recommendation": 5.0, "answered": 1.0, "unanswerable": -1.0, "repeated": -2.0, "format": -2.0, "out_of_turns": -5.0}
-    assert SHIPPED.doctoragent_f1.model_dump() == SHIPPED.doctoragent_judge.model_dump() == released
-    assert sum(SHIPPED.weighted.model_dump().values()) - SHIPPED.weighted.invalid_cost == pytest.approx(1.0)
-    assert (SHIPPED.outcome.correct, SHIPPED.outcome.information, SHIPPED.outcome.accepted_parent) == (1.0, 0.9, 0.3)
-    assert (SHIPPED.model.scale, SHIPPED.model.offset) == (1.0, 0.0)
+    assert SHIPPED["doctoragent_f1"].model_dump(exclude={"name"}) == SHIPPED["doctoragent_judge"].model_dump(exclude={"name"}) == released
+    assert sum(getattr(SHIPPED["weighted"], name) for name in PRESETS["weighted"].criteria) == pytest.approx(1.0)
+    assert (SHIPPED["outcome"].correct, SHIPPED["outcome"].information, SHIPPED["outcome"].accepted_parent) == (1.0, 0.9, 0.3)
+    assert (SHIPPED["model"].scale, SHIPPED["model"].offset) == (1.0, 0.0)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from clinic.config import HumanParams
 from clinic.errors import ClinicError
 from clinic.events import Diagnosed
 from clinic.rewards import Scorer
@@ -12,6 +13,7 @@ from clinic.starter import draw_cases
 from doctor.calibration import CALIBRATION, judge_agreement, read_lines
 from doctor.opinions import asking, opinions_of, refuse_if_many_missing
 from doctor.parameters import LanguageModels, ParameterError, Params, load_params
+from doctor.recipe import load_reward
 from doctor.scoring import score_all, step_metrics
 from rl.config import EndpointParams
 from rl.experience import Trajectory, teaching
@@ -57,7 +59,7 @@ def verdict(messages) -> str:
 
 
 def test_a_judge_behind_an_endpoint_scores_and_failures_are_missing(cases):
-    reward = PARAMS.reward.model_copy(update={"preset": "weighted"})
+    reward = load_reward("weighted")
     played = [episode(case, case.diagnosis if i % 2 else "Gout") for i, case in enumerate(cases)]
     with chat_server(verdict, lambda number: "500" if number == 3 else None) as server:
         opinions = opinions_of(reward, models(at(server.url)), Path(), 0)(cases, played)
@@ -74,18 +76,18 @@ def test_a_judge_behind_an_endpoint_scores_and_failures_are_missing(cases):
     metrics = step_metrics(cases, played, scores)
     assert metrics["rollout/unscored"] == pytest.approx(1 / 6)
     assert metrics["reward/mean"] == pytest.approx(sum(s.reward for i, s in enumerate(scores) if i != unscored) / 5)
-    refuse_if_many_missing(reward, played, opinions)
+    refuse_if_many_missing(reward, 0.25, played, opinions)
     with pytest.raises(ClinicError, match=r"1 of 6 consultations have no score, more than reward\.max_missing_share = 0\.1"):
-        refuse_if_many_missing(reward.model_copy(update={"max_missing_share": 0.1}), played, opinions)
+        refuse_if_many_missing(reward, 0.1, played, opinions)
 
 
 def test_people_are_asked_and_their_scores_used(cases, tmp_path):
-    reward = PARAMS.reward.model_copy(update={"preset": "human", "human": PARAMS.reward.human.model_copy(update={"path": "ratings.jsonl"})})
+    reward = HumanParams(name="human", path="ratings.jsonl")
     played = [episode(case, "Gout") for case in cases]
     gather = opinions_of(reward, models(None), tmp_path, 0)
     assert gather(cases, played) == [None] * 6
     with pytest.raises(ClinicError, match=r"rate them in ratings\.jsonl"):
-        refuse_if_many_missing(reward, played, gather(cases, played))
+        refuse_if_many_missing(reward, 0.25, played, gather(cases, played))
     rows = read_lines(tmp_path / "ratings.jsonl")
     assert [row["case_id"] for row in rows] == [case.case_id for case in cases]
     (tmp_path / "ratings.jsonl").write_text("".join(json.dumps(row | {"score": place}) + "\n" for place, row in enumerate(rows)))
@@ -95,10 +97,11 @@ def test_people_are_asked_and_their_scores_used(cases, tmp_path):
 
 def test_presets_that_ask_nobody_ask_nobody(cases):
     played = [episode(case, "Gout") for case in cases]
-    opinions = opinions_of(PARAMS.reward, models(None), Path(), 0)(cases, played)
+    reward = load_reward("outcome")
+    opinions = opinions_of(reward, models(None), Path(), 0)(cases, played)
     assert opinions == [None] * 6
-    refuse_if_many_missing(PARAMS.reward, played, opinions)
-    assert all(score.turns for score in score_all(Scorer(PARAMS.reward, []), cases, played, opinions))
+    refuse_if_many_missing(reward, 0.25, played, opinions)
+    assert all(score.turns for score in score_all(Scorer(reward, []), cases, played, opinions))
 
 
 def changed(**sections) -> Params:
@@ -117,14 +120,17 @@ def test_the_evaluation_judge_is_another_than_the_rewards():
 
 @pytest.mark.parametrize(("sections", "told"), [
     ({"reward": {"preset": "weighted"}}, "needs language_models.reward_judge"),
-    ({"reward": {"preset": "model"}}, "needs reward.model.path"),
-    ({"reward": {"preset": "human"}}, "needs reward.human.path"),
     ({"patient_cases": {"imported": [{"format": "questions", "path": "q.jsonl", "cases": 0, "licence": "CC0-1.0"}]}}, r"preset outcome cannot score .*one of: weighted, model, human"),
-    ({"consultation": {"patient": {"backend": "llm", "matching": "lexical"}}}, "language_models.patient is null"),
 ])
 def test_what_a_choice_needs_is_said_at_once(sections, told):
     with pytest.raises(ValueError, match=told):
         changed(**sections)
+
+
+@pytest.mark.parametrize(("preset", "told"), [("model", "name a folder or Hugging Face id"), ("human", "name a JSONL file of ratings")])
+def test_a_preset_that_needs_a_path_asks_for_it(preset, told):
+    with pytest.raises(ParameterError, match=rf"recipes/rewards/{preset}\.yaml: path is null.*{told}"):
+        load_reward(preset)
 
 
 def test_calibration_of_a_perfect_a_lenient_and_a_broken_judge():

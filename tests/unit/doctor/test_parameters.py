@@ -1,12 +1,18 @@
 """params.yaml and recipes: what is committed loads, and a mistake is one clear line."""
 
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from ruamel.yaml import YAML
 
-from doctor.parameters import ROOT, ParameterError, load_params
-from doctor.recipe import load_algorithm
+from clinic.config import PresetName
+from clinic.rewards import PRESETS
+from doctor.parameters import ROOT, ParameterError, load_params, parse_params, read_yaml
+from doctor.recipe import load_algorithm, load_reward
 from doctor.training import plan_text
+from rl.algorithms import ALGORITHMS
 
 PARAMS = (ROOT / "params.yaml").read_text()
 
@@ -20,23 +26,31 @@ def written(tmp_path: Path, old: str, new: str) -> Path:
 
 def test_committed_parameters_and_every_recipe_load() -> None:
     params = load_params()
-    for recipe in (ROOT / "recipes").glob("*.yaml"):
-        chosen = params.model_copy(update={"algorithm": params.algorithm.model_copy(update={"name": recipe.stem})})
+    assert {path.stem for path in (ROOT / "recipes").glob("*.yaml")} == {*ALGORITHMS, "base_model"}
+    for name in ALGORITHMS:
+        chosen = params.model_copy(update={"algorithm": params.algorithm.model_copy(update={"name": name})})
         assert load_algorithm(chosen).group_size >= 2
+    assert {path.stem for path in (ROOT / "recipes/rewards").glob("*.yaml")} == set(PRESETS) == set(get_args(PresetName))
+    for name in PRESETS.keys() - {"model", "human"}:  # these ask for a path first
+        assert load_reward(name).name == name
 
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("seed: 0\n", "seed: 0\nsede: 1\n", ["params.yaml", "sede", "unknown"]),
+        ("seed: 0\n", "seed: 0\nsede: 1\n", ["params.yaml", "sede", "unknown", "did you mean seed?"]),
+        ("  prompts: 16", "  promts: 16", ["params.yaml: unknown key rollout.promts = 16; did you mean prompts?"]),
+        ("  prompts: 16", "  prompts: 16\n  colour: red", ["unknown key rollout.colour = 'red'; known here: prompts, response_length"]),
+        ("kind: transformers, compile", "kind: transformers, compiled", ["unknown key rollout.engine.transformers.compiled = False; did you mean compile?"]),
+        ("kind: transformers", "kind: transformer", ["params.yaml: rollout.engine", "'transformers', 'vllm'"]),
+        ("preset: outcome", "preset: outcom", ["params.yaml: reward.preset = 'outcom'", "'weighted', 'model' or 'human'; did you mean outcome?"]),
         ("  steps: ", "  steps: many # ", ["params.yaml", "train_doctor.steps", "many"]),
         ("  turn_budget: 8", "  turn_budget: 0", ["params.yaml", "turn_budget", "0"]),
-        ("information: 0.", "information: 2.", ["params.yaml", "information", "correct"]),
         ("test: 0.15", "test: 0.95", ["params.yaml", "no training cases"]),
-        ("  name: grpo", "  name: gropo", ["params.yaml", "gropo", "grpo"]),
-        ("  choose: average", "  choose: median", ["params.yaml", "choose", "median"]),
+        ("  name: grpo", "  name: gropo", ["params.yaml: algorithm.name is 'gropo'", "did you mean grpo?"]),
+        ("  choose: average", "  choose: median", ["params.yaml: train_doctor.choose = 'median'", "'average', 'best' or 'last'"]),
         ("  max_tokens: 256", "  max_tokens: 512", ["params.yaml", "max_tokens"]),
-        ("  dtype: float32", "  dtype: [", ["params.yaml", "YAML"]),
+        ("  compute: float32", "  compute: [", ["params.yaml", "YAML"]),
     ],
 )
 def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path: Path, old: str, new: str, told: list[str]) -> None:
@@ -46,6 +60,61 @@ def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path: Path, old: str,
     assert "\n" not in message
     for word in told:
         assert word in message
+
+
+OLD = {
+    "base_model: {seed: 1}": "base_model is not read any more; it is recipes/base_model.yaml now",
+    "reward: {outcome: {correct: 2.0}}": "reward.outcome is not read any more; it is recipes/rewards/outcome.yaml now",
+    "warm_start: {dtype: float32}": "warm_start.dtype is not read any more; it is machines.compute now",
+    "rollout: {temperature: 1.0}": "rollout.temperature is not read any more; it is decoding.train.temperature now",
+    "evaluate_doctor: {temperature: 1.0}": "evaluate_doctor.temperature is not read any more; it is decoding.evaluate.temperature now",
+    "rollout: {vllm: {dtype: float32}}": "rollout.vllm is not read any more; it is rollout.engine, {kind: vllm, ...} now",
+    "rollout: {compile: true}": "rollout.compile is not read any more; it is rollout.engine.compile now",
+    "rollout: {engine: vllm}": "rollout.engine = 'vllm': an engine is a block, .* `python -m commands.profile vllm`",
+    "consultation: {patient: {backend: llm, matching: lexical}}": "consultation.patient is not read any more; it is consultation.matching, and language_models.patient",
+}
+
+
+@pytest.mark.parametrize("change", OLD)
+def test_a_key_that_has_another_place_is_told_where(change: str, tmp_path: Path) -> None:
+    content = read_yaml(ROOT / "params.yaml")
+    for section, values in YAML(typ="safe").load(change).items():
+        content[section] = content.get(section, {}) | values
+    with pytest.raises(ParameterError, match="^params.yaml: " + OLD[change]):
+        parse_params(content, ROOT / "params.yaml")
+
+
+def reward_recipe(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: str) -> None:
+    """The outcome recipe with a change, in a project of its own."""
+    text = (ROOT / "recipes/rewards/outcome.yaml").read_text()
+    assert old in text
+    (folder / "recipes/rewards").mkdir(parents=True)
+    (folder / "recipes/rewards/outcome.yaml").write_text(text.replace(old, new, 1))
+    monkeypatch.setattr("doctor.recipe.ROOT", folder)
+    monkeypatch.setattr("doctor.parameters.ROOT", folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("information: 0.9", "information: 2.9", r"outcome: information \(2.9\) must stay below correct \(1\), or asking pays more than diagnosing"),
+        ("turn_cost", "turn_costs", r"unknown key outcome.turn_costs = 0.0; did you mean turn_cost\?"),
+        ("name: outcome", "name: outcomes", "'outcome', 'doctoragent'"),
+        ("name: outcome", "name: human\npath: x #", "unknown key human.information_by = 'expected'; known here: name, path"),
+    ],
+)
+def test_a_mistake_in_a_reward_recipe_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, old: str, new: str, told: str) -> None:
+    reward_recipe(monkeypatch, tmp_path, old, new)
+    with pytest.raises(ParameterError, match=f"^recipes/rewards/outcome.yaml: .*{told}") as caught:
+        load_reward("outcome")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_constants_of_another_preset_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reward_recipe(monkeypatch, tmp_path, "", "")
+    (tmp_path / "recipes/rewards/outcome.yaml").write_bytes((ROOT / "recipes/rewards/weighted.yaml").read_bytes())
+    with pytest.raises(ParameterError, match=r"recipes/rewards/outcome.yaml: name is 'weighted'; it must be that of the file, 'outcome'"):
+        load_reward("outcome")
 
 
 def test_the_best_checkpoint_must_be_one_that_stays(tmp_path: Path) -> None:
@@ -87,7 +156,7 @@ def test_the_plan_states_the_accounting() -> None:
 def test_what_a_run_takes_of_its_machine_counts_for_no_result(tmp_path: Path) -> None:
     params = load_params(written(tmp_path, "  threads: auto", "  threads: 2"))
     assert params.machines.threads == 2
-    assert "machines" not in (ROOT / "dvc.yaml").read_text()
+    assert {name for name in re.findall(r"machines[.\w]*", (ROOT / "dvc.yaml").read_text()) if name != "machines"} == {"machines.compute"}
     for wrong in ("0", "many"):
         with pytest.raises(ParameterError, match=r"machines\.threads"):
             load_params(written(tmp_path, "  threads: auto", f"  threads: {wrong}"))

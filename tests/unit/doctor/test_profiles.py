@@ -1,6 +1,7 @@
 """Reference profiles and the table of other systems' knobs."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from doctor.parameters import ROOT, ParameterError
+from doctor.base_model_recipe import load_base_model_params
+from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.profiles import difference, plan, rewritten
+from rl.config import TransformersParams, VllmParams
 
 
 def test_rollout_8192_is_8192_trajectories_and_16_updates() -> None:
@@ -25,7 +28,7 @@ def test_rollout_8192_is_8192_trajectories_and_16_updates() -> None:
 def test_ppo_two_phase_parses() -> None:
     text = rewritten("ppo_two_phase")
     params = YAML(typ="safe").load(text[ROOT / "params.yaml"])
-    assert (params["rollout"]["response_length"], params["rollout"]["temperature"], params["rollout"]["slots"]) == (1300, 0.5, 8)
+    assert (params["rollout"]["response_length"], params["decoding"]["train"]["temperature"], params["rollout"]["slots"]) == (1300, 0.5, 8)
     assert YAML(typ="safe").load(text[ROOT / "recipes/ppo.yaml"])["optimizer"]["num_epochs"] == 3
     assert "gradient steps each" in plan(text)
 
@@ -38,7 +41,7 @@ def test_the_command_shows_and_writes_nothing() -> None:
     assert (ROOT / "params.yaml").read_bytes() == before
     wrong = subprocess.run([sys.executable, "-m", "commands.profile", "nope"], cwd=ROOT, capture_output=True, text=True)
     assert wrong.returncode == 1
-    assert wrong.stderr.strip() == "error: there is no profile 'nope'; choose one of: chinese, ppo_two_phase, rollout_8192"
+    assert wrong.stderr.strip() == "error: there is no profile 'nope'; choose one of: chinese, ppo_two_phase, rollout_8192, transformers, vllm"
 
 
 def test_a_profile_with_an_unknown_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -46,15 +49,44 @@ def test_a_profile_with_an_unknown_key_is_refused(monkeypatch: pytest.MonkeyPatc
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / "recipes/profiles").mkdir()
-    (tmp_path / "recipes/profiles/x.yaml").write_text("params: {algorithm: {name: ppo}, rollout: {prompt: 3}}\nrecipe: {}\n")
+    profile = tmp_path / "recipes/profiles/x.yaml"
+    profile.write_text("params.yaml: {algorithm: {name: ppo}, rollout: {prompt: 3}}\n")
     monkeypatch.setattr("doctor.profiles.ROOT", tmp_path)
     with pytest.raises(ParameterError, match=r"x\.yaml: rollout\.prompt is not in params\.yaml"):
         rewritten("x")
+    profile.write_text("recipes/ppe.yaml: {group_size: 3}\n")
+    with pytest.raises(ParameterError, match=r"x\.yaml: there is no file recipes/ppe\.yaml"):
+        rewritten("x")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes/profiles").glob("*.yaml")), ids=lambda path: path.stem)
+def test_what_a_committed_profile_would_write_parses(path: Path) -> None:
+    assert "gradient steps each" in plan(rewritten(path.stem))
+
+
+def test_an_engine_takes_the_other_ones_place_as_a_whole_and_gives_it_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    shutil.copytree(ROOT / "recipes/profiles", tmp_path / "recipes/profiles")
+    (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
+    monkeypatch.setattr("doctor.profiles.ROOT", tmp_path)
+    before = load_params(tmp_path / "params.yaml")
+    for name, kind in (("vllm", VllmParams), ("transformers", TransformersParams)):
+        (tmp_path / "params.yaml").write_text(rewritten(name)[tmp_path / "params.yaml"])
+        params = load_params(tmp_path / "params.yaml")
+        assert isinstance(params.rollout.engine, kind)
+    assert params == before
+
+
+def test_the_chinese_profile_makes_a_base_model_of_its_own(tmp_path: Path) -> None:
+    changed = rewritten("chinese")
+    (tmp_path / "base_model.yaml").write_text(changed[ROOT / "recipes/base_model.yaml"])
+    recipe = load_base_model_params(None, tmp_path / "base_model.yaml").base_model
+    assert (recipe.cases, len(recipe.rounds), recipe.rounds[0].sft.learning_rate, recipe.rounds[0].sft.seed) == (4000, 1, 3e-3, 2)
 
 
 def test_every_knob_named_in_the_docs_exists() -> None:
-    """Keys in the third column of the table, in params.yaml or in some recipe."""
-    params = YAML(typ="safe").load(ROOT / "params.yaml")
+    """Keys in the third column of the table, in params.yaml, with either engine, or in some recipe."""
+    params, with_vllm = (YAML(typ="safe").load(text) for text in (ROOT / "params.yaml", rewritten("vllm")[ROOT / "params.yaml"]))
     recipes = [YAML(typ="safe").load(path) for path in (ROOT / "recipes").glob("*.yaml")]
 
     def there(content: object, key: str) -> bool:
@@ -68,7 +100,7 @@ def test_every_knob_named_in_the_docs_exists() -> None:
     named = [key for row in rows for key in re.findall(r"`([^`]+)`", row[2])]
     assert len(named) > 25
     for key in named:
-        found = any(there(recipe, key.removeprefix("recipe:")) for recipe in recipes) if key.startswith("recipe:") else there(params, key)
+        found = any(there(recipe, key.removeprefix("recipe:")) for recipe in recipes) if key.startswith("recipe:") else there(params, key) or there(with_vllm, key)
         assert found, key
     theirs = {name for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
     assert theirs >= {

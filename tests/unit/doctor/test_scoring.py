@@ -14,6 +14,7 @@ from clinic.rewards import Scorer
 from clinic.starter import draw_cases
 from doctor.environments import Waiting, _found, cases_of_draw, open_waiting_room
 from doctor.parameters import ParameterError, load_params
+from doctor.recipe import load_reward
 from doctor.scoring import accuracy, score_all, step_metrics
 from kb.passages import Passage
 from kb.search import Hit
@@ -65,10 +66,10 @@ def test_stored_experience_scored_again_under_another_preset(waiting: Waiting, c
     write_trajectories(trajectories, tmp_path / "rollout.parquet")
     stored = read_trajectories(tmp_path / "rollout.parquet")
     for preset in ("outcome", "doctoragent"):
-        scorer = Scorer(PARAMS.reward.model_copy(update={"preset": preset}), [waiting.clinic])
+        scorer = Scorer(load_reward(preset), [waiting.clinic])
         assert score_all(scorer, cases, stored) == score_all(scorer, cases, trajectories)
-    given = PARAMS.reward.doctoragent
-    scorer = Scorer(PARAMS.reward.model_copy(update={"preset": "doctoragent"}), [waiting.clinic])
+    given = load_reward("doctoragent")
+    scorer = Scorer(given, [waiting.clinic])
     right = [scores.reward for scores, t, case in zip(score_all(scorer, cases, stored), stored, cases, strict=True) if accuracy([case], [t]) == 1]
     assert right
     assert right == pytest.approx([given.correct + 4 * given.valid_question + 5 * given.turn] * len(right))
@@ -76,7 +77,7 @@ def test_stored_experience_scored_again_under_another_preset(waiting: Waiting, c
 
 def test_step_metrics_add_up(waiting: Waiting, cases: list[Case]) -> None:
     trajectories = [played(waiting, case, i) for i, case in enumerate(cases)]
-    scores = score_all(Scorer(PARAMS.reward, [waiting.clinic]), cases, trajectories)
+    scores = score_all(Scorer(load_reward("outcome"), [waiting.clinic]), cases, trajectories)
     metrics = step_metrics(cases, trajectories, scores)
     components = sum(value for name, value in metrics.items() if name.startswith("reward/") and name.split("/")[1] not in ("mean", "max", "min", "std"))
     assert metrics["reward/mean"] == pytest.approx(components)
@@ -120,7 +121,6 @@ def test_a_patient_that_a_model_plays_echoes_no_disease_of_the_run(cases: list[C
 
 def test_hybrid_matching_without_questions_off_the_record_is_refused() -> None:
     waiting = open_waiting_room(PARAMS, Path("unused"))
-    patient = waiting.rules.patient.model_copy(update={"matching": "hybrid"})
-    chinese = replace(waiting, rules=waiting.rules.model_copy(update={"patient": patient}), clinic=replace(waiting.clinic, language="zh"))
+    chinese = replace(waiting, rules=waiting.rules.model_copy(update={"matching": "hybrid"}), clinic=replace(waiting.clinic, language="zh"))
     with pytest.raises(ParameterError, match=r"matching is hybrid, but there is no asking\.yaml for language 'zh' in .*; use lexical"):
         _ = chinese.matcher

@@ -26,7 +26,7 @@ RECIPES = {
 }
 LORA = LoraParams(rank=2, alpha=4.0, target_modules=("q_proj", "down_proj"))
 SESSIONS = [*((name, None) for name in RECIPES), ("online_dpo", LORA)]
-ROLLOUT = RolloutParams(prompts=1, temperature=1.0, response_length=4, max_episode_tokens=32, slots=2, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
+ROLLOUT = RolloutParams(prompts=1, response_length=4, max_episode_tokens=32, slots=2, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def session(tmp_path, model, tokenizer, request) -> LocalSession:
 
 
 def open_session(tmp_path, name: str, lora: LoraParams | None) -> LocalSession:
-    return LocalSession(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5, lora=lora)
+    return LocalSession(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5, lora=lora, temperature=1.0)
 
 
 def again(tmp_path, session: LocalSession) -> LocalSession:

@@ -14,7 +14,7 @@ from rl.engines.transformers import TransformersEngine
 from rl.errors import TrainingError
 from rl.rollout import EpisodeSpec, play
 
-PARAMS = RolloutParams(prompts=1, temperature=1.0, response_length=5, max_episode_tokens=128, slots=4, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
+PARAMS = RolloutParams(prompts=1, response_length=5, max_episode_tokens=128, slots=4, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
 
 
 class Event(dict):
@@ -143,7 +143,7 @@ def test_the_recorded_logprobs_are_the_learners(played, model):
     trajectories = played[0]
     for batch in micro_batches([t.token_ids for t in trajectories], [t.loss_mask for t in trajectories], 400):
         with torch.no_grad():
-            logprob_N, _ = token_logprobs(model, batch, PARAMS.temperature)
+            logprob_N, _ = token_logprobs(model, batch, 1.0)
         recorded = [trajectories[batch.index[row]].logprobs[place] for row, place in zip(batch.row_N.tolist(), (batch.source_N + 1).tolist(), strict=True)]
         torch.testing.assert_close(logprob_N, torch.tensor(recorded), atol=1e-4, rtol=0)
 
@@ -263,4 +263,4 @@ def test_no_episodes_are_a_rollout_too(chat):
 
 def test_a_turn_must_fit_into_an_episode():
     with pytest.raises(ValueError, match=r"response_length 16 leaves no room in max_episode_tokens 16; raise the latter"):
-        RolloutParams(prompts=1, temperature=1.0, response_length=16, max_episode_tokens=16, slots=1, max_failed_share=0.5, ahead=0, engine="transformers", compile=False, vllm=None)
+        RolloutParams(prompts=1, response_length=16, max_episode_tokens=16, slots=1, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})

@@ -70,7 +70,7 @@ def test_an_experience_that_fails_is_told_to_the_caller():
 
 
 PARAMS = load_params()
-AHEAD = PARAMS.model_copy(update={"rollout": PARAMS.rollout.model_copy(update={"engine": "vllm", "ahead": 1})})
+AHEAD = PARAMS.model_copy(update={"rollout": PARAMS.rollout.model_copy(update={"ahead": 1})})
 
 
 @pytest.mark.parametrize(("name", "told"), [("grpo", "does not correct for it; set sampler_correction.level"), ("online_dpo", "online_dpo cannot do"), ("dapo", "dapo cannot do")])

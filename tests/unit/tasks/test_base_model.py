@@ -1,5 +1,7 @@
 """The bundled base model's training, tiny."""
 
+import hashlib
+import json
 from itertools import pairwise
 
 import numpy as np
@@ -8,20 +10,45 @@ import pytest
 from clinic.dialogues import asides, resident_dialogue, topic_matcher
 from clinic.doctors import anchored, resident
 from clinic.starter import draw_cases, load_starter
-from doctor.parameters import ROOT, Params, load_params
+from doctor.base_model_recipe import BaseModelParams, load_base_model_params
+from doctor.parameters import ROOT, ParameterError
 from rl.chat import ChatFormat
 from rl.models import load_model
 from tasks.base_model import _before_the_last_turn, _example, _excerpts, _without_thoughts, make_base_model, teach_round
 
 
 @pytest.fixture(scope="module")
-def params() -> Params:
-    raw = load_params().model_dump()
+def params() -> BaseModelParams:
+    raw = load_base_model_params().model_dump()
     tiny = {"cases": 30, "article_repeats": 1, "vocabulary": 600, "width": 32, "layers": 1, "heads": 2}
     raw["base_model"] |= tiny
     for lesson in raw["base_model"]["rounds"]:
         lesson |= {name: min(lesson[name], 6) for name in ("dialogues", "checklists", "charts") if name in lesson}
-    return Params.model_validate(raw)
+    return BaseModelParams.model_validate(raw)
+
+
+def test_every_round_trains_with_the_shared_numbers_but_for_what_it_names():
+    recipe = load_base_model_params().base_model
+    shared = {"epochs": 1, "optimizer": "muon", "warmup_share": 0.03, "weight_decay": 0.01, "max_grad_norm": 1.0}
+    assert recipe.sft.model_dump() == shared | {"batch_size": 16, "learning_rate": 3e-3, "micro_batch_tokens": 2048, "seed": 1}
+    named = [lesson.sft.model_dump() for lesson in recipe.rounds]
+    assert all(numbers.items() >= shared.items() and numbers["micro_batch_tokens"] == 4096 for numbers in named)
+    assert [numbers["batch_size"] for numbers in named] == [16, 8, 8, 16, 16, 16, 16, 16, 16]
+    assert [numbers["learning_rate"] for numbers in named] == [2e-3, 3e-3, 3e-3, 2e-3, 3e-3, 1e-3, 1e-3, 2e-3, 1e-3]
+    assert [numbers["seed"] for numbers in named] == [2, 3, 4, 5, 6, 7, 9, 10, 11]
+
+
+def test_the_whole_recipe_is_the_one_that_made_the_bundled_model():
+    """Rounds written out: a change of how they are written must not change what they say."""
+    written_out = json.dumps(load_base_model_params().base_model.model_dump(mode="json"), sort_keys=True)
+    assert hashlib.sha256(written_out.encode()).hexdigest() == "fa9b579afb8212cbe880be1eb77b36fceb7943a0c2d572cccb9ade3d8e9af905"
+
+
+def test_a_misspelt_number_of_a_round_is_one_line(tmp_path):
+    path = tmp_path / "base_model.yaml"
+    path.write_text((ROOT / "recipes/base_model.yaml").read_text().replace("sft: {batch_size: 8,", "sft: {batchsize: 8,", 1))
+    with pytest.raises(ParameterError, match=r"base_model\.yaml: unknown key rounds\.1\.asking\.sft\.batchsize = 8; did you mean batch_size\?$"):
+        load_base_model_params(None, path)
 
 
 @pytest.fixture(scope="module")

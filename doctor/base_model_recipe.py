@@ -1,0 +1,94 @@
+"""`recipes/base_model.yaml`: what the bundled base model is made with. Read by `make base-model` alone."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from doctor.parameters import ROOT, Params, load_params, read_yaml, validated
+from rl.config import SFTParams
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AskingRoundParams(_Section):
+    """A round in which the model learns the resident's questions."""
+
+    kind: Literal["asking"] = Field(description="all questions of the dialogues count, and the resident thinks aloud")
+    dialogues: int = Field(ge=0, description="resident dialogues, on fresh cases")
+    focus: float = Field(ge=0, description="how much the resident prefers what is typical of the illness it chases, as in warm_start")
+    checklists: int = Field(ge=0, description="texts that hold the questions for one illness, each once")
+    checklist_focus: float = Field(ge=0, description="as focus, of the order of a checklist; 0: any order")
+    charts: int = Field(ge=0, description="cases told as interviews and excerpts, as in the first phase")
+    short_share: float = Field(ge=0, le=1, description="of the dialogues: under a smaller turn budget")
+    minds_weight: float = Field(gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1")
+    sft: SFTParams = Field(description="what differs from the shared block")
+
+
+class OwnRoundParams(_Section):
+    """A round in which the model learns to read the dialogues that it holds itself."""
+
+    kind: Literal["own"] = Field(description="it learns what should come to mind at each turn of its own dialogues, nothing else")
+    dialogues: int = Field(ge=1, description="dialogues that it holds, on fresh cases")
+    temperature: float = Field(gt=0, description="of its sampling there")
+    minds_weight: float = Field(gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1")
+    sft: SFTParams = Field(description="what differs from the shared block")
+
+
+class BaseModelRecipe(_Section):
+    """All of `recipes/base_model.yaml`: the bundled stand-in for a pretrained language model."""
+
+    seed: int = Field(description="of cases, texts and weights")
+    cases: int = Field(ge=1, description="cases of the first phase, training split only")
+    excerpts_per_case: int = Field(ge=0, description="pieces of the case's chart, facts in any order")
+    excerpt_facts: int = Field(ge=1, description="facts of an excerpt at most, besides the opening complaints")
+    interviews_per_case: int = Field(ge=0, description="charts as questions and answers")
+    interview_repeats: float = Field(ge=0, lt=1, description="of an interview's questions: asked before")
+    minds: int = Field(ge=1, description="conditions that come to mind at every length of a text, drawn from the posterior; equal ones are merged")
+    minds_weight: float = Field(gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1")
+    asking_every: int = Field(ge=1, description="every so manieth resident dialogue of the first phase teaches its questions too")
+    asking_random_share: float = Field(ge=0, le=1, description="of the resident's questions in rounds of asking: drawn at random")
+    anchored_share: float = Field(ge=0, le=1, description="of these dialogues: held by a resident with a fixed idea, whose thoughts are not learned")
+    reading_focus: float = Field(ge=0, description="focus of the first phase's resident; .inf: it chases the most typical finding")
+    hasty_share: float = Field(ge=0, le=1, description="of excerpts, interviews and dialogues: hurried notes")
+    hasty_left_out: float = Field(ge=0, lt=1, description="of the words of hurried notes")
+    article_repeats: int = Field(ge=0, description="how often the articles are read")
+    vocabulary: int = Field(ge=512, description="tokens of the tokenizer")
+    width: int = Field(ge=8, description="of the model's hidden state")
+    layers: int = Field(ge=1, description="of the model")
+    heads: int = Field(ge=1, description="of its attention")
+    context: int = Field(ge=64, description="tokens that it is made for")
+    store_dtype: Literal["float32", "bfloat16"] = Field(description="of the weights that are saved")
+    sft: SFTParams = Field(description="the first phase's training; shared with every round, but for what that names")
+    rounds: list[Annotated[AskingRoundParams | OwnRoundParams, Field(discriminator="kind")]] = Field(description="after the first phase, one after the other")
+
+
+class BaseModelParams(Params):
+    """`params.yaml`, and the recipe of the base model beside it."""
+
+    base_model: BaseModelRecipe
+
+
+def load_base_model_params(params_file: Path | None = None, recipe_file: Path | None = None) -> BaseModelParams:
+    """Parse `params.yaml` and `recipes/base_model.yaml`, or the files named.
+
+    Raises:
+        ParameterError: a mistake in either.
+    """
+    path = recipe_file or ROOT / "recipes" / "base_model.yaml"
+    recipe = validated(_written_out(read_yaml(path)), path, BaseModelRecipe.model_validate)
+    return BaseModelParams(**dict(load_params(params_file)), base_model=recipe)
+
+
+def _written_out(content: Any) -> Any:
+    """With every round's `sft` whole: the shared block, and over it what the round names."""
+    if not isinstance(content, dict) or not isinstance(content.get("sft"), dict) or not isinstance(content.get("rounds"), list):
+        return content  # the mistake is told by whoever parses it
+    return content | {"rounds": [_whole(lesson, content["sft"]) for lesson in content["rounds"]]}
+
+
+def _whole(lesson: Any, shared: dict[str, Any]) -> Any:
+    named = lesson.get("sft") if isinstance(lesson, dict) else None
+    return lesson | {"sft": shared | named} if isinstance(named, dict) else lesson
