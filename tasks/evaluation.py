@@ -25,11 +25,11 @@ from doctor.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_
 from doctor.parameters import ROOT, Params
 from doctor.recipe import load_reward
 from doctor.scoring import patient_metrics, score_all
+from doctor.warm_start import diagnosis_turns
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
 from rl.workers.base import Session
 from rl.workers.local import LocalSession
-from tasks.warm_start import diagnosis_turns
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
