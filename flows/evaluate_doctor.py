@@ -1,10 +1,10 @@
 """Checkpoint -> measures with intervals and baselines on held-out cases, and a page about them."""
 
 from pathlib import Path
-from typing import Any
 
 from prefect import flow
 
+from clinic.tables import Evaluation
 from tasks.command import run
 from tasks.console import follow
 from tasks.evaluation import compare, evaluate_bayes_full_information, evaluate_policy, evaluate_reference, open_wards, write_accuracy_plot
@@ -27,7 +27,7 @@ def evaluate_doctor(
     out = output(out, "evaluate_doctor.json")
     params = load_params(params_file)
     played = out.parent / "consultations"
-    metrics: dict[str, Any] = {}
+    metrics = Evaluation()
     for ward in open_wards(params, cases, index):
         questions = ward.budget - 1
         metrics |= evaluate_policy(ward, "trained", doctor, ward.budget, chart=False, keep=played if ward.first else played / ward.source)
@@ -41,7 +41,7 @@ def evaluate_doctor(
             metrics |= evaluate_reference(ward, "bayes_optimal", "greedy", questions)
             metrics |= evaluate_reference(ward, "bayes_no_questions", "greedy", 0)
             metrics |= evaluate_bayes_full_information(ward)
-    write_json(out, metrics)
+    write_json(out, metrics.to_json())
     write_accuracy_plot(metrics, plots_file(out, "evaluate_doctor.csv"))
     page = evaluation_page(params, metrics, doctor, warm_start, cases, index, out)
     record_evaluation(metrics, doctor, played, page)
