@@ -59,11 +59,11 @@ class Consultation:
 
     def __init__(self, case: Case, patient: Patient, params: ConsultationParams, turn_budget: int, retrieve: Retrieve | None, others: Collection[str] = ()) -> None:
         """Args: case, who plays it, rules, budget of this group, knowledge base search if there is one, and other diseases' names that the patient may not echo."""
-        self._case = case
+        self.case = case
         self._words = phrases(case.language)
         self._filter = LeakFilter(case, others)
         self._patient = patient
-        self._params = params
+        self.params = params
         self._left = turn_budget
         self._retrieve = retrieve
         self._asked: set[str] = set()
@@ -72,9 +72,9 @@ class Consultation:
 
     def opening(self) -> list[Message]:
         """The system and first patient message; a self-report that names the diagnosis is heard without it."""
-        report, _ = LeakFilter(self._case).clean(self._case.self_report)
+        report, _ = LeakFilter(self.case).clean(self.case.self_report)
         return [
-            {"role": "system", "content": self._words.instructions[self._params.instructions]},
+            {"role": "system", "content": self._words.instructions[self.params.instructions]},
             {"role": "user", "content": self._with_budget(report)},
         ]
 
@@ -85,7 +85,7 @@ class Consultation:
             RuntimeError: the consultation is over; nothing is revived.
         """
         if self._over:
-            raise RuntimeError(f"case {self._case.case_id}: the consultation is over; start a new one")
+            raise RuntimeError(f"case {self.case.case_id}: the consultation is over; start a new one")
         action = parse(turn, self._words)
         self._left -= 1
         self._over = action.kind is Kind.DIAGNOSIS or self._left <= 0
@@ -117,7 +117,7 @@ class Consultation:
     def _search(self, query: str) -> tuple[Event, str]:
         if self._retrieve is None:
             return Searched(query), self._words.no_library
-        passages = tuple(self._retrieve(query, self._params.search_results))
+        passages = tuple(self._retrieve(query, self.params.search_results))
         return Searched(query, passages), "\n".join(passage.shown for passage in passages) or self._words.nothing_found
 
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
 from clinic.cases import Case
 from clinic.consultation import Message
@@ -44,8 +43,8 @@ ARTICLE_TOKENS = 200
 TOKENIZER_DIALOGUES = 8000
 
 
-def first_texts(params: BaseModelParams) -> tuple[PreTrainedTokenizerBase, list[Example]]:
-    """The tokenizer, and what the first phase reads with it."""
+def first_texts(params: BaseModelParams) -> tuple[ChatFormat, list[Example]]:
+    """The chat format of a new tokenizer, and what the first phase reads in it."""
     section = params.base_model
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
@@ -57,7 +56,7 @@ def first_texts(params: BaseModelParams) -> tuple[PreTrainedTokenizerBase, list[
     sample = [resident_dialogue(clinic, case, matcher, rules, aloud, rng, to_the_end=True) for case in cases[:TOKENIZER_DIALOGUES]]
     tokenizer = new_tokenizer([*articles, *(message["content"] for dialogue in sample for message in dialogue)], section.vocabulary)
     chat = ChatFormat(tokenizer)
-    return tokenizer, [
+    return chat, [
         *_article_pieces(chat, articles * section.article_repeats),
         *_charts(chat, cases, params),
         *_dialogues(chat, clinic, cases, params, matcher, ask, rng),

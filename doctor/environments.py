@@ -12,8 +12,8 @@ import numpy as np
 
 from clinic.cases import Case, read_cases
 from clinic.config import ConsultationParams
-from clinic.consultation import Consultation, Retrieve, draw_turn_budget, privileged
-from clinic.dialogues import topic_matcher
+from clinic.consultation import Consultation, Message, Retrieve, draw_turn_budget, privileged
+from clinic.dialogues import chart_opening, topic_matcher
 from clinic.events import FoundPassage
 from clinic.generative import GenerativeClinic
 from clinic.matching import Embed, HybridMatcher, TopicMatcher
@@ -30,6 +30,14 @@ from kb.search import Hit, Searcher
 from rl.config import LanguageModelParams
 from rl.language_models import open_model
 from rl.rollout import EpisodeSpec
+
+
+class ChartConsultation(Consultation):
+    """A consultation that begins with the whole chart."""
+
+    def opening(self) -> list[Message]:
+        """The chart in place of the patient's own words."""
+        return chart_opening(self.case, self.params)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +108,15 @@ class Waiting:
 
         return search
 
-    def consultation(self, case: Case, budget: int) -> Consultation | SingleTurn:
-        """A fresh consultation; a single-turn question is its own environment."""
+    def consultation(self, case: Case, budget: int, *, chart: bool = False) -> Consultation | SingleTurn:
+        """A fresh consultation, with `chart` one that begins with the whole chart; a single-turn question is its own environment."""
         if case.source == SOURCE:
             return SingleTurn(case)
         matcher = self.matchers.get(case.source)
         llm = self.patient_model is not None
         patient = LanguageModelPatient(case, matcher, self.generate) if llm else ScriptedPatient(case, matcher)
-        return Consultation(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
+        opened = ChartConsultation if chart else Consultation
+        return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
 
     def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int, first: int = 0) -> list[EpisodeSpec]:
         """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling noise. `first` numbers the first group."""

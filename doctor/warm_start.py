@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from transformers import PreTrainedModel
 
 from clinic.cases import Case
 from clinic.consultation import Consultation, Message
@@ -14,7 +13,7 @@ from clinic.patients.scripted import ScriptedPatient
 from doctor.environments import Waiting
 from doctor.parameters import Params
 from rl.chat import ChatFormat
-from rl.ranking import continuation_logprobs
+from rl.ranking import Rank
 from rl.sft import Example
 
 
@@ -34,7 +33,7 @@ def examples(chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params: 
     return [Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues]
 
 
-def forced_accuracy(model: PreTrainedModel, chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params: Params) -> tuple[float, float]:
+def forced_accuracy(rank: Rank, chat: ChatFormat, waiting: Waiting, cases: Sequence[Case], params: Params) -> tuple[float, float]:
     """Accuracy of the likeliest diagnosis after a resident's dialogue of random length: the model's, and Bayes' on the same words."""
     rng = np.random.default_rng([params.seed, 2])
     prefixes, bayes = [], []
@@ -42,7 +41,7 @@ def forced_accuracy(model: PreTrainedModel, chat: ChatFormat, waiting: Waiting, 
         messages, doctor = _interview(waiting, case, int(rng.integers(max(params.consultation.turn_budget, 2))), params, rng)
         prefixes.append(chat.dialogue_ids([*messages, {"role": "assistant", "content": ""}])[0][:-1])
         bayes.append(int(doctor.posterior().argmax()))
-    forced = continuation_logprobs(model, prefixes, diagnosis_turns(chat, waiting.clinic)).argmax(dim=1)
+    forced = rank(prefixes, diagnosis_turns(chat, waiting.clinic)).argmax(dim=1)
     truths = [waiting.clinic.condition_index[case.diagnosis_id] for case in cases]
     of_model, of_bayes = (round(float(np.mean([said == truth for said, truth in zip(answers, truths, strict=True)])), 4) for answers in (forced.tolist(), bayes))
     return of_model, of_bayes

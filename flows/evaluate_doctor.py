@@ -4,11 +4,13 @@ from pathlib import Path
 
 from prefect import flow
 
+from clinic.doctors import at_random, greedy
 from clinic.tables import Evaluation
+from doctor.evaluation import open_wards, write_accuracy_plot
 from doctor.parameters import ROOT, load_params
 from rl.files import write_json
 from tasks.command_line import run
-from tasks.evaluation import compare, evaluate_bayes_full_information, evaluate_policy, evaluate_reference, open_wards, write_accuracy_plot
+from tasks.evaluation import compare, evaluate_full_information, evaluate_policy, evaluate_reference
 from tasks.outputs import output, plots_file
 from tasks.report import evaluation_page
 from tracking.console import follow
@@ -38,10 +40,10 @@ def evaluate_doctor(
             metrics |= evaluate_policy(ward, "no_questions", doctor, 1, chart=False, keep=None)
             metrics |= evaluate_policy(ward, "full_information", doctor, 1, chart=True, keep=None)
         if ward.generative:
-            metrics |= evaluate_reference(ward, "random_questions", "at_random", questions)
-            metrics |= evaluate_reference(ward, "bayes_optimal", "greedy", questions)
-            metrics |= evaluate_reference(ward, "bayes_no_questions", "greedy", 0)
-            metrics |= evaluate_bayes_full_information(ward)
+            metrics |= evaluate_reference(ward, "random_questions", at_random, questions)
+            metrics |= evaluate_reference(ward, "bayes_optimal", greedy, questions)
+            metrics |= evaluate_reference(ward, "bayes_no_questions", greedy, 0)
+            metrics |= evaluate_full_information(ward)
     write_json(out, metrics.to_json())
     write_accuracy_plot(metrics, plots_file(out, "evaluate_doctor.csv"))
     page = evaluation_page(params, metrics, {"models/doctor": doctor, "models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}, out)

@@ -1,6 +1,6 @@
 """Ranks given continuations by the policy's log-probability, without sampling: what it would say if it had to choose now."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 import torch
@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from rl.batching import Branch, micro_batches, token_logprobs
 
+Rank = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], torch.Tensor]  # prefixes, candidates -> (P, C)
 FORWARD_TOKENS = 2048  # padded tokens of a forward; a longer prefix with its candidates goes alone
 
 

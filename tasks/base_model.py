@@ -40,11 +40,11 @@ def read_first(params: BaseModelParams) -> None:
     if out.exists():
         log.info("the first phase was done by an earlier run: %s", out)
         return
-    tokenizer, examples = first_texts(params)
-    model = new_model(tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
+    chat, examples = first_texts(params)
+    model = new_model(chat.tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
     log.info("base model: %d parameters, %d examples, %.1f million tokens", model.num_parameters(), len(examples), sum(e.tokens for e in examples) / 1e6)
     train_supervised(model, examples, section.sft, supervised("reading"))
-    save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, out)
+    save_model(model.to(getattr(torch, section.store_dtype)), chat.tokenizer, out)
 
 
 @task(cache_policy=NO_CACHE, task_run_name="round {number}")

@@ -14,12 +14,12 @@ from prefect.cache_policies import NO_CACHE
 from clinic.cases import read_cases
 from clinic.events import read_events
 from clinic.tables import Evaluation
+from doctor.evaluation import closed_distance, table_text
 from doctor.parameters import ROOT, Params
 from doctor.scoring import right
 from doctor.stages import input_hash
 from rl.checkpoint import folder_hash
 from rl.experience import read_scores, read_trajectories
-from tasks.evaluation import closed_distance, table_text
 from tasks.outputs import plots_file
 from tracking.report_page import Seen, write_accuracy_by_turns, write_confusion, write_report
 

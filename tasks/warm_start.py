@@ -1,5 +1,6 @@
 """Task of `warm_start`: supervised fine-tuning of the base model on doctor turns of the resident's dialogues."""
 
+from functools import partial
 from pathlib import Path
 
 from prefect import task
@@ -11,6 +12,7 @@ from doctor.parameters import ROOT, Params
 from doctor.warm_start import examples, forced_accuracy
 from rl.chat import ChatFormat
 from rl.models import load_model, save_model
+from rl.ranking import continuation_logprobs
 from rl.sft import train_supervised
 from tracking.progress import supervised
 
@@ -31,6 +33,6 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     loss = train_supervised(model, examples(chat, waiting, drawn, params), section.sft, supervised("warm start"))
     model.eval()
     held_out = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source == waiting.clinic.name][: section.forced_cases]
-    forced, bayes = forced_accuracy(model, chat, waiting, held_out, params)
+    forced, bayes = forced_accuracy(partial(continuation_logprobs, model), chat, waiting, held_out, params)
     save_model(model, tokenizer, out)
     return {"loss": round(loss, 4), "forced_accuracy": forced, "bayes_accuracy": bayes, "forced_to_bayes": round(forced / bayes, 4) if bayes else 0.0}

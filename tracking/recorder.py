@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from clinic.tables import Evaluation
+from doctor.evaluation import closed_distance, trajectories_of_note
 from doctor.parameters import HOME, ROOT
 from doctor.training import Training
 from rl.checkpoint import folder_hash
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 from rl.files import write_json
-from tasks.evaluation import closed_distance, trajectories_of_note
 from tracking import runs, traces
 from tracking.console import Bar, duration
 from tracking.progress import Phase

@@ -52,7 +52,7 @@ def test_a_misspelt_number_of_a_round_is_one_line(tmp_path):
 @pytest.fixture(scope="module")
 def chat(params) -> ChatFormat:
     """Of the tokenizer that its texts make."""
-    return ChatFormat(first_texts(params)[0])
+    return first_texts(params)[0]
 
 
 def test_the_last_turn_of_its_own_dialogue_makes_room_for_the_chart():
