@@ -56,7 +56,8 @@ def main() -> int:
     parts: dict[str, Any] = {}
     for name in given.only.split(","):
         with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
-            parts[name] = _measured(name, Run(scale(quick=given.quick), given.quick, repeats, Path(folder), given.variants, given.engines))
+            run = Run(played=scale(quick=given.quick), quick=given.quick, repeats=repeats, folder=Path(folder), variants=given.variants, engines=given.engines)
+            parts[name] = _measured(name, run)
         if not given.quick:
             _write({name: parts[name]}, whole=(given.variants, given.engines) == (VARIANTS, ENGINES))
     sys.stdout.write(("Smoke run: these figures mean nothing.\n\n" if given.quick else "") + render(parts))

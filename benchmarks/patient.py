@@ -17,11 +17,22 @@ SENTENCES = (*OPENINGS, *ANSWERS, "Case 0123456789: ")
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """The reward of a turn. Satisfies `rl.environment.Event`."""
+
+    outcome: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"outcome": self.outcome}
+
+
+@dataclass(frozen=True)
 class Reply:
     """Satisfies `rl.environment.EnvironmentReply`."""
 
     text: str | None
-    event: dict[str, Any]
+    event: Outcome
     stop_reason: str | None = None
 
 
@@ -55,7 +66,7 @@ class Patient:
     async def step(self, turn: str) -> Reply:
         """Answer, until the last turn."""
         self.done += 1
-        event = {"outcome": reward(turn)}
+        event = Outcome(reward(turn))
         if self.done == self.turns:
             return Reply(None, event, "ended")
         return Reply(answer(self.prompt, self.done - 1), event)

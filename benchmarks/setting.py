@@ -20,7 +20,7 @@ Variant = Literal["fixed", "variable"]
 VARIANTS: tuple[Variant, ...] = ("fixed", "variable")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """A language model with random weights."""
 
@@ -35,7 +35,7 @@ class Shape:
     dtype: Literal["float32", "bfloat16"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Scale:
     """How much is played on one kind of machine."""
 
@@ -64,16 +64,16 @@ class Scale:
         return random.Random(f"{SEED}/{step}/{prompt}/{sample}/{turn}").randint(*self.variable)
 
 
-TINY = Shape("qwen3", 6, 256, 768, 8, 4, 32, 359, "float32")
-CPU = Scale({"tiny": TINY}, prompts=8, samples=8, turns=5, fixed=24, variable=(8, 48), micro_batches=4)
+TINY = Shape(family="qwen3", layers=6, width=256, inner=768, heads=8, shared_heads=4, head_width=32, vocabulary=359, dtype="float32")
+CPU = Scale(shapes={"tiny": TINY}, prompts=8, samples=8, turns=5, fixed=24, variable=(8, 48), micro_batches=4)
 GPU = Scale(
-    {
-        "qwen2.5-0.5b": Shape("qwen2", 24, 896, 4864, 14, 2, 64, 151_936, "bfloat16"),
-        "qwen2.5-1.5b": Shape("qwen2", 28, 1536, 8960, 12, 2, 128, 151_936, "bfloat16"),
+    shapes={
+        "qwen2.5-0.5b": Shape(family="qwen2", layers=24, width=896, inner=4864, heads=14, shared_heads=2, head_width=64, vocabulary=151_936, dtype="bfloat16"),
+        "qwen2.5-1.5b": Shape(family="qwen2", layers=28, width=1536, inner=8960, heads=12, shared_heads=2, head_width=128, vocabulary=151_936, dtype="bfloat16"),
     },
     prompts=32, samples=8, turns=5, fixed=128, variable=(32, 256), micro_batches=16,
 )
-SMOKE = Scale({"tiny": TINY}, prompts=2, samples=4, turns=3, fixed=6, variable=(2, 10), micro_batches=2)
+SMOKE = Scale(shapes={"tiny": TINY}, prompts=2, samples=4, turns=3, fixed=6, variable=(2, 10), micro_batches=2)
 
 
 def device() -> str:

@@ -14,10 +14,11 @@ import numpy as np
 from clinic.actions import diagnosis, question
 from clinic.consultation import Consultation
 from clinic.dialogues import at_once
+from clinic.events import Ending, Event
 from clinic.language import EN
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seat:
     """What an attacker knows: the words it heard, names and questions of its trade, and a diagnosis that was right for somebody else."""
 
@@ -176,14 +177,14 @@ ATTACKS: Mapping[str, Attack] = MappingProxyType({
 })
 
 
-def play(attack: Attack, consultation: Consultation, budget: int, known: Mapping[str, Any], rng: np.random.Generator) -> tuple[list[dict[str, Any]], str]:
+def play(attack: Attack, consultation: Consultation, budget: int, known: Mapping[str, Any], rng: np.random.Generator) -> tuple[list[Event], Ending]:
     """One consultation of an attacker, who goes on after the end as long as anybody listens; events and stop reason."""
     heard = [consultation.opening()[1]["content"]]
-    events: list[dict[str, Any]] = []
-    stop_reason = "out_of_turns"
+    events: list[Event] = []
+    stop_reason = Ending.OUT_OF_TURNS
     for turn in _turns(budget):
         try:
-            reply = at_once(consultation.step(attack(Seat(tuple(heard), turn, budget, rng=rng, **known))))
+            reply = at_once(consultation.step(attack(Seat(heard=tuple(heard), turn=turn, budget=budget, rng=rng, **known))))
         except RuntimeError:  # nothing is revived
             break
         events.append(reply.event)

@@ -30,7 +30,7 @@ class Fact:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """A patient: opening words, atomic facts and a diagnosis that is an id in a vocabulary."""
 

@@ -34,7 +34,7 @@ class StarterParams(_Section):
     """The bundled generative clinic: where it is and how many cases to draw from it."""
 
     directory: str = Field(description="folder of the clinic's texts and probabilities")
-    language: str = Field(description="en, or that of an overlay, a folder of `directory` with the texts of some conditions and findings (`python -m commands.profile chinese`)")
+    language: str = Field(description="en, or that of an overlay, a folder of `directory` with the texts of some conditions and findings (zh: profile chinese)")
     cases: int = Field(ge=0, description="how many to draw")
     seed: int = Field(description="of the drawing")
     second_complaint: Probability = Field(description="share of patients who open with two complaints")

@@ -6,21 +6,21 @@ maps the recorded events to scores later, so that stored consultations can be sc
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
 from clinic.actions import Action, Kind, parse
 from clinic.cases import Case
 from clinic.config import ConsultationParams
+from clinic.events import Asked, Diagnosed, Ending, Event, Examined, FoundPassage, Invalid, Searched
 from clinic.language import phrases
 from clinic.leaks import LeakFilter
 from clinic.matching import normalise
 from clinic.patients.base import Patient
 
 Message = dict[str, str]
-Event = dict[str, Any]
-Retrieve = Callable[[str, int], Sequence[str]]
+Retrieve = Callable[[str, int], Sequence[FoundPassage]]
 RANDOM_BUDGET = (2, 10)  # inclusive, as in DoctorAgent-RL
 
 
@@ -30,7 +30,7 @@ class Reply:
 
     text: str | None
     event: Event
-    stop_reason: str | None
+    stop_reason: Ending | None
 
 
 class CaseInfo(TypedDict):
@@ -90,39 +90,35 @@ class Consultation:
         self._left -= 1
         self._over = action.kind is Kind.DIAGNOSIS or self._left <= 0
         if action.kind is Kind.DIAGNOSIS:
-            event = {"kind": action.kind.value, "diagnosis": action.text, "recommendation": action.recommendation}
-            return Reply(None, event, "diagnosed")
+            return Reply(None, Diagnosed(action.text, action.recommendation), Ending.DIAGNOSED)
         event, text = await self._respond(action)
         if self._over:
-            return Reply(None, event, "out_of_turns")
+            return Reply(None, event, Ending.OUT_OF_TURNS)
         return Reply(self._with_budget(text), event, None)
 
     def _with_budget(self, text: str) -> str:
         return self._words.turns_left.format(text, self._left)
 
     async def _respond(self, action: Action) -> tuple[Event, str]:
-        event: Event = {"kind": action.kind.value, "text": action.text}
         if action.kind is Kind.INVALID:
-            return event | {"error": action.error}, self._words.not_understood.format(action.error)
+            return Invalid(action.text, action.error), self._words.not_understood.format(action.error)
         if action.kind is Kind.SEARCH:
-            return self._search(event, action.text)
-        answer = await (self._patient.examine if action.kind is Kind.TEST else self._patient.answer)(action.text)
+            return self._search(action.text)
+        inquiry, respond = (Examined, self._patient.examine) if action.kind is Kind.TEST else (Asked, self._patient.answer)
+        answer = await respond(action.text)
         text, leaks = self._filter.clean(answer.text)
         repeated = normalise(action.text) in self._asked or (answer.topic is not None and answer.topic in self._told)
-        if answer.withheld:
-            event["withheld"] = True
-        else:
+        if not answer.withheld:
             self._asked.add(normalise(action.text))
         if answer.topic is not None:
             self._told.add(answer.topic)
-        event |= {"topic": answer.topic, "present": answer.present, "repeated": repeated, "leaks": leaks, "reply": text}
-        return event, text
+        return inquiry(text=action.text, withheld=answer.withheld, topic=answer.topic, present=answer.present, repeated=repeated, leaks=leaks, reply=text), text
 
-    def _search(self, event: Event, query: str) -> tuple[Event, str]:
+    def _search(self, query: str) -> tuple[Event, str]:
         if self._retrieve is None:
-            return event | {"hits": 0}, self._words.no_library
-        passages = list(self._retrieve(query, self._params.search_results))
-        return event | {"hits": len(passages)}, "\n".join(passages) or self._words.nothing_found
+            return Searched(query), self._words.no_library
+        passages = tuple(self._retrieve(query, self._params.search_results))
+        return Searched(query, passages), "\n".join(passage.shown for passage in passages) or self._words.nothing_found
 
 
 def privileged(case: Case) -> CaseInfo:

@@ -37,7 +37,7 @@ class ContaminationError(ClinicError):
     """Cases of different splits overlap; the message lists the pairs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Overlap:
     """Two cases that overlap and stand in different splits, ordered by case id. Made by `overlaps`, read by `check`."""
 
@@ -140,7 +140,7 @@ def check(cases: Sequence[Case], generated: Collection[str], threshold: float) -
 
 def _overlap(kind: str, a: Case, b: Case, similarity: float = 1.0) -> Overlap:
     first, second = sorted((a, b), key=lambda case: (case.case_id, case.split))
-    return Overlap(kind, first.case_id, first.split, second.case_id, second.split, similarity)
+    return Overlap(kind=kind, first=first.case_id, first_split=first.split, second=second.case_id, second_split=second.split, similarity=similarity)
 
 
 def _agreeing(cases: Sequence[Case], key: Callable[[Case], Hashable]) -> Iterator[tuple[Case, Case]]:

@@ -76,7 +76,7 @@ def resident_dialogue(
     """
     budget = _budget(rules, rng)
     questions = budget - 1 if to_the_end else int(rng.integers(budget))
-    doctor = ReferenceDoctor(clinic, case, ask, questions, rng)
+    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=questions, rng=rng)
     consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)
     return [*interview(doctor, consultation), final_turn(case)]
 
@@ -135,7 +135,7 @@ def chart_interview(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher,
         return asked[-1]
 
     budget = _budget(rules, rng)
-    doctor = ReferenceDoctor(clinic, case, from_chart, budget - 1, rng)
+    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=from_chart, questions=budget - 1, rng=rng)
     return [*interview(doctor, Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)), final_turn(case)]
 
 

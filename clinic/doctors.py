@@ -5,15 +5,16 @@ colleague whose dialogues the warm start imitates: half of the questions come fr
 one illness that came to mind (it may say which, in its thoughts), and the diagnosis comes too early. None of them is optimal.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clinic.actions import diagnosis, question
 from clinic.cases import Case
+from clinic.events import Event, Inquiry
 from clinic.generative import Array, Condition, GenerativeClinic
 from clinic.language import phrases
 from clinic.matching import TopicMatcher
@@ -89,7 +90,7 @@ def anchored(clinic: GenerativeClinic, opening: Sequence[int], focus: float, wan
     return lambda clinic, posterior_C, open_F, rng: chasing(clinic, mind_C, open_F, focus, rng)  # noqa: ARG005  one signature
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ReferenceDoctor:
     """Plays one consultation of a generative clinic: asks by a rule, diagnoses the likeliest condition on its last question."""
 
@@ -114,12 +115,14 @@ class ReferenceDoctor:
         self.asked += 1
         return chase_turn(self.clinic, chase, self.wordings)
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def hear(self, event: Event) -> None:
         """Take note of the answer to the last question, as the consultation recorded it."""
-        if event.get("withheld"):
+        if not isinstance(event, Inquiry):
+            return
+        if event.withheld:
             self.tried.pop()
-        elif event.get("topic") is not None:
-            self.learn(event["topic"], event["present"])
+        elif event.topic is not None:
+            self.learn(event.topic, bool(event.present))
 
     def learn(self, topic: str, present: bool) -> None:
         """Take note of a finding."""
@@ -145,7 +148,7 @@ class Doctor(Protocol):
         """The next doctor turn."""
         ...
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def hear(self, event: Event) -> None:
         """Take note of the answer to the last question."""
         ...
 
@@ -174,5 +177,5 @@ class _FollowsACase:
         name = self._like.synonyms[0] if self._like.synonyms else self._like.diagnosis
         return question(asked, None, words) if asked is not None else diagnosis(name, self._like.recommendation, words)
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def hear(self, event: Event) -> None:
         """It does not listen."""

@@ -32,7 +32,7 @@ class Wordings:
         return self.test if split == "test" else self.train
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """Something a patient can confirm or deny when asked."""
 
@@ -45,7 +45,7 @@ class Finding:
     doctor: Wordings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Condition:
     """A diagnosis with its vocabulary and the findings that go with it."""
 

@@ -27,7 +27,7 @@ RULES_ZH = """你是一名正在问诊的医生。每一轮只写下面其中一
 可以先在<think>……</think>中思考。病人每次回答后都会注明还剩几轮；诊断也占一轮，最后一轮必须给出诊断。不要重复提问。"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Phrases:
     """What doctor, patient and consultation say in one language; `{}` is filled in."""
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from clinic.actions import Kind
 from clinic.cases import Case
+from clinic.events import Asked, Event, final_diagnosis, told_topics
 from clinic.matching import normalise, relation
 from clinic.questions import SOURCE as QUESTIONS
 
-Event = Mapping[str, Any]
 Row = dict[str, float | None]
 MEASURES = (
     "accuracy", "accepted_parent", "top3", "reward", "turns", "tokens", "valid_question_rate", "fact_recall", "recommendation",
@@ -45,15 +44,15 @@ def measure(case: Case, events: Sequence[Event], reward: float | None, tokens: i
 
     Source: combined and DEI, evaluation code of DoctorAgent-RL, commit 9db6377 (its judge's 0 to 5 is here / 5).
     """
-    last: Event = events[-1] if events else {"kind": ""}
+    last = final_diagnosis(events)
     single = case.source == QUESTIONS
-    named = str(last.get("diagnosis", ""))
-    verdict_of = relation(case, named) if last["kind"] == Kind.DIAGNOSIS else "other"
-    questions = [event for event in events if event["kind"] == Kind.QUESTION]
-    valid = sum(event["topic"] is not None and not event["repeated"] for event in questions)
+    named, advised = (last.diagnosis, last.recommendation) if last else ("", "")
+    verdict_of = relation(case, named) if last else "other"
+    questions = [event for event in events if isinstance(event, Asked)]
+    valid = sum(event.topic is not None and not event.repeated for event in questions)
     present = {fact.topic for fact in case.facts if fact.present}
-    told = set(case.opening) | {event.get("topic") for event in events}
-    advice = rouge_l(str(last.get("recommendation", "")), case.recommendation) if case.recommendation else None
+    told = set(case.opening) | told_topics(events)
+    advice = rouge_l(advised, case.recommendation) if case.recommendation else None
     judged = verdict is not None and not single
     combined = ((rouge_l(named, case.diagnosis) + (advice or 0.0)) / 2 + (verdict["diagnosis"] + verdict["recommendation"]) / 2) / 2 if judged and verdict else None
     per_turn = tokens / len(events) if tokens is not None and events else None

@@ -5,7 +5,8 @@ its splits and its checks.
 """
 
 from clinic.cases import Case
-from clinic.consultation import Event, Message, Reply
+from clinic.consultation import Message, Reply
+from clinic.events import Answered, Ending
 from clinic.language import phrases
 
 SOURCE = "questions"
@@ -32,5 +33,4 @@ class SingleTurn:
         if self._over:
             raise RuntimeError(f"question {self._case.case_id} was answered; start a new one")
         self._over = True
-        event: Event = {"kind": "answer", "text": turn.strip()}
-        return Reply(None, event, "answered")
+        return Reply(None, Answered(turn.strip()), Ending.ANSWERED)

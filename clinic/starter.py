@@ -113,7 +113,7 @@ def _entries(place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 def _finding(path: Path, entry: dict[str, Any]) -> Finding:
     wordings = _wordings(path, entry)
     try:
-        finding = Finding(entry["id"], entry["name"], float(entry["complaint"]), float(entry["background"]), **wordings)
+        finding = Finding(finding_id=entry["id"], name=entry["name"], complaint=float(entry["complaint"]), background=float(entry["background"]), **wordings)
     except (KeyError, TypeError, ValueError) as error:
         raise ClinicError(f"{path}: finding {entry.get('id', '?')!r} lacks or mistypes {error}") from error
     if not 0 < finding.background <= 1:
@@ -134,9 +134,9 @@ def _wordings(path: Path, entry: dict[str, Any]) -> dict[str, Wordings]:
 def _condition(path: Path, entry: dict[str, Any], known: set[str]) -> Condition:
     try:
         condition = Condition(
-            entry["id"], entry["name"], entry["specialty"], str(entry["icd10"]), _texts_of(path, entry, "synonyms"),
-            _texts_of(path, entry, "parents"), float(entry["prevalence"]), bool(entry["urgent"]), _texts_of(path, entry, "red_flags"),
-            _texts_of(path, entry, "next_steps"), {k: float(v) for k, v in entry["findings"].items()},
+            condition_id=entry["id"], name=entry["name"], specialty=entry["specialty"], icd10=str(entry["icd10"]), synonyms=_texts_of(path, entry, "synonyms"),
+            parents=_texts_of(path, entry, "parents"), prevalence=float(entry["prevalence"]), urgent=bool(entry["urgent"]), red_flags=_texts_of(path, entry, "red_flags"),
+            next_steps=_texts_of(path, entry, "next_steps"), findings={k: float(v) for k, v in entry["findings"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ClinicError(f"{path}: condition {entry.get('id', '?')!r} lacks or mistypes {error}") from error

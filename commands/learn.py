@@ -24,7 +24,7 @@ GAP_GOAL, CLOSED_GOAL, CASES_GOAL = 0.15, 0.60, 500
 def main() -> int:
     """Run the seeds and algorithms named on the command line."""
     chosen = YAML(typ="safe").load(ROOT / "params.yaml")["algorithm"]["name"]
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m commands.learn", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--algorithms", default=chosen, help="names of recipes; default: the one in params.yaml")
     given = parser.parse_args()

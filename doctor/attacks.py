@@ -16,6 +16,7 @@ from clinic.config import CaseSource
 from clinic.consultation import Consultation, largest_turn_budget
 from clinic.dialogues import at_once
 from clinic.doctors import Ask, Doctor, NearestCase, ReferenceDoctor, at_random, greedy
+from clinic.events import Event
 from clinic.generative import GenerativeClinic
 from clinic.loaders import load_source
 from clinic.patients.base import Matcher
@@ -29,7 +30,7 @@ from doctor.recipe import load_reward
 WEAK, STRONG = "honest: random questions, Bayes decision", "honest: Bayes' questions and decision"
 NEAREST = "honest: questions and diagnosis of the nearest training case"
 HONEST = (WEAK, STRONG, NEAREST)
-Consulted = tuple[list[dict[str, Any]], str]
+Consulted = tuple[list[Event], str]
 Player = Callable[[Case, Consultation, int], Consulted]
 
 
@@ -41,7 +42,7 @@ def on_starter(params: Params, count: int, presets: Sequence[str]) -> dict[str, 
     def honest(rule: Ask) -> Player:
         def consult(case: Case, consultation: Consultation, i: int) -> Consulted:
             rng = np.random.default_rng([params.seed, i])
-            return _consult(ReferenceDoctor(waiting.clinic, case, rule, largest_turn_budget(params.consultation) - 1, rng), consultation)
+            return _consult(ReferenceDoctor(clinic=waiting.clinic, case=case, ask=rule, questions=largest_turn_budget(params.consultation) - 1, rng=rng), consultation)
 
         return consult
 
@@ -123,5 +124,5 @@ def _consult(doctor: Doctor, consultation: Consultation) -> Consulted:
         doctor.hear(reply.event)
 
 
-def _mean(scorer: Scorer, played: Sequence[tuple[Case, list[dict[str, Any]], str]]) -> float:
+def _mean(scorer: Scorer, played: Sequence[tuple[Case, list[Event], str]]) -> float:
     return float(np.mean([sum(sum(turn.values()) for turn in scorer.score(case, events, stop)) for case, events, stop in played]))

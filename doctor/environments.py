@@ -3,7 +3,7 @@
 Pure construction, no file is written here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -12,8 +12,9 @@ import numpy as np
 
 from clinic.cases import Case, read_cases
 from clinic.config import ConsultationParams
-from clinic.consultation import Consultation, draw_turn_budget, privileged
+from clinic.consultation import Consultation, Retrieve, draw_turn_budget, privileged
 from clinic.dialogues import topic_matcher
+from clinic.events import FoundPassage
 from clinic.generative import GenerativeClinic
 from clinic.matching import Embed, HybridMatcher, TopicMatcher
 from clinic.patients.base import Generate, Matcher
@@ -25,13 +26,13 @@ from doctor.parameters import ROOT, ParameterError, Params
 from kb.config import KnowledgeBaseParams
 from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
-from kb.search import Searcher
+from kb.search import Hit, Searcher
 from rl.config import LanguageModelParams
 from rl.language_models import open_model
 from rl.rollout import EpisodeSpec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Waiting:
     """The waiting room: everything needed to seat a case in front of a doctor."""
 
@@ -87,15 +88,15 @@ class Waiting:
         return frozenset(name for first, others in named for name in (first, *others))
 
     @cached_property
-    def retrieve(self) -> Callable[[str, int], Sequence[str]]:
+    def retrieve(self) -> Retrieve:
         """Search of the knowledge base; embedder and index are loaded at the first search."""
         loaded: list[Searcher] = []
 
-        def search(query: str, k: int) -> list[str]:
+        def search(query: str, k: int) -> list[FoundPassage]:
             if not loaded:
                 index = KnowledgeIndex.load(self.index)
                 loaded.append(Searcher(index, load_embedder(index.manifest.embedder, self.knowledge_base.batch_size)))
-            return [f"{hit.passage.title}: {hit.passage.text}" for hit in loaded[0].search(query, k)]
+            return [_found(hit) for hit in loaded[0].search(query, k)]
 
         return search
 
@@ -114,17 +115,30 @@ class Waiting:
         for place, case in enumerate(cases, first):
             budget = draw_turn_budget(self.rules, (seed, step, place))
             specs += [
-                EpisodeSpec(case.case_id, f"{step}.{place}/{case.case_id}", sample, budget, (seed, step), partial(self.consultation, case, budget), dict(privileged(case)))
+                EpisodeSpec(
+                    case_id=case.case_id, group_id=f"{step}.{place}/{case.case_id}", sample=sample, turn_budget=budget, noise=(seed, step),
+                    make=partial(self.consultation, case, budget), privileged=dict(privileged(case)),
+                )
                 for sample in range(samples)
             ]
         return specs
+
+
+def _found(hit: Hit) -> FoundPassage:
+    passage = hit.passage
+    return FoundPassage(
+        passage_id=passage.passage_id, title=passage.title, text=passage.text, source=passage.source, licence=passage.licence, score=hit.score
+    )
 
 
 def open_waiting_room(params: Params, index: Path, cases: Path | None = None) -> Waiting:
     """Load the starter clinic and the rules of the consultation; `cases` is the folder of the case table, where there is one yet."""
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
-    return Waiting(params.consultation, clinic, ROOT / starter.directory, index, cases, params.knowledge_base, params.language_models.patient, params.seed)
+    return Waiting(
+        rules=params.consultation, clinic=clinic, starter=ROOT / starter.directory, index=index, cases=cases, knowledge_base=params.knowledge_base,
+        patient_model=params.language_models.patient, seed=params.seed,
+    )
 
 
 def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -> list[Case]:

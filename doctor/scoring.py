@@ -1,33 +1,33 @@
 """Small sums over recorded consultations, shared by the stages that play them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from clinic.cases import Case
+from clinic.events import Asked, Ending, Invalid, final_diagnosis, leaks_of, read_events
 from clinic.matching import relation
 from clinic.patients.base import Matcher
 from clinic.patients.fidelity import fidelity
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from doctor.opinions import Opinions
-from rl.experience import Scores, Trajectory
+from rl.experience import Scores, StopReason, Trajectory
 
 
 def score_all(scorer: Scorer, cases: Sequence[Case], trajectories: Sequence[Trajectory], opinions: Opinions | None = None) -> list[Scores]:
     """Score each trajectory against its case; a failed episode, and one whose opinion is missing, gets no component."""
     by_id = {case.case_id: case for case in cases}
     return [
-        Scores(t.episode_id, tuple(scorer.score(by_id[t.case_id], t.events, t.stop_reason, opinion)) if t.played else ())
+        Scores(t.episode_id, tuple(scorer.score(by_id[t.case_id], read_events(t.events), t.stop_reason, opinion)) if t.played else ())
         for t, opinion in zip(trajectories, opinions or [None] * len(trajectories), strict=True)
     ]
 
 
 def right(case: Case, trajectory: Trajectory) -> bool:
     """Whether the consultation ended with the exact condition."""
-    last: dict[str, Any] = trajectory.events[-1] if trajectory.events else {}
-    return "diagnosis" in last and relation(case, last["diagnosis"]) == "exact"
+    last = final_diagnosis(read_events(trajectory.events))
+    return last is not None and relation(case, last.diagnosis) == "exact"
 
 
 def accuracy(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> float:
@@ -40,20 +40,21 @@ def accuracy(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> float
 def step_metrics(cases: Sequence[Case], trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> dict[str, float]:
     """What one rollout step looked like: rewards by component, accuracy, actions, endings, lengths."""
     rewards = np.array([score.reward for score in scores if score.turns] or [np.nan])
-    events = [event for t in trajectories for event in t.events]
-    questions = [event for event in events if event["kind"] == "question"]
+    recorded = [read_events(t.events) for t in trajectories]
+    events = [event for one in recorded for event in one]
+    questions = [event for event in events if isinstance(event, Asked)]
     metrics = {
         "reward/mean": float(rewards.mean()), "reward/max": float(rewards.max()), "reward/min": float(rewards.min()), "reward/std": float(rewards.std()),
         "rollout/accuracy": accuracy(cases, trajectories),
         "rollout/turns": float(np.mean([len(t.turns) for t in trajectories])),
         "rollout/sampled_tokens": float(np.mean([t.sampled_tokens for t in trajectories])),
         "rollout/episode_tokens": float(np.mean([len(t.token_ids) for t in trajectories])),
-        "rollout/finished": float(np.mean([t.stop_reason == "diagnosed" for t in trajectories])),
-        "rollout/failed": float(np.mean([t.stop_reason == "failed" for t in trajectories])),
+        "rollout/finished": float(np.mean([t.stop_reason == Ending.DIAGNOSED for t in trajectories])),
+        "rollout/failed": float(np.mean([t.stop_reason == StopReason.FAILED for t in trajectories])),
         "rollout/unscored": float(np.mean([not score.turns for score in scores])),
-        "rollout/leaks": float(np.mean([sum(event.get("leaks", 0) for event in t.events) for t in trajectories])),
-        "rollout/valid_actions": 1 - sum(event["kind"] == "invalid" for event in events) / max(len(events), 1),
-        "rollout/valid_questions": sum(q["topic"] is not None and not q["repeated"] for q in questions) / max(len(questions), 1),
+        "rollout/leaks": float(np.mean([leaks_of(one) for one in recorded])),
+        "rollout/valid_actions": 1 - sum(isinstance(event, Invalid) for event in events) / max(len(events), 1),
+        "rollout/valid_questions": sum(q.topic is not None and not q.repeated for q in questions) / max(len(questions), 1),
     }
     scored = [score for score in scores if score.turns]
     names = {name for score in scored for turn in score.turns for name in turn}
@@ -65,5 +66,5 @@ def step_metrics(cases: Sequence[Case], trajectories: Sequence[Trajectory], scor
 def patient_metrics(cases: Sequence[Case], trajectories: Sequence[Trajectory], matchers: Mapping[str, Matcher]) -> dict[str, float]:
     """How true to the record the patients were (`clinic.patients.fidelity`)."""
     by_id = {case.case_id: case for case in cases}
-    measures = fidelity(((by_id[t.case_id], t.events) for t in trajectories), matchers)
+    measures = fidelity(((by_id[t.case_id], read_events(t.events)) for t in trajectories), matchers)
     return {f"patient/{name}": value for name, value in measures.items()}

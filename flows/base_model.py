@@ -5,18 +5,19 @@ from pathlib import Path
 from prefect import flow
 
 from doctor.base_model_recipe import load_base_model_params
-from tasks.base_model import make_base_model, teach_round
+from tasks.base_model import deliver, read_first, teach_round
 from tasks.command_line import run
 from tracking.console import follow
 
 
 @flow(name="base_model", on_running=[follow])
 def base_model(out: Path, params_file: Path | None = None, recipe_file: Path | None = None) -> None:
-    """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues."""
+    """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues; a killed run goes on after its last complete round."""
     params = load_base_model_params(params_file, recipe_file)
-    make_base_model(params, out)
+    read_first(params)
     for number in range(1, 1 + len(params.base_model.rounds)):
-        teach_round(params, out, number)
+        teach_round(params, number)
+    deliver(params, out)
 
 
 if __name__ == "__main__":

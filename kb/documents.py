@@ -20,7 +20,7 @@ UNKNOWN_LICENCE = "unknown"
 _OWN_FIELDS = frozenset({"doc_id", "title", "text", "source", "licence", "license"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Document:
     """One text with its provenance. Made by `load_documents`, read by `kb.passages`.
 

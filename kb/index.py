@@ -130,7 +130,8 @@ class KnowledgeIndex:
             if name not in manifest.files:
                 raise KnowledgeBaseError(f"{directory / MANIFEST_FILE} lists no {name}: {REBUILD}")
         frame = pd.read_parquet(directory / PASSAGES_FILE, engine="pyarrow", columns=_COLUMNS)
-        passages = tuple(Passage(*row) for row in frame.itertuples(index=False, name=None))
+        rows = frame.itertuples(index=False, name=None)
+        passages = tuple(Passage(**dict(zip(_COLUMNS, row, strict=True))) for row in rows)
         index = faiss.read_index(str(directory / INDEX_FILE))
         sizes = {"manifest": manifest.n_passages, "parquet": len(passages), "faiss": index.ntotal}
         if len(set(sizes.values())) > 1 or index.d != manifest.dimension:

@@ -27,7 +27,7 @@ HEADING_SHARE = 0.5
 """Title and section may take at most this share of a passage; beyond it they are cut."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Passage:
     """A piece of a document, as searched. Made by `split_passages`, stored by `kb.index`.
 

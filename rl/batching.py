@@ -34,7 +34,7 @@ class Branch:
     after: int | None = None  # which branch of the same sequence, with the same cut, it continues; that one continues none
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MicroBatch:
     """Right-padded sequences (each followed by its branches) and what carries loss; of each sequence in order, its branches last."""
 
@@ -141,7 +141,8 @@ def _micro_batch(index: list[int], tokens: Sequence[Sequence[int]], masks: Seque
         token_BT, mask_BT = _pad([tokens[i] for i in index]), _pad([masks[i] for i in index])
         row_N, place_N = mask_BT.nonzero(as_tuple=True)
         packing = pack([tokens[i] for i in index], [list(masks[i]).index(1) if 1 in masks[i] else 0 for i in index])
-        return MicroBatch(tuple(index), token_BT, row_N, place_N - 1, token_BT[row_N, place_N], mask_BT[row_N, place_N].float(), packing=packing)
+        target_N, weight_N = token_BT[row_N, place_N], mask_BT[row_N, place_N].float()
+        return MicroBatch(index=tuple(index), token_BT=token_BT, row_N=row_N, source_N=place_N - 1, target_N=target_N, weight_N=weight_N, packing=packing)
     rows = [_branched(tokens[i], masks[i], branches[i]) for i in index]
     token_BT, position_BT, segment_BT, before_BT, limit_BT = (_pad([row.inputs[k] for row in rows]) for k in range(5))
     place_T = torch.arange(token_BT.shape[1])
@@ -151,7 +152,10 @@ def _micro_batch(index: list[int], tokens: Sequence[Sequence[int]], masks: Seque
     row_N = torch.tensor([number for number, row in enumerate(rows) for _ in row.loss], dtype=torch.long)
     source_N, target_N = (torch.tensor([position[k] for row in rows for position in row.loss], dtype=torch.long) for k in (0, 1))
     weight_N = torch.tensor([weight for row in rows for _, _, weight in row.loss], dtype=torch.float32)
-    return MicroBatch(tuple(index), token_BT, row_N, source_N, target_N, weight_N, position_BT, ((trunk_BTT | own_BTT) & causal_TT)[:, None])
+    return MicroBatch(
+        index=tuple(index), token_BT=token_BT, row_N=row_N, source_N=source_N, target_N=target_N, weight_N=weight_N, position_BT=position_BT,
+        mask_B1TT=((trunk_BTT | own_BTT) & causal_TT)[:, None],
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,14 @@ from typing import Any, Protocol
 Message = dict[str, str]
 
 
+class Event(Protocol):
+    """What happened in one turn. The school keeps it as JSON and never looks inside; who made it scores it later."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The event as JSON values."""
+        ...
+
+
 class EnvironmentReply(Protocol):
     """What comes back from one turn."""
 
@@ -14,8 +22,8 @@ class EnvironmentReply(Protocol):
         ...
 
     @property
-    def event(self) -> dict[str, Any]:
-        """What happened, as JSON values; scored later."""
+    def event(self) -> Event:
+        """What happened."""
         ...
 
     @property

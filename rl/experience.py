@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ import pandas as pd
 from rl.errors import TrainingError
 
 
-@dataclass(frozen=True)
+class StopReason(StrEnum):
+    """Why an episode is over where its environment does not say: it has endings of its own, which the school only keeps."""
+
+    ENDED = "ended"  # the environment gave no reason
+    OUT_OF_TOKENS = "out_of_tokens"  # no room was left for a turn
+    FAILED = "failed"  # the environment broke
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trajectory:
     """The token record of one episode. Made by `rl.rollout`, read by scoring and learning.
 
@@ -40,8 +49,8 @@ class Trajectory:
     loss_mask: tuple[int, ...]
     turns: tuple[tuple[int, int], ...]
     texts: tuple[dict[str, str], ...]  # the dialogue as messages
-    events: tuple[dict[str, Any], ...]
-    stop_reason: str
+    events: tuple[dict[str, Any], ...]  # as the environment's `Event.to_json` wrote them
+    stop_reason: str  # a `StopReason`, or the environment's own
     privileged: dict[str, Any]
     started_s: float  # seconds since the rollout phase began
     ended_s: float
@@ -49,7 +58,7 @@ class Trajectory:
     @property
     def played(self) -> bool:
         """Whether it came to an end that can be judged: it had a turn, and its environment did not fail."""
-        return bool(self.events) and self.stop_reason != "failed"
+        return bool(self.events) and self.stop_reason != StopReason.FAILED
 
     @property
     def sampled_tokens(self) -> int:

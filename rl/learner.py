@@ -197,11 +197,12 @@ class Learner:
         index = [chosen[i] for i in batch.index]
         some = [records[i] for i in index]
         return TokenBatch(
-            batch.sequence_N.to(logprob_N.device), unit_S, logprob_N, entropy_N, value_N, gather([r.old_logprob_A for r in some]),
-            gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None]) if "reference" in self.algorithm.roles else None,
-            gather([r.value_A for r in some if r.value_A is not None]) if self.critic is not None else None,
-            gather([lesson.advantage[i] for i in index]), gather([lesson.weight[i] for i in index]),
-            gather([lesson.target[i] for i in index]) if lesson.target is not None else None, total,
+            sequence_N=batch.sequence_N.to(logprob_N.device), unit_S=unit_S, logprob_N=logprob_N, entropy_N=entropy_N, value_N=value_N,
+            old_logprob_N=gather([r.old_logprob_A for r in some]),
+            reference_logprob_N=gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None]) if "reference" in self.algorithm.roles else None,
+            old_value_N=gather([r.value_A for r in some if r.value_A is not None]) if self.critic is not None else None,
+            advantage_N=gather([lesson.advantage[i] for i in index]), weight_N=gather([lesson.weight[i] for i in index]),
+            target_N=gather([lesson.target[i] for i in index]) if lesson.target is not None else None, total=total,
         )
 
     def critic_learns_alone(self, policy_version: int) -> bool:

@@ -29,7 +29,7 @@ KNOBS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelShape:
     """What of a decoder decides its memory; counts, and bytes of one number."""
 
@@ -65,10 +65,10 @@ def model_shape(name: str, dtype: str, lora: LoraParams | None = None) -> ModelS
             add_adapter(model, lora, seed=0)
     heads, trunk = config.num_attention_heads, model.get_decoder()
     return ModelShape(
-        _count(model), _count(model, trained=True), _count(trunk), _count(trunk, trained=True),
-        any(p.requires_grad and config.intermediate_size in p.shape for p in model.parameters()), config.num_hidden_layers, config.hidden_size,
-        config.intermediate_size, heads, getattr(config, "num_key_value_heads", heads), getattr(config, "head_dim", None) or config.hidden_size // heads, config.vocab_size,
-        torch.finfo(getattr(torch, dtype)).bits // 8,
+        parameters=_count(model), trainable=_count(model, trained=True), trunk_parameters=_count(trunk), trainable_trunk=_count(trunk, trained=True),
+        trainable_feed_forward=any(p.requires_grad and config.intermediate_size in p.shape for p in model.parameters()), layers=config.num_hidden_layers, width=config.hidden_size,
+        intermediate=config.intermediate_size, heads=heads, key_value_heads=getattr(config, "num_key_value_heads", heads),
+        head_width=getattr(config, "head_dim", None) or config.hidden_size // heads, vocabulary=config.vocab_size, bytes=torch.finfo(getattr(torch, dtype)).bits // 8,
     )
 
 

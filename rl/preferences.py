@@ -12,7 +12,7 @@ from typing import Any
 from rl.chat import ChatFormat
 from rl.environment import Message
 from rl.errors import TrainingError
-from rl.experience import Scores, Trajectory
+from rl.experience import Scores, StopReason, Trajectory
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def _trajectory(chat: ChatFormat, group: str, sample: int, prompt: list[Message]
     unknown = (0.0,) * len(ids)
     events: tuple[dict[str, Any], ...] = ({},) * len(spans)
     return Trajectory(
-        f"{group}/{sample}", group, group, sample, 0, len(spans), tuple(ids), unknown, tuple(mask), tuple(spans), tuple(prompt + answer), events, "ended", {}, 0.0, 0.0
+        episode_id=f"{group}/{sample}", case_id=group, group_id=group, sample=sample, policy_version=0, turn_budget=len(spans), token_ids=tuple(ids), logprobs=unknown,
+        loss_mask=tuple(mask), turns=tuple(spans), texts=tuple(prompt + answer), events=events, stop_reason=StopReason.ENDED, privileged={}, started_s=0.0, ended_s=0.0,
     )
 
 

@@ -14,9 +14,9 @@ from rl.algorithms.advantages import Array
 from rl.algorithms.base import Record
 from rl.batching import MicroBatch, hidden_states, micro_batches, sibling_batches, token_logprobs
 from rl.critic import Critic
-from rl.experience import Scores, Trajectory
+from rl.experience import Scores, StopReason, Trajectory
 
-TRUNCATED = frozenset({"out_of_tokens"})
+TRUNCATED = frozenset({StopReason.OUT_OF_TOKENS})
 """Stop reasons of episodes that a limit of the rollout cut; all others are the environment's own endings."""
 
 
@@ -70,9 +70,10 @@ def make_records(
         sampler_A = np.array([trajectory.logprobs[place] for place in places], dtype=np.float64)
         records.append(
             Record(
-                trajectory.group_id, score, np.array([turn_of[place] for place in places], dtype=np.int64), trajectory.stop_reason in TRUNCATED, sampler_A,
-                old[i] if old is not None else sampler_A, reference[i] if reference is not None else None,
-                values[0][i] if values is not None else None, values[1][i] if values is not None else 0.0,
+                group_id=trajectory.group_id, scores=score, turn_A=np.array([turn_of[place] for place in places], dtype=np.int64),
+                truncated=trajectory.stop_reason in TRUNCATED, sampler_logprob_A=sampler_A, old_logprob_A=old[i] if old is not None else sampler_A,
+                reference_logprob_A=reference[i] if reference is not None else None,
+                value_A=values[0][i] if values is not None else None, next_value=values[1][i] if values is not None else 0.0,
             )
         )
     return records

@@ -17,12 +17,12 @@ from rl.config import RolloutParams
 from rl.engines.base import Engine, Finish, Request, Sampling, noise_key
 from rl.environment import Environment, Message
 from rl.errors import TrainingError
-from rl.experience import Trajectory
+from rl.experience import StopReason, Trajectory
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EpisodeSpec:
     """One episode to play: its identity, the key of its sampling noise and how to make its environment."""
 
@@ -81,7 +81,7 @@ def refuse_if_many_failed(trajectories: Sequence[Trajectory], params: RolloutPar
     Raises:
         TrainingError: the share of failed episodes exceeds `max_failed_share`.
     """
-    failed = sum(trajectory.stop_reason == "failed" for trajectory in trajectories)
+    failed = sum(trajectory.stop_reason == StopReason.FAILED for trajectory in trajectories)
     if failed > params.max_failed_share * len(trajectories):
         raise TrainingError(
             f"{failed} of {len(trajectories)} episodes failed, more than rollout.max_failed_share = {params.max_failed_share:g}; "
@@ -112,8 +112,9 @@ class _Episode:
             self.engine.release(self.session)
         spec = self.spec
         return Trajectory(
-            self.session, spec.case_id, spec.group_id, spec.sample, self.version, spec.turn_budget, tuple(self.ids), tuple(self.logprobs), tuple(self.mask),
-            tuple(self.turns), tuple(self.messages), tuple(self.events), stop_reason, spec.privileged, started, time.monotonic() - self.began,
+            episode_id=self.session, case_id=spec.case_id, group_id=spec.group_id, sample=spec.sample, policy_version=self.version, turn_budget=spec.turn_budget,
+            token_ids=tuple(self.ids), logprobs=tuple(self.logprobs), loss_mask=tuple(self.mask), turns=tuple(self.turns), texts=tuple(self.messages), events=tuple(self.events),
+            stop_reason=stop_reason, privileged=spec.privileged, started_s=started, ended_s=time.monotonic() - self.began,
         )
 
     async def _converse(self) -> str:
@@ -122,17 +123,17 @@ class _Episode:
         new = self.chat.opening_ids(self.messages)
         while True:
             if self._room(new) < self.params.response_length:
-                return "out_of_tokens"
+                return StopReason.OUT_OF_TOKENS
             turn = await self._turn(new)
             try:
                 reply = await environment.step(turn)
             except Exception as error:  # noqa: BLE001  the edge of the environment: its failure becomes data
                 log.warning("episode %s: the environment failed: %s", self.session, error)
                 self.mask = [0] * len(self.mask)
-                return "failed"
-            self.events.append(reply.event)
+                return StopReason.FAILED
+            self.events.append(reply.event.to_json())
             if reply.text is None:
-                return reply.stop_reason or "ended"
+                return reply.stop_reason or StopReason.ENDED
             self.messages.append({"role": "user", "content": reply.text})
             new = self.chat.reply_ids(reply.text)
 

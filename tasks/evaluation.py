@@ -14,6 +14,7 @@ from clinic import doctors
 from clinic.cases import Case, read_cases
 from clinic.consultation import Consultation, largest_turn_budget
 from clinic.dialogues import at_once, chart_opening
+from clinic.events import Ending, Event, leaks_of, read_events
 from clinic.metrics import Row, by_category, measure, paired
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE as QUESTIONS
@@ -24,11 +25,11 @@ from doctor.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_
 from doctor.parameters import ROOT, Params
 from doctor.recipe import load_reward
 from doctor.scoring import patient_metrics, score_all
+from doctor.warm_start import diagnosis_turns
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
 from rl.workers.base import Session
 from rl.workers.local import LocalSession
-from tasks.warm_start import diagnosis_turns
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,11 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
     params = ward.params
     live = LocalSession(str(model), params.machines.compute, params.rollout, None, params.seed)
     specs = [
-        EpisodeSpec(case.case_id, case.case_id, 0, budget, (params.seed, EVALUATION_STEP), _environment(ward, case, budget, chart), {}) for case in ward.cases
+        EpisodeSpec(
+            case_id=case.case_id, group_id=case.case_id, sample=0, turn_budget=budget, noise=(params.seed, EVALUATION_STEP),
+            make=_environment(ward, case, budget, chart), privileged={},
+        )
+        for case in ward.cases
     ]
     trajectories = live.rollout(specs, params.decoding.evaluate.temperature, Phase(f"evaluate {ward.label(name)}", "episodes"))
     refuse_if_many_failed(trajectories, params.rollout)
@@ -108,7 +113,7 @@ def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool
     scores = score_all(ward.scorer, ward.cases, trajectories, opinions)
     rankings = _rankings(ward, live, trajectories)
     rows = [
-        measure(case, trajectory.events, score.reward if score.turns else None, trajectory.sampled_tokens, ranking, verdict)
+        measure(case, read_events(trajectory.events), score.reward if score.turns else None, trajectory.sampled_tokens, ranking, verdict)
         for case, trajectory, score, ranking, verdict in zip(ward.cases, trajectories, scores, rankings, verdicts, strict=True)
     ]
     if keep is not None:
@@ -145,7 +150,7 @@ def patients_of(ward: Ward, name: str, trajectories: Sequence[Trajectory]) -> Ta
     """How true to the record the patients were, and how often the filter had to step in, where a model plays them; where they are worth a look."""
     if ward.params.language_models.patient is None:
         return {}
-    leaks = sum(event.get("leaks", 0) for trajectory in trajectories for event in trajectory.events)
+    leaks = sum(leaks_of(read_events(trajectory.events)) for trajectory in trajectories)
     return {f"patients of {ward.label(name)}": {**patient_metrics(ward.cases, trajectories, ward.waiting.matchers), "leaks": leaks}}
 
 
@@ -172,7 +177,7 @@ def evaluate_reference(ward: Ward, name: str, rule: str, questions: int) -> Tabl
     rows = []
     for place, case in enumerate(ward.cases):
         rng = np.random.default_rng([ward.params.seed, place])
-        doctor = doctors.ReferenceDoctor(ward.waiting.clinic, case, getattr(doctors, rule), questions, rng, wordings="test")
+        doctor = doctors.ReferenceDoctor(clinic=ward.waiting.clinic, case=case, ask=getattr(doctors, rule), questions=questions, rng=rng, wordings="test")
         rows.append(_reference_row(ward, case, doctor))
     return _table(ward, name, rows)
 
@@ -182,7 +187,7 @@ def evaluate_bayes_full_information(ward: Ward) -> Table:
     """Bayes' decision from the whole chart: the ceiling of any diagnosis."""
     rows = []
     for case in ward.cases:
-        doctor = doctors.ReferenceDoctor(ward.waiting.clinic, case, doctors.at_random, 0, np.random.default_rng(0))
+        doctor = doctors.ReferenceDoctor(clinic=ward.waiting.clinic, case=case, ask=doctors.at_random, questions=0, rng=np.random.default_rng(0))
         for fact in case.facts:
             doctor.learn(fact.topic, fact.present)
         row = _reference_row(ward, case, doctor)
@@ -192,14 +197,14 @@ def evaluate_bayes_full_information(ward: Ward) -> Table:
 
 def _reference_row(ward: Ward, case: Case, doctor: doctors.ReferenceDoctor) -> Row:
     consultation = Consultation(case, ScriptedPatient(case, ward.waiting.matcher), ward.params.consultation, doctor.questions + 1, None)
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     while True:
         reply = at_once(consultation.step(doctor.turn()))
         events.append(reply.event)
         if reply.text is None:
             break
         doctor.hear(reply.event)
-    turns = ward.scorer.score(case, events, "diagnosed")
+    turns = ward.scorer.score(case, events, Ending.DIAGNOSED)
     reward = sum(sum(turn.values()) for turn in turns) if turns else None
     order = np.argsort(doctor.posterior())[::-1]
     return measure(case, events, reward, None, [ward.waiting.clinic.conditions[i].name for i in order])

@@ -13,6 +13,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import read_cases
+from clinic.events import read_events
 from doctor.parameters import ROOT, Params
 from doctor.scoring import right
 from doctor.stages import input_hash
@@ -76,4 +77,7 @@ def _seen(cases: Path, consultations: Path) -> list[Seen]:
     """The doctor's test consultations with their cases and rewards."""
     by_id = {case.case_id: case for case in read_cases(cases / "cases.parquet", "test")}
     played = zip(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), strict=True)
-    return [Seen(by_id[t.case_id], t.texts, t.events, score.turns, t.stop_reason, right(by_id[t.case_id], t)) for t, score in played]
+    return [
+        Seen(case=(case := by_id[t.case_id]), messages=t.texts, events=read_events(t.events), rewards=score.turns, stop_reason=t.stop_reason, correct=right(case, t))
+        for t, score in played
+    ]

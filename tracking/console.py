@@ -38,7 +38,7 @@ def pace(rate: float) -> str:
     return f"{1 / rate:.1f} s each" if 0 < rate < 1 else f"{rate:.1f}/s"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bar:
     """How far a piece of work is. Its name tells it from others that are under way."""
 

@@ -53,7 +53,7 @@ class Phase:
 
     def bar(self, done: int, total: int, note: str = "") -> Bar:
         """Where it is, with the rate since it began."""
-        return Bar(self.name, self.unit, done, total, (done - self._before) / max(time.monotonic() - self._began, 1e-9), note)
+        return Bar(name=self.name, unit=self.unit, done=done, total=total, rate=(done - self._before) / max(time.monotonic() - self._began, 1e-9), note=note)
 
 
 def supervised(what: str) -> Callable[[SFTPoint], None]:

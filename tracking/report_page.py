@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clinic.actions import Kind, parse
 from clinic.cases import Case
+from clinic.events import Event, Inquiry, final_diagnosis, told_topics
 from clinic.matching import normalise, relation
 from clinic.metrics import MEASURES
 
@@ -36,13 +37,13 @@ PANELS = (  # title, axis or None for one that fits, name -> column of the train
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 46, 14, 12, 40  # of a panel, with its margins
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seen:
     """One played consultation."""
 
     case: Case
     messages: Sequence[Mapping[str, str]]  # roles system, user, assistant
-    events: Sequence[Mapping[str, Any]]  # one per doctor turn; a consultation that failed may lack the last
+    events: Sequence[Event]  # one per doctor turn; a consultation that failed may lack the last
     rewards: Sequence[Mapping[str, float]]  # components per doctor turn; empty: not scored
     stop_reason: str
     correct: bool
@@ -71,7 +72,7 @@ def _named(one: Seen, known: Mapping[str, str]) -> str:
 
 
 def _diagnosis(one: Seen) -> str | None:
-    return str(one.events[-1]["diagnosis"]) if one.events and one.events[-1]["kind"] == Kind.DIAGNOSIS else None
+    return last.diagnosis if (last := final_diagnosis(one.events)) else None
 
 
 def accuracy_by_turns(seen: Sequence[Seen]) -> list[dict[str, float]]:
@@ -184,7 +185,7 @@ def _worth(one: Seen) -> float:
 
 
 def _view(one: Seen) -> dict[str, Any]:
-    heard = {*one.case.opening, *(event.get("topic") for event in one.events)}
+    heard = {*one.case.opening, *told_topics(one.events)}
     unasked = [fact for fact in one.case.facts if fact.topic not in heard]
     return {
         "seen": one, "named": _diagnosis(one), "reward": _worth(one) if one.rewards else None, "utterances": _utterances(one),
@@ -207,11 +208,11 @@ def _utterances(one: Seen) -> list[dict[str, Any]]:
     return said
 
 
-def _turn(text: str, event: Mapping[str, Any] | None, rewards: Mapping[str, float] | None) -> dict[str, Any]:
+def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -> dict[str, Any]:
     action, remarks = parse(text), []
-    if event and event.get("repeated"):
+    if isinstance(event, Inquiry) and event.repeated:
         remarks.append("known already")
-    if event and event["kind"] in (Kind.QUESTION, Kind.TEST) and event.get("topic") is None:
+    if isinstance(event, Inquiry) and event.topic is None:
         remarks.append("not answered")
     turn = {"who": "doctor", "kind": action.kind.value, "text": text, "thought": "", "recommendation": action.recommendation, "remarks": remarks}
     if action.kind is not Kind.INVALID:  # else the text stays as it was written

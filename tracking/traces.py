@@ -15,7 +15,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +25,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from clinic.actions import Kind
-from rl.experience import Scores, Trajectory
+from clinic.events import FoundPassage, Searched, read_events
+from rl.experience import Scores, StopReason, Trajectory
 
 # MLflow reads these when it is imported: no usage statistics leave this machine.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -215,7 +214,7 @@ def _info(consultation: _Consultation, experiment: str, run_id: str) -> TraceInf
         TraceLocation.from_experiment_id(experiment),
         request_time=clock[0] // 1_000_000,
         execution_duration=(clock[-1] - clock[0]) // 1_000_000,
-        state=TraceState.ERROR if played.stop_reason == "failed" else TraceState.OK,
+        state=TraceState.ERROR if played.stop_reason == StopReason.FAILED else TraceState.OK,
         request_preview=opening[:PREVIEW_CHARS],
         response_preview=played.texts[-1]["content"][:PREVIEW_CHARS],
         trace_metadata={TRACE_SCHEMA_VERSION_KEY: str(TRACE_SCHEMA_VERSION), TraceMetadataKey.SOURCE_RUN: run_id},
@@ -255,15 +254,17 @@ def _spans(consultation: _Consultation) -> list[Span]:
     span = partial(_span, consultation)
     spans = [span(root, None, "consultation", (clock[0], clock[-1]), _said(SpanType.AGENT, messages))]
     places = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    events = read_events(played.events)
     for k, (place, (start, stop)) in enumerate(zip(places, played.turns, strict=True)):
-        event = played.events[k] if k < len(played.events) else {"kind": "failed"}  # the environment failed in this turn
+        event = events[k] if k < len(events) else None  # the environment failed in this turn
+        stored = event.to_json() if event else {"kind": StopReason.FAILED}
         tokens = {SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}}
-        about = {"event": event, **tokens, **_said(SpanType.CHAT_MODEL, messages[: place + 1])}
+        about = {"event": stored, **tokens, **_said(SpanType.CHAT_MODEL, messages[: place + 1])}
         turn = consultation.span_id(f"turn {k}")
-        spans.append(span(turn, root, f"turn {k + 1}: {event['kind']}", (clock[k], clock[k + 1]), about))
-        if event["kind"] == Kind.SEARCH:
-            found = _documents(messages[place + 1]["content"] if place + 1 < len(messages) else "", int(event["hits"]))
-            about = {SpanAttributeKey.SPAN_TYPE: SpanType.RETRIEVER, SpanAttributeKey.INPUTS: {"query": event["text"]}, SpanAttributeKey.OUTPUTS: found}
+        spans.append(span(turn, root, f"turn {k + 1}: {stored['kind']}", (clock[k], clock[k + 1]), about))
+        if isinstance(event, Searched):
+            found = [_document(passage) for passage in event.passages]
+            about = {SpanAttributeKey.SPAN_TYPE: SpanType.RETRIEVER, SpanAttributeKey.INPUTS: {"query": event.text}, SpanAttributeKey.OUTPUTS: found}
             spans.append(span(consultation.span_id(f"search {k}"), turn, "search", (clock[k + 1], clock[k + 1]), about))
     return spans
 
@@ -273,18 +274,17 @@ def _said(kind: str, messages: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     return {SpanAttributeKey.SPAN_TYPE: kind, SpanAttributeKey.INPUTS: heard, SpanAttributeKey.OUTPUTS: answer}
 
 
-def _documents(reply: str, hits: int) -> list[dict[str, Any]]:
-    """The passages as the doctor read them, one "title: text" per line; in one piece if the lines do not add up."""
-    text = re.sub(r" \(\d+ left\)\Z", "", reply)
-    lines = text.splitlines() if len(text.splitlines()) == hits else [text] * (hits > 0 and text != "")
-    return [{"page_content": line, "metadata": {"doc_uri": line.partition(": ")[0]}} for line in lines]
+def _document(passage: FoundPassage) -> dict[str, Any]:
+    """A passage in the shape in which the UI shows what a retriever found."""
+    about = {"doc_uri": passage.passage_id, "title": passage.title, "source": passage.source, "licence": passage.licence, "score": passage.score}
+    return {"page_content": passage.shown, "metadata": about}
 
 
 def _span(consultation: _Consultation, span_id: str, parent: str | None, name: str, times: tuple[int, int], about: Mapping[str, Any]) -> Span:
     def encoded(digits: str) -> str:
         return base64.b64encode(bytes.fromhex(digits)).decode()
 
-    failed = parent is None and consultation.played.stop_reason == "failed"
+    failed = parent is None and consultation.played.stop_reason == StopReason.FAILED
     attributes = {SpanAttributeKey.REQUEST_ID: consultation.trace_id, **about}
     record = {
         "trace_id": encoded(consultation.trace_id.removeprefix("tr-")),

@@ -14,7 +14,7 @@ from benchmarks.setting import VARIANTS, Scale, Shape, Task, Variant, build, con
 from benchmarks.worker import Figures, Spec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """One call of `make bench`. Made by the command line, read by the parts."""
 

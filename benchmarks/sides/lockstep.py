@@ -23,7 +23,7 @@ Ids = list[int]
 Generator = Callable[[Sequence[Ids], Sequence[int]], list[Ids]]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Dialogue:
     """One episode under way."""
 
@@ -49,7 +49,7 @@ def play(dialogues: Sequence[Dialogue], chat: ChatFormat, played: Scale, variant
         for dialogue, ids in zip(dialogues, turns, strict=True):
             dialogue.add(ids, 1)
             reply = asyncio.run(dialogue.patient.step(chat.text(ids)))
-            dialogue.rewards.append(float(reply.event["outcome"]))
+            dialogue.rewards.append(reply.event.outcome)
             if reply.text is not None:
                 dialogue.add([*([chat.end_id] if ids[-1] != chat.end_id else []), *chat.reply_ids(reply.text)], 0)
 
@@ -59,7 +59,7 @@ def seated(chat: ChatFormat, played: Scale, prompts: Sequence[int], samples: Seq
     made = []
     for prompt, sample in zip(prompts, samples, strict=True):
         patient = Patient(prompt, played.turns)
-        made.append(Dialogue(prompt, sample, patient, chat.opening_ids(patient.opening())))
+        made.append(Dialogue(prompt=prompt, sample=sample, patient=patient, opening=chat.opening_ids(patient.opening())))
     return made
 
 

@@ -41,7 +41,10 @@ class Ours:
     def _specs(self) -> list[EpisodeSpec]:
         turns = self.played.turns
         return [
-            EpisodeSpec(f"{prompt}", f"{self.number}.{prompt}", sample, turns, (SEED, self.number), partial(Patient, prompt, turns), {})
+            EpisodeSpec(
+                case_id=f"{prompt}", group_id=f"{self.number}.{prompt}", sample=sample, turn_budget=turns, noise=(SEED, self.number),
+                make=partial(Patient, prompt, turns), privileged={},
+            )
             for prompt in range(self.played.prompts) for sample in range(self.played.samples)
         ]
 

@@ -19,7 +19,7 @@ from benchmarks.engines import algorithm, choose_products
 from benchmarks.setting import SEED, Shape, build, device, write_model
 from benchmarks.sides.ours import squares
 from benchmarks.worker import Figures, finish_gpu, resident_bytes, serve
-from rl.experience import Scores, Trajectory
+from rl.experience import Scores, StopReason, Trajectory
 from rl.learner import Learner
 from rl.models import load_model
 
@@ -54,7 +54,9 @@ def experience(load: Load, vocabulary: int, step: int) -> list[Trajectory]:
         events, logprobs = ({"outcome": rng.random()},) * len(turns), (-math.log(vocabulary),) * size
         made.append(
             Trajectory(
-                f"{group}/{number}", group, group, number % load.group, step, len(turns), ids, logprobs, mask, turns, (), events, "ended", {}, 0.0, 1.0
+                episode_id=f"{group}/{number}", case_id=group, group_id=group, sample=number % load.group, policy_version=step, turn_budget=len(turns),
+                token_ids=ids, logprobs=logprobs, loss_mask=mask, turns=turns, texts=(), events=events, stop_reason=StopReason.ENDED, privileged={},
+                started_s=0.0, ended_s=1.0,
             )
         )
     return made

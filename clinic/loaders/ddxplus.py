@@ -108,7 +108,8 @@ def _read_condition(reading: _Reading, path: Path, number: int, record: Any) -> 
     for finding, _ in yes_no:
         reading.findings.setdefault(finding.finding_id, finding)
     reading.conditions[key] = Condition(
-        key, name, _chapter(icd10), icd10, (*names_of(name)[1:], *SYNONYMS.get(name, ())), (), prevalence, urgent, (), (NEXT_STEPS[urgent],), listed
+        condition_id=key, name=name, specialty=_chapter(icd10), icd10=icd10, synonyms=(*names_of(name)[1:], *SYNONYMS.get(name, ())), parents=(),
+        prevalence=prevalence, urgent=urgent, red_flags=(), next_steps=(NEXT_STEPS[urgent],), findings=listed,
     )
 
 
@@ -144,7 +145,7 @@ def _finding(entry: Any, kind: str) -> Finding:
     evidence, question = text_at(entry, "evidence"), text_at(entry, "question_en")
     yes, no = statements(question)
     return Finding(
-        evidence, question.rstrip(" ?"), complaint=float(kind == "symptoms"), background=0.0,
+        finding_id=evidence, name=question.rstrip(" ?"), complaint=float(kind == "symptoms"), background=0.0,
         patient=Wordings((yes,), (f"as far as I can tell {yes}",)),
         denial=Wordings((no,), (f"as far as I can tell {no}",)),
         doctor=Wordings((question,), (f"Could you tell me: {question}",)),

@@ -15,10 +15,9 @@ Source: the names, Feng et al., DoctorAgent-RL, arXiv:2505.19630, table 1 (there
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from clinic.actions import Kind
 from clinic.cases import Case
+from clinic.events import Asked, Event
 from clinic.language import phrases, says_unknown
 from clinic.patients.base import Matcher, clauses, record_matcher
 
@@ -37,7 +36,7 @@ def denies(text: str, language: str) -> bool:
     return _NEGATION[language].search(text) is not None
 
 
-def fidelity(played: Iterable[tuple[Case, Sequence[Mapping[str, Any]]]], matcher: Mapping[str, Matcher]) -> dict[str, float]:
+def fidelity(played: Iterable[tuple[Case, Sequence[Event]]], matcher: Mapping[str, Matcher]) -> dict[str, float]:
     """The three measures over (case, events) pairs; a measure without a question to go by is left out.
 
     Args:
@@ -52,12 +51,12 @@ def fidelity(played: Iterable[tuple[Case, Sequence[Mapping[str, Any]]]], matcher
         facts = {fact.topic: fact for fact in case.facts}
         words = phrases(case.language)
         for event in events:
-            if event["kind"] != Kind.QUESTION or "reply" not in event:
+            if not isinstance(event, Asked):
                 continue
-            reply, asked = str(event["reply"]), match(str(event["text"]))
+            reply, asked = event.reply, match(event.text)
             told = {topic for clause in clauses(reply) if (topic := match(clause)) in facts} - set(case.opening)
             controlled.append(told <= {asked})
-            if asked not in facts or event.get("repeated"):
+            if asked not in facts or event.repeated:
                 continue
             silent = says_unknown(reply, case.language) or reply == words.withheld
             complete.append(not silent)

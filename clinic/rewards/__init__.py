@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from clinic.cases import Case
 from clinic.config import PresetParams
 from clinic.errors import ClinicError
+from clinic.events import Event
 from clinic.generative import GenerativeClinic
 from clinic.rewards import doctoragent, doctoragent_f1, doctoragent_judge, outcome, rated, weighted
-from clinic.rewards.base import Components, Event, Preset, Record
+from clinic.rewards.base import Components, Preset, Record
 
 PRESETS: Mapping[str, Preset] = {
     "outcome": outcome.PRESET,
@@ -41,7 +42,7 @@ class Scorer:
         Args:
             case: the case that was played.
             events: one per doctor turn, as `Consultation.step` recorded them.
-            stop_reason: how it ended.
+            stop_reason: how it ended, an `Ending` or a reason of the rollout's.
             opinion: what a judge, reward model or person said of it, for the presets that ask one.
 
         Returns:

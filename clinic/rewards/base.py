@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clinic.actions import Kind
 from clinic.cases import Case
+from clinic.events import Event, final_diagnosis, told_topics
 from clinic.generative import GenerativeClinic
 from clinic.matching import relation
 
-Event = Mapping[str, Any]
 Components = dict[str, float]
 
 
@@ -19,24 +18,24 @@ class Record:
 
     case: Case
     events: Sequence[Event]  # one per doctor turn, at least one
-    stop_reason: str
+    stop_reason: str  # an `Ending`, or the rollout's own
     opinion: Mapping[str, float]  # what a judge, a reward model or a person said, by criterion; empty for presets that ask nobody
     clinic: GenerativeClinic | None  # that the case was drawn from
 
     @property
     def diagnosis(self) -> str:
         """The diagnosis that ended the consultation; empty if none did."""
-        return str(self.events[-1].get("diagnosis", ""))
+        return last.diagnosis if (last := final_diagnosis(self.events)) else ""
 
     @property
     def recommendation(self) -> str:
         """The recommendation given with the diagnosis."""
-        return str(self.events[-1].get("recommendation", ""))
+        return last.recommendation if (last := final_diagnosis(self.events)) else ""
 
     @property
     def verdict(self) -> str:
         """How the diagnosis relates to the case: "exact", "parent" or "other"."""
-        return relation(self.case, self.diagnosis) if self.events[-1]["kind"] == Kind.DIAGNOSIS else "other"
+        return relation(self.case, self.diagnosis) if final_diagnosis(self.events) else "other"
 
 
 @dataclass(frozen=True)
@@ -54,5 +53,5 @@ def missed_red_flags(case: Case, events: Sequence[Event]) -> list[str]:
     """Red flags that an urgent case has and the consultation never brought up."""
     if not case.urgent:
         return []
-    told = set(case.opening) | {event.get("topic") for event in events}
+    told = set(case.opening) | told_topics(events)
     return [fact.topic for fact in case.facts if fact.present and fact.topic in case.red_flags and fact.topic not in told]

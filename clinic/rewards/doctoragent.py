@@ -10,8 +10,8 @@ Components:
 Source: Feng et al., DoctorAgent-RL, arXiv:2505.19630, README.
 """
 
-from clinic.actions import Kind
 from clinic.config import DoctorAgentParams
+from clinic.events import Diagnosed, Inquiry, Invalid
 from clinic.rewards.base import Components, Preset, Record
 
 
@@ -20,12 +20,12 @@ def score(constants: DoctorAgentParams, record: Record) -> list[Components]:
     turns: list[Components] = []
     for event in record.events:
         components = {"turn": constants.turn}
-        if event["kind"] == Kind.DIAGNOSIS:
+        if isinstance(event, Diagnosed):
             components["diagnosis"] = constants.correct if record.verdict == "exact" else 0.0
-        elif event["kind"] in (Kind.QUESTION, Kind.TEST):
-            valid = event["topic"] is not None and not event["repeated"]
+        elif isinstance(event, Inquiry):
+            valid = event.topic is not None and not event.repeated
             components["question"] = constants.valid_question if valid else constants.invalid_question
-        elif event["kind"] == Kind.INVALID:
+        elif isinstance(event, Invalid):
             components["question"] = constants.invalid_question
         turns.append(components)
     return turns

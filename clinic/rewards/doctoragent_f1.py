@@ -15,9 +15,9 @@ Source: the released environment `env_patient_llm`, DoctorAgent-RL commit 9db637
 import re
 from collections import Counter
 
-from clinic.actions import Kind
 from clinic.config import ReleasedParams
-from clinic.rewards.base import Components, Event, Preset, Record
+from clinic.events import Ending, Event, Inquiry, Invalid
+from clinic.rewards.base import Components, Preset, Record
 
 _TOKEN = re.compile(r"[A-Za-z0-9]+(?:\.\d+)?%?|\s|.", re.DOTALL)
 COMPONENTS = frozenset({"diagnosis", "recommendation", "question", "format", "no_diagnosis"})
@@ -32,19 +32,19 @@ def token_f1(given: str, true: str) -> float:
 
 def turn_component(constants: ReleasedParams, event: Event) -> Components:
     """What one turn before the diagnosis is paid."""
-    if event["kind"] == Kind.INVALID:
+    if isinstance(event, Invalid):
         return {"format": constants.format}
-    if event["kind"] not in (Kind.QUESTION, Kind.TEST):
+    if not isinstance(event, Inquiry):
         return {}
-    if event["repeated"]:
+    if event.repeated:
         return {"question": constants.repeated}
-    return {"question": constants.answered if event["topic"] is not None else constants.unanswerable}
+    return {"question": constants.answered if event.topic is not None else constants.unanswerable}
 
 
 def with_agreement(constants: ReleasedParams, record: Record, diagnosis: float, recommendation: float) -> list[Components]:
     """All turns, with how well diagnosis and recommendation agree with the truth, each in [0, 1]."""
     turns = [turn_component(constants, event) for event in record.events]
-    if record.stop_reason != "diagnosed":
+    if record.stop_reason != Ending.DIAGNOSED:
         turns[-1]["no_diagnosis"] = constants.out_of_turns
     else:
         turns[-1] |= {"diagnosis": constants.diagnosis * diagnosis, "recommendation": constants.recommendation * recommendation}

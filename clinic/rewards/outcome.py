@@ -23,12 +23,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clinic.actions import Kind
 from clinic.cases import Case
 from clinic.config import OutcomeParams
+from clinic.events import Ending, Event, Inquiry, Invalid, final_diagnosis, told_topics
 from clinic.generative import Array, GenerativeClinic
 from clinic.matching import relation
-from clinic.rewards.base import Components, Event, Preset, Record, missed_red_flags
+from clinic.rewards.base import Components, Preset, Record, missed_red_flags
 
 
 def score(constants: OutcomeParams, record: Record) -> list[Components]:
@@ -36,13 +36,13 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
     turns: list[Components] = []
     for event, told in zip(record.events, information(record, constants.information_by), strict=True):
         components = {"turn": -constants.turn_cost, "information": constants.information * told}
-        if event["kind"] == Kind.INVALID:
+        if isinstance(event, Invalid):
             components["invalid"] = -constants.invalid_cost
-        if event.get("repeated"):
+        if isinstance(event, Inquiry) and event.repeated:
             components["repeat"] = -constants.repeat_cost
         turns.append(components)
     last = turns[-1]
-    if record.stop_reason != "diagnosed":
+    if record.stop_reason != Ending.DIAGNOSED:
         last["no_diagnosis"] = -constants.no_diagnosis_cost
     last["diagnosis"] = _worth(constants, record)
     if record.verdict == "other" and missed_red_flags(record.case, record.events):
@@ -53,7 +53,7 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
 
 def _worth(params: OutcomeParams, record: Record) -> float:
     worth = {"exact": params.correct, "parent": params.accepted_parent, "other": 0.0}
-    if params.diagnosis_by == "label" or record.clinic is None or record.events[-1]["kind"] != Kind.DIAGNOSIS:
+    if params.diagnosis_by == "label" or record.clinic is None or final_diagnosis(record.events) is None:
         return worth[record.verdict]
     worth_C = [worth[relation(condition, record.diagnosis)] for condition in record.clinic.conditions]
     return float(_posterior(record.clinic, record.case, record.events) @ np.array(worth_C))
@@ -71,7 +71,7 @@ def information(record: Record, by: str) -> list[float]:
 
 def _posterior(clinic: GenerativeClinic, case: Case, events: Sequence[Event]) -> Array:
     """Bayes' posterior after all that the consultation told; float64 (C,)."""
-    answers = {clinic.finding_index[e["topic"]]: e["present"] for e in events if e.get("topic") is not None}
+    answers = {clinic.finding_index[e.topic]: bool(e.present) for e in events if isinstance(e, Inquiry) and e.topic is not None}
     return clinic.posterior([clinic.finding_index[topic] for topic in case.opening], answers)
 
 
@@ -81,12 +81,12 @@ def _gains(clinic: GenerativeClinic, case: Case, events: Sequence[Event], by: st
     answers: dict[int, bool] = {}
     gains = []
     for event in events:
-        if event.get("topic") is None or event["repeated"]:
+        if not isinstance(event, Inquiry) or event.topic is None or event.repeated:
             gains.append(0.0)
             continue
-        column = clinic.finding_index[event["topic"]]
+        column = clinic.finding_index[event.topic]
         before_C = clinic.posterior(opening, answers)
-        answers[column] = event["present"]
+        answers[column] = bool(event.present)
         if by == "expected":
             gain = max(float(clinic.information_gain(before_C, [column])[0]), 0.0)
         else:
@@ -100,9 +100,9 @@ def _told_shares(case: Case, events: Sequence[Event]) -> list[float]:
     told: set[str] = set()
     shares = []
     for event in events:
-        new = event.get("topic") in present - told
-        told |= {event["topic"]} if new else set()
-        shares.append(new / max(len(present), 1))
+        new = told_topics([event]) & present - told
+        told |= new
+        shares.append(len(new) / max(len(present), 1))
     return shares
 
 

@@ -6,8 +6,8 @@ Components:
     invalid                                 -`invalid_cost` for a turn outside the grammar
 """
 
-from clinic.actions import Kind
 from clinic.config import WeightedParams
+from clinic.events import Invalid
 from clinic.rewards.base import Components, Preset, Record
 
 CRITERIA = ("accuracy", "logic", "completeness", "safety")
@@ -15,7 +15,7 @@ CRITERIA = ("accuracy", "logic", "completeness", "safety")
 
 def score(weights: WeightedParams, record: Record) -> list[Components]:
     """Components of every turn."""
-    turns: list[Components] = [{"invalid": -weights.invalid_cost} if event["kind"] == Kind.INVALID else {} for event in record.events]
+    turns: list[Components] = [{"invalid": -weights.invalid_cost} if isinstance(event, Invalid) else {} for event in record.events]
     turns[-1] |= {name: getattr(weights, name) * record.opinion[name] for name in CRITERIA}
     return turns
 

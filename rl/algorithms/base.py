@@ -45,7 +45,7 @@ class CriticParams(BaseModel):
     warmup_rollout_steps: int = Field(ge=0)  # at first only the critic learns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """One trajectory as an algorithm sees it before the updates. Made by the learner.
 
@@ -79,7 +79,7 @@ class Lesson:
     metrics: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenBatch:
     """What the loss of one micro-batch sees; float32 (N,) unless said otherwise."""
 

@@ -13,6 +13,7 @@ from clinic.cases import Case
 from clinic.config import CaseSource, ConsultationParams, SplitParams
 from clinic.consultation import Consultation
 from clinic.doctors import NearestCase
+from clinic.events import Inquiry, leaks_of
 from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.matching import TopicMatcher
@@ -179,7 +180,7 @@ def test_a_hundred_real_consultations_end_with_a_model_that_leaks(real, share, r
         played = play_all(seen, cases, lambda case: LanguageModelPatient(case, None, model.generate))
     ended(played)
     missed = [(case.case_id, names, text) for case, (heard, _, _) in zip(cases, played, strict=True) for text in heard if (names := names_it(case, text))]
-    removed = sum(event.get("leaks", 0) for _, events, _ in played for event in events)
+    removed = sum(leaks_of(events) for _, events, _ in played)
     planted = reply.planted.total()
     record_property("planted", planted)
     record_property("removed", removed)
@@ -250,7 +251,7 @@ def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
         try:
             _, events, stop = asyncio.run(consult(colleague.doctor(case, 3), Consultation(case, LanguageModelPatient(case, None, model.generate), RULES, 4, None)))
             stops[stop] += 1
-            assert all(names_it(case, event.get("reply", "")) == [] for event in events)
+            assert all(names_it(case, event.reply) == [] for event in events if isinstance(event, Inquiry))
         except PatientError:
             stops["no patient"] += 1
     assert stops.total() == 4
@@ -280,7 +281,7 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
         model = endpoint(server.url, timeout_s=4.0, retries=0, concurrency=256)
         specs = [
             EpisodeSpec(
-                case.case_id, f"{i}", sample, 3, (0, i), lambda case=case: Consultation(case, LanguageModelPatient(case, matcher, model.generate), params.consultation, 3, None), {}
+                case_id=case.case_id, group_id=f"{i}", sample=sample, turn_budget=3, noise=(0, i), make=lambda case=case: Consultation(case, LanguageModelPatient(case, matcher, model.generate), params.consultation, 3, None), privileged={}
             )
             for i, case in enumerate(cases)
             for sample in range(4)

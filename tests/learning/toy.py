@@ -53,12 +53,19 @@ EASY = Game(("red", "green", "blue", "black"), ("look", "smell", "taste"), 0.2)
 HARD = Game((*EASY.colours, "white", "brown"), (*EASY.questions, "touch", "wait"), 0.2)
 
 
+class Rewards(dict[str, float]):
+    """Satisfies `rl.environment.Event`."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self)
+
+
 @dataclass(frozen=True)
 class Reply:
     """Satisfies `rl.environment.EnvironmentReply`."""
 
     text: str | None
-    event: dict[str, Any]
+    event: Rewards
     stop_reason: str | None = None
 
 
@@ -77,7 +84,7 @@ class Toy:
         self.turns += 1
         legal = turn in (self.game.questions, self.game.colours)[self.turns - 1]
         looked = self.turns == 1 and turn == self.game.questions[0]
-        event = {"outcome": float(self.turns == 2 and turn == self.colour), "information": self.game.information * looked, "manners": 0.0 if legal else -0.1}
+        event = Rewards(outcome=float(self.turns == 2 and turn == self.colour), information=self.game.information * looked, manners=0.0 if legal else -0.1)
         if self.turns == 2:
             return Reply(None, event, "named")
         return Reply(self.colour if looked else "what", event)
@@ -86,7 +93,7 @@ class Toy:
 def episodes(game: Game, samples: int, step: int, seed: int) -> list[EpisodeSpec]:
     """Every colour `samples` times."""
     return [
-        EpisodeSpec(colour, f"{step}/{colour}", sample, 2, (seed, step), lambda c=colour: Toy(game, c), {"colour": colour})
+        EpisodeSpec(case_id=colour, group_id=f"{step}/{colour}", sample=sample, turn_budget=2, noise=(seed, step), make=lambda c=colour: Toy(game, c), privileged={"colour": colour})
         for colour in game.colours
         for sample in range(samples)
     ]

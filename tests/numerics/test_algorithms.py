@@ -80,7 +80,7 @@ def experience(models) -> tuple[list[Trajectory], list[Scores]]:
         if i == 7:
             mask = [0] * len(mask)
         reason = "failed" if i == 7 else "out_of_tokens" if i in (2, 4) else "diagnosed"
-        trajectories.append(Trajectory(f"g{i // 3}/{i % 3}", "c", f"g{i // 3}", i % 3, 0, 3, tuple(ids), (0.0,) * len(ids), tuple(mask), tuple(turns), (), ({},), reason, {}, 0.0, 1.0))
+        trajectories.append(Trajectory(episode_id=f"g{i // 3}/{i % 3}", case_id="c", group_id=f"g{i // 3}", sample=i % 3, policy_version=0, turn_budget=3, token_ids=tuple(ids), logprobs=(0.0,) * len(ids), loss_mask=tuple(mask), turns=tuple(turns), texts=(), events=({},), stop_reason=reason, privileged={}, started_s=0.0, ended_s=1.0))
         scores.append(Scores(f"g{i // 3}/{i % 3}", tuple({"a": rng.uniform(-1, 1), "b": rng.uniform(0, 0.5)} for _ in turns)))
     recorded = logprobs_of(models[0], trajectories, 10**6, naive.T)
     for i, (t, found) in enumerate(zip(trajectories, recorded, strict=True)):

@@ -56,7 +56,7 @@ def test_reinforce_pp_blames_no_turn_of_consultations_that_are_all_alike(baselin
     """Returns 1.2 and 1.0 of the two turns: with one mean for both, the second would have a negative advantage."""
     numbers = recipe("reinforce_pp", credit="turn", baseline=baseline, group_size=2, kl={"place": "none", "coefficient": 0.0})
     scores = Scores("e", ({"information": 0.2}, {"outcome": 1.0}))
-    records = [Record(group, scores, np.array([0, 0, 1, 1]), False, np.zeros(4), np.zeros(4), None, None, 0.0) for group in "aabb"]
+    records = [Record(group_id=group, scores=scores, turn_A=np.array([0, 0, 1, 1]), truncated=False, sampler_logprob_A=np.zeros(4), old_logprob_A=np.zeros(4), reference_logprob_A=None, value_A=None, next_value=0.0) for group in "aabb"]
     assert all(np.array_equal(advantage, np.zeros(4)) for advantage in make_algorithm(numbers).lesson(records).advantage)
 
 
@@ -199,7 +199,7 @@ def test_groups_without_signal_are_dropped_and_counted():
     for group, values in rewards.items():
         for sample, value in enumerate(values):
             mask = (0, 0 if group == "c" and sample else 1)
-            trajectories.append(Trajectory(f"{group}/{sample}", "", group, sample, 0, 1, (5, 6), (0.0, -1.0), mask, ((1, 2),), (), ({},), "ended", {}, 0.0, 0.0))
+            trajectories.append(Trajectory(episode_id=f"{group}/{sample}", case_id="", group_id=group, sample=sample, policy_version=0, turn_budget=1, token_ids=(5, 6), logprobs=(0.0, -1.0), loss_mask=mask, turns=((1, 2),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=0.0))
             scores.append(Scores(f"{group}/{sample}", ({"diagnosis": value, "turn": -0.1 * sample},)))
     by_component, by_reward = (DynamicSamplingParams(max_draws=2, by=by, tolerance=1e-6) for by in ("diagnosis", "reward"))
     assert informative_groups(trajectories, scores, by_component) == ["a", "d"]

@@ -95,7 +95,7 @@ def test_loss_and_gradient_agree_with_a_naive_float64_derivation():
     old = new + 0.4 * old
     logprob_N = new.float().requires_grad_()
     one, zero = torch.ones(500), torch.zeros(500)
-    batch = TokenBatch(zero.long(), zero[:1].long(), logprob_N, zero, None, old.float(), None, None, advantage.float(), one, None, Totals(800, 4, 4))
+    batch = TokenBatch(sequence_N=zero.long(), unit_S=zero[:1].long(), logprob_N=logprob_N, entropy_N=zero, value_N=None, old_logprob_N=old.float(), reference_logprob_N=None, old_value_N=None, advantage_N=advantage.float(), weight_N=one, target_N=None, total=Totals(800, 4, 4))
     loss, means = make_algorithm(RECIPE).loss(batch)
     loss.backward()
 
@@ -123,7 +123,7 @@ def episode(group: str, sample: int, turns: tuple[tuple[int, int], ...], size: i
         mask[start:end] = [0 if failed else 1] * (end - start)
     ids = tuple(5 + (7 * i + 3 * sample + len(group)) % 60 for i in range(size))
     logprobs = tuple(-3.0 - 0.1 * ((i + sample) % 5) if one else 0.0 for i, one in enumerate(mask))
-    return Trajectory(f"{group}/{sample}", group, group, sample, 0, 3, ids, logprobs, tuple(mask), turns, (), (), "ended", {}, 0.0, 1.0)
+    return Trajectory(episode_id=f"{group}/{sample}", case_id=group, group_id=group, sample=sample, policy_version=0, turn_budget=3, token_ids=ids, logprobs=logprobs, loss_mask=tuple(mask), turns=turns, texts=(), events=(), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
 
 
 def score(*turn_rewards: float) -> Scores:

@@ -49,7 +49,7 @@ def experience(base) -> tuple[list[Trajectory], list[Scores]]:
         for row, place, logprob in zip(batch.row_N.tolist(), (batch.source_N + 1).tolist(), (logprob_N + noise_N).tolist(), strict=True):
             logprobs[batch.index[row]][place] = logprob
     trajectories = [
-        Trajectory(f"g{i // 4}/{i % 4}", f"g{i // 4}", f"g{i // 4}", i % 4, 0, 1, tuple(t), tuple(p), tuple(m), ((1, len(t)),), (), ({},), "ended", {}, 0.0, 1.0)
+        Trajectory(episode_id=f"g{i // 4}/{i % 4}", case_id=f"g{i // 4}", group_id=f"g{i // 4}", sample=i % 4, policy_version=0, turn_budget=1, token_ids=tuple(t), logprobs=tuple(p), loss_mask=tuple(m), turns=((1, len(t)),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
         for i, (t, p, m) in enumerate(zip(tokens, logprobs, masks, strict=True))
     ]
     return trajectories, [Scores(t.episode_id, ({"outcome": reward / 7},)) for t, reward in zip(trajectories, draw(0, 8, 16), strict=True)]

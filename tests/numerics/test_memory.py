@@ -60,7 +60,7 @@ def two_updates(base: str, name: str) -> None:
     session = LocalSession(base, "float32", ROLLOUT, make_algorithm(CHOICES[name]), 0, adapter(name), temperature=1.0)
     for step in (0, 1):
         trajectories = [
-            Trajectory(f"{i // 8}/{i % 8}", "c", str(i // 8), i % 8, step, 1, (5 + i, *range(6, 261)), (-5.0,) * 256, (0,) * 64 + (1,) * 192, ((64, 256),), (), ({},), "ended", {}, 0.0, 1.0)
+            Trajectory(episode_id=f"{i // 8}/{i % 8}", case_id="c", group_id=str(i // 8), sample=i % 8, policy_version=step, turn_budget=1, token_ids=(5 + i, *range(6, 261)), logprobs=(-5.0,) * 256, loss_mask=(0,) * 64 + (1,) * 192, turns=((64, 256),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
             for i in range(16)
         ]
         session.learn(trajectories, [Scores(t.episode_id, ({"a": float(t.sample)},)) for t in trajectories], step)

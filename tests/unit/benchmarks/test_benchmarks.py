@@ -54,7 +54,7 @@ def test_flops_by_hand():
 
 
 def test_weights_that_multiply_are_counted_once():
-    shape = Shape("qwen3", 1, 8, 32, 2, 1, 4, 100, "float32")
+    shape = Shape(family="qwen3", layers=1, width=8, inner=32, heads=2, shared_heads=1, head_width=4, vocabulary=100, dtype="float32")
     # q, k, v, o; gate, up, down; the tied embedding
     assert matrix_weights(shape) == (8 * 8 + 8 * 4 + 8 * 4 + 8 * 8) + 3 * 8 * 32 + 100 * 8
 

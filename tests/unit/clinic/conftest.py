@@ -49,13 +49,13 @@ def toy() -> GenerativeClinic:
         "toy",
         tuple(
             Condition(
-                c["id"], c["name"], c["specialty"], c["icd10"], tuple(c["synonyms"]), tuple(c["parents"]), c["prevalence"], c["urgent"],
-                tuple(c["red_flags"]), tuple(c["next_steps"]), c["findings"],
+                condition_id=c["id"], name=c["name"], specialty=c["specialty"], icd10=c["icd10"], synonyms=tuple(c["synonyms"]), parents=tuple(c["parents"]), prevalence=c["prevalence"], urgent=c["urgent"],
+                red_flags=tuple(c["red_flags"]), next_steps=tuple(c["next_steps"]), findings=c["findings"],
             )
             for c in conditions
         ),
         tuple(
-            Finding(f["id"], f["name"], f["complaint"], f["background"], **{w: Wordings(tuple(f[w]["train"]), tuple(f[w]["test"])) for w in words})
+            Finding(finding_id=f["id"], name=f["name"], complaint=f["complaint"], background=f["background"], **{w: Wordings(tuple(f[w]["train"]), tuple(f[w]["test"])) for w in words})
             for f in findings
         ),
         second_complaint=0.4,

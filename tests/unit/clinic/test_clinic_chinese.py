@@ -58,11 +58,11 @@ def test_the_reference_doctor_and_the_nearest_case_play_in_chinese(slice_zh, rul
 
     cases = list(draw_cases(slice_zh, 30, 5, split))
     case, match = cases[0], topic_matcher(slice_zh).match
-    doctor = ReferenceDoctor(slice_zh, case, greedy, 3, np.random.default_rng(0))
+    doctor = ReferenceDoctor(clinic=slice_zh, case=case, ask=greedy, questions=3, rng=np.random.default_rng(0))
     consultation = Consultation(case, ScriptedPatient(case, match), rules, 4, None)
     replies = [at_once(consultation.step(doctor.turn()))]
     doctor.hear(replies[0].event)
-    assert replies[0].event["topic"] is not None
+    assert replies[0].event.topic is not None
     assert replies[0].text.endswith("（还剩3轮）")
     assert NearestCase(cases[1:]).doctor(case, 0).turn().startswith("<answer>诊断：")
 

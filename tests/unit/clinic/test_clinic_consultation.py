@@ -1,5 +1,4 @@
 import asyncio
-import json
 
 import pytest
 from pydantic import ValidationError
@@ -7,6 +6,7 @@ from pydantic import ValidationError
 from clinic.actions import diagnosis, question
 from clinic.config import ConsultationParams
 from clinic.consultation import Consultation, draw_turn_budget, privileged
+from clinic.events import Asked, Diagnosed, Ending, Examined, FoundPassage, Invalid, Searched
 from clinic.language import EN
 from clinic.matching import MATCH_THRESHOLD, TopicMatcher
 from clinic.patients.scripted import ScriptedPatient
@@ -36,11 +36,8 @@ def test_opening_messages_and_budget_count_down(seat):
     first, second = take(consultation, question("Do you cough?"), question("Do you have a fever?"))
     assert (first.text, first.stop_reason) == ("Yes, I cough all day. (2 left)", None)
     assert (second.text, second.stop_reason) == ("No, I have no fever. (1 left)", None)
-    assert first.event == {
-        "kind": "question", "text": "Do you cough?", "topic": "cough", "present": True, "repeated": False, "leaks": 0, "reply": "Yes, I cough all day.",
-    }
-    assert second.event["present"] is False
-    json.dumps([first.event, second.event])
+    assert first.event == Asked(text="Do you cough?", topic="cough", present=True, repeated=False, reply="Yes, I cough all day.")
+    assert second.event.present is False
 
 
 def test_full_instructions_are_a_choice(seat, rules):
@@ -51,8 +48,8 @@ def test_full_instructions_are_a_choice(seat, rules):
 def test_a_diagnosis_ends_it_and_nothing_is_revived(seat):
     consultation = seat(5)
     (reply,) = take(consultation, diagnosis("Pneumonia", "Rest"))
-    assert (reply.text, reply.stop_reason) == (None, "diagnosed")
-    assert reply.event == {"kind": "diagnosis", "diagnosis": "Pneumonia", "recommendation": "Rest"}
+    assert (reply.text, reply.stop_reason) == (None, Ending.DIAGNOSED)
+    assert reply.event == Diagnosed("Pneumonia", "Rest")
     for turn in (question("Do you cough?"), diagnosis("Flu", ""), ""):
         with pytest.raises(RuntimeError, match="case c1: the consultation is over"):
             take(consultation, turn)
@@ -62,26 +59,26 @@ def test_running_out_of_turns_ends_it_and_nothing_is_revived(seat):
     consultation = seat(2)
     first, last = take(consultation, question("Do you cough?"), question("Do you smoke?"))
     assert first.stop_reason is None
-    assert (last.text, last.stop_reason) == (None, "out_of_turns")
-    assert last.event["topic"] == "smoking"
+    assert (last.text, last.stop_reason) == (None, Ending.OUT_OF_TURNS)
+    assert last.event.topic == "smoking"
     with pytest.raises(RuntimeError, match="the consultation is over"):
         take(consultation, diagnosis("Pneumonia", ""))
 
 
 def test_the_last_turn_may_be_the_diagnosis(seat):
     *_, last = take(seat(2), question("Do you cough?"), diagnosis("Flu", ""))
-    assert last.stop_reason == "diagnosed"
+    assert last.stop_reason is Ending.DIAGNOSED
     (only,) = take(seat(1), diagnosis("Flu", ""))
-    assert only.stop_reason == "diagnosed"
+    assert only.stop_reason is Ending.DIAGNOSED
 
 
 def test_an_invalid_turn_costs_a_turn_and_says_why(seat):
     consultation = seat(3)
     first, second, third = take(consultation, "hello?", question("Fever? Cough?"), "")
     assert first.text == "Not understood: write exactly one <answer>...</answer> and nothing after it. (2 left)"
-    assert first.event == {"kind": "invalid", "text": "hello?", "error": "write exactly one <answer>...</answer> and nothing after it"}
-    assert second.event["error"].startswith("ask exactly one question")
-    assert third.stop_reason == "out_of_turns"
+    assert first.event == Invalid("hello?", "write exactly one <answer>...</answer> and nothing after it")
+    assert second.event.error.startswith("ask exactly one question")
+    assert third.stop_reason is Ending.OUT_OF_TURNS
 
 
 def test_repeats_are_by_meaning_by_text_and_from_the_opening(seat):
@@ -89,23 +86,28 @@ def test_repeats_are_by_meaning_by_text_and_from_the_opening(seat):
         "Do you cough?", "Is there a cough at all?", "do you COUGH ?", "What is your favourite song?", "What is your favourite song?", "Does your chest hurt?", "Do you smoke?",
     ]
     replies = take(seat(9), *map(question, asked))
-    assert [reply.event["repeated"] for reply in replies] == [False, True, True, False, True, True, False]
-    assert [reply.event["topic"] for reply in replies] == ["cough", "cough", "cough", None, None, "pain", "smoking"]
+    assert [reply.event.repeated for reply in replies] == [False, True, True, False, True, True, False]
+    assert [reply.event.topic for reply in replies] == ["cough", "cough", "cough", None, None, "pain", "smoking"]
     assert replies[3].text == "I don't know. (5 left)"
 
 
 def test_a_test_is_answered_like_a_question(seat):
     (reply,) = take(seat(), "<answer>Test: cough</answer>")
-    assert (reply.event["kind"], reply.event["topic"]) == ("test", "cough")
+    assert isinstance(reply.event, Examined)
+    assert reply.event.topic == "cough"
+
+
+def passage(title, text):
+    return FoundPassage(passage_id=f"{title}#0", title=title, text=text, source="a book", licence="CC0-1.0", score=0.5)
 
 
 def test_search_asks_the_knowledge_base_for_so_many_passages(seat):
-    asked = []
-    consultation = seat(retrieve=lambda query, k: asked.append((query, k)) or ["A: one", "B: two"])
+    asked, found = [], [passage("A", "one"), passage("B", "two")]
+    consultation = seat(retrieve=lambda query, k: asked.append((query, k)) or found)
     (reply,) = take(consultation, "<answer>Search: chest pain</answer>")
     assert asked == [("chest pain", 2)]
     assert reply.text == "A: one\nB: two (3 left)"
-    assert reply.event == {"kind": "search", "text": "chest pain", "hits": 2}
+    assert reply.event == Searched("chest pain", tuple(found))
     assert take(seat(retrieve=lambda query, k: []), "<answer>Search: x</answer>")[0].text == "Nothing found. (3 left)"
     assert take(seat(), "<answer>Search: x</answer>")[0].text == "There is no knowledge base here. (3 left)"
 

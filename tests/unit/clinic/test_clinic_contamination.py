@@ -66,7 +66,7 @@ def test_a_planted_equality_is_found(told, kind, changes):
     changes = dict(changes)
     pair = [told("a", "train", HEADACHE), told(changes.pop("case_id", "b"), "test", KNEE, **changes)]
     (found,) = overlaps(pair, (), 0.5)
-    assert found == (Overlap("id", "a", "test", "a", "train", 1.0) if kind == "id" else Overlap(kind, "a", "train", "b", "test", 1.0))
+    assert found == (Overlap(kind="id", first="a", first_split="test", second="a", second_split="train", similarity=1.0) if kind == "id" else Overlap(kind=kind, first="a", first_split="train", second="b", second_split="test", similarity=1.0))
     assert overlaps([pair[0], told("b", "train", KNEE, **changes)], (), 0.5) == []
 
 

@@ -9,6 +9,7 @@ from clinic.actions import Kind, parse
 from clinic.consultation import Consultation
 from clinic.dialogues import CHECKLIST_QUESTIONS, asides, at_once, chart_dialogue, chart_excerpt, chart_interview, checklist, final_turn, hasty, hurried, resident_dialogue
 from clinic.doctors import ReferenceDoctor, anchored, at_random, chasing, greedy, resident
+from clinic.events import Asked, Diagnosed, Searched
 from clinic.matching import relation
 from clinic.metrics import mcnemar, measure, paired, rouge_l, summarise
 from clinic.patients.scripted import ScriptedPatient
@@ -19,7 +20,7 @@ ASK = {"greedy": greedy, "random": at_random, "chasing": lambda *a: chasing(*a[:
 
 
 def play(clinic, matcher, rules, case, ask, questions, seed, wordings="train"):
-    doctor = ReferenceDoctor(clinic, case, ask, questions, np.random.default_rng(seed), wordings)
+    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=questions, rng=np.random.default_rng(seed), wordings=wordings)
     consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, questions + 1, None)
     events = []
     while True:
@@ -37,7 +38,7 @@ def patients(starter, split):
 
 def accuracy(starter, starter_matcher, rules, patients, ask, questions):
     played = [play(starter, starter_matcher, rules, case, ask, questions, i) for i, case in enumerate(patients)]
-    return np.mean([relation(case, events[-1]["diagnosis"]) == "exact" for case, events in zip(patients, played, strict=True)])
+    return np.mean([relation(case, events[-1].diagnosis) == "exact" for case, events in zip(patients, played, strict=True)])
 
 
 def test_greedy_beats_the_others_and_asking_beats_not_asking(starter, starter_matcher, rules, patients):
@@ -55,8 +56,8 @@ def test_reference_doctors_keep_the_grammar_and_never_repeat(starter, starter_ma
     known = {f.doctor.of(wordings)[0] for f in starter.findings}  # one standard question for each
     for i, case in enumerate(patients[:10]):
         events = play(starter, starter_matcher, rules, case, ASK[name], 9, i, wordings)
-        assert [event["kind"] for event in events] == ["question"] * 9 + ["diagnosis"]
-        assert not any(event["repeated"] or event["topic"] is None or event["text"] not in known for event in events[:-1])
+        assert [type(event) for event in events] == [Asked] * 9 + [Diagnosed]
+        assert not any(event.repeated or event.topic is None or event.text not in known for event in events[:-1])
         assert events == play(starter, starter_matcher, rules, case, ASK[name], 9, i, wordings)
 
 
@@ -255,17 +256,18 @@ def test_a_coroutine_that_waits_is_refused():
     coroutine.close()
 
 
+def asked(topic, repeated=False):
+    return Asked(text="?", topic=topic, present=True, repeated=repeated)
+
+
 def test_measures_of_one_consultation_by_hand(make_case):
-    events = [
-        {"kind": "question", "topic": "cough", "repeated": False}, {"kind": "question", "topic": "cough", "repeated": True},
-        {"kind": "question", "topic": None, "repeated": False}, {"kind": "search", "hits": 0}, {"kind": "diagnosis", "diagnosis": "Lung infection"},
-    ]
+    events = [asked("cough"), asked("cough", repeated=True), asked(None), Searched("x"), Diagnosed("Lung infection")]
     row = measure(make_case(), events, 0.7, None, ["Asthma", "Flu", "Pneumonia", "Gout"])
     assert row == {
         "accuracy": 1.0, "accepted_parent": 1.0, "top3": 1.0, "reward": 0.7, "turns": 5.0, "tokens": None, "valid_question_rate": pytest.approx(1 / 3), "fact_recall": 0.5,
         "recommendation": 0.0, "judge_diagnosis": None, "judge_recommendation": None, "combined": None, "dei": None,
     }
-    parent = measure(make_case(), [{"kind": "diagnosis", "diagnosis": "chest disease"}], 0.0, 12, [])
+    parent = measure(make_case(), [Diagnosed("chest disease")], 0.0, 12, [])
     assert (parent["accuracy"], parent["accepted_parent"], parent["top3"], parent["valid_question_rate"], parent["tokens"]) == (0.0, 1.0, None, None, 12.0)
     summary = summarise([row, parent], 500, 0)
     assert summary["accuracy"]["mean"] == 0.5
@@ -275,7 +277,7 @@ def test_measures_of_one_consultation_by_hand(make_case):
 
 def test_recommendation_combined_and_dei_by_hand(make_case):
     """Two turns of 30 tokens in all; the advice shares 2 words in order of 3 and 4; the judge gives 5 and 3 of 5."""
-    events = [{"kind": "question", "topic": "cough", "repeated": False}, {"kind": "diagnosis", "diagnosis": "Pneumonia", "recommendation": "An X-ray, today"}]
+    events = [asked("cough"), Diagnosed("Pneumonia", "An X-ray, today")]
     row = measure(make_case(recommendation="X-ray of the chest"), events, 0.0, 30, [], {"diagnosis": 1.0, "recommendation": 0.6})
     advice = 2 * 2 / (4 + 5)  # an x ray today; x ray of the chest
     assert row["recommendation"] == pytest.approx(advice)
@@ -296,7 +298,7 @@ def test_an_episode_without_turns_is_a_wrong_diagnosis(make_case):
 
 
 def test_the_paired_comparison_by_hand(make_case):
-    right, wrong = ([{"kind": "diagnosis", "diagnosis": name}] for name in ("Pneumonia", "Gout"))
+    right, wrong = ([Diagnosed(name)] for name in ("Pneumonia", "Gout"))
     first = [measure(make_case(), events, 1.0, 5, []) for events in (right, right, right, wrong, right)]
     second = [measure(make_case(), events, 0.5, 5, []) for events in (right, wrong, wrong, wrong, wrong)]
     comparison = paired(first, second, 500, 0)
@@ -317,10 +319,11 @@ def test_a_reference_doctor_asks_again_for_what_was_withheld(starter, starter_ma
         events = play(starter, starter_matcher, rules.model_copy(update={"turn_budget": 20}), case, greedy, 15, 0)
         assert len(events) == 16
         for first, second in itertools.pairwise(events):
-            if first.get("withheld"):
+            if isinstance(first, Asked) and first.withheld:
                 withheld += 1
-                again += second.get("text") == first["text"]
-                assert not second.get("withheld")
-                assert not second.get("repeated")
+                if isinstance(second, Asked):
+                    again += second.text == first.text
+                    assert not second.withheld
+                    assert not second.repeated
     assert withheld > 50
     assert again > 0.9 * withheld  # the last question apart, nothing was learned that would change what tells most

@@ -89,7 +89,7 @@ def test_a_leak_is_removed_from_the_opening_and_from_answers_and_counted(make_ca
     assert consultation.opening()[1]["content"] == "I think it is that illness. (3 left)"
     reply = asyncio.run(consultation.step("<answer>Question: What did they say?</answer>"))
     assert reply.text == "Yes, a doctor called it that illness. (2 left)"
-    assert (reply.event["reply"], reply.event["leaks"], reply.event["topic"]) == ("Yes, a doctor called it that illness.", 1, "history")
+    assert (reply.event.reply, reply.event.leaks, reply.event.topic) == ("Yes, a doctor called it that illness.", 1, "history")
 
 
 def test_no_starter_patient_says_a_diagnosis(starter, starter_matcher, split):

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from clinic.cases import Fact
+from clinic.events import Asked, Searched
 from clinic.patients.fidelity import denies, fidelity
 from clinic.patients.llm import LanguageModelPatient, PatientError, system_prompt, usable
 from clinic.patients.scripted import PERSONAS, ScriptedPatient, persona_of
@@ -103,7 +104,7 @@ def test_yes_and_no_are_heard(text, language, no):
 
 
 def asked(text, reply, repeated=False):
-    return {"kind": "question", "text": text, "reply": reply, "topic": known(text), "present": True, "repeated": repeated}
+    return Asked(text=text, topic=known(text), present=True, repeated=repeated, reply=reply)
 
 
 def test_fidelity_by_hand(make_case):
@@ -117,7 +118,7 @@ def test_fidelity_by_hand(make_case):
     events = [asked("Cough?", "Yes, I cough all day."), asked("Sweat?", "Yes, I sweat at night; I smoke."), asked("Fever?", "Yes, I do."), asked("Cough?", "x", repeated=True), asked("Sweat?", "I don't know.")]
     measures = fidelity([(case, events)], {"toy": match})
     assert measures == {"information_control": pytest.approx(4 / 5), "completeness": pytest.approx(3 / 4), "conflict": pytest.approx(1 / 3)}
-    assert fidelity([(case, [{"kind": "search", "text": "x"}])], {}) == {}
+    assert fidelity([(case, [Searched("x")])], {}) == {}
 
 
 @pytest.mark.parametrize(("said", "told"), [

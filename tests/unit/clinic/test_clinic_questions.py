@@ -5,6 +5,7 @@ import pytest
 
 from clinic.config import CaseSource
 from clinic.errors import ClinicError
+from clinic.events import Answered, Ending
 from clinic.loaders import load_source
 from clinic.questions import SingleTurn
 
@@ -33,7 +34,7 @@ def test_one_answer_and_it_is_over(questions):
     assert user["content"] == EIGHT[0]
     assert "请回答" in system["content"]
     reply = asyncio.run(environment.step("  先查心电图。"))
-    assert (reply.text, reply.stop_reason, reply.event) == (None, "answered", {"kind": "answer", "text": "先查心电图。"})
+    assert (reply.text, reply.stop_reason, reply.event) == (None, Ending.ANSWERED, Answered("先查心电图。"))
     with pytest.raises(RuntimeError, match="was answered"):
         asyncio.run(environment.step("again"))
 

@@ -7,6 +7,7 @@ import pytest
 
 from clinic.config import HumanParams
 from clinic.errors import ClinicError
+from clinic.events import Diagnosed
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
 from doctor.calibration import CALIBRATION, judge_agreement, read_lines
@@ -38,8 +39,8 @@ def cases():
 
 def episode(case, name: str, number: int = 0) -> Trajectory:
     texts = ({"role": "system", "content": "s"}, {"role": "user", "content": case.self_report}, {"role": "assistant", "content": f"<answer>Diagnosis: {name}</answer>"})
-    event = {"kind": "diagnosis", "diagnosis": name, "recommendation": "Rest"}
-    return Trajectory(f"{case.case_id}/{number}", case.case_id, case.case_id, number, 0, 3, (1, 2, 3), (0.0, -1.0, -1.0), (0, 1, 1), ((1, 3),), texts, (event,), "diagnosed", {}, 0.0, 1.0)
+    event = Diagnosed(name, "Rest").to_json()
+    return Trajectory(episode_id=f"{case.case_id}/{number}", case_id=case.case_id, group_id=case.case_id, sample=number, policy_version=0, turn_budget=3, token_ids=(1, 2, 3), logprobs=(0.0, -1.0, -1.0), loss_mask=(0, 1, 1), turns=((1, 3),), texts=texts, events=(event,), stop_reason="diagnosed", privileged={}, started_s=0.0, ended_s=1.0)
 
 
 def at(url: str, **changes) -> EndpointParams:

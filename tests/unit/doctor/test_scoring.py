@@ -9,12 +9,15 @@ import pytest
 from clinic.cases import Case, write_cases
 from clinic.dialogues import at_once
 from clinic.doctors import ReferenceDoctor, at_random
+from clinic.events import FoundPassage
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from doctor.environments import Waiting, cases_of_draw, open_waiting_room
+from doctor.environments import Waiting, _found, cases_of_draw, open_waiting_room
 from doctor.parameters import ParameterError, load_params
 from doctor.recipe import load_reward
 from doctor.scoring import accuracy, score_all, step_metrics
+from kb.passages import Passage
+from kb.search import Hit
 from rl.experience import Trajectory, read_trajectories, write_trajectories
 
 PARAMS = load_params()
@@ -32,14 +35,14 @@ def cases(waiting: Waiting) -> list[Case]:
 
 def played(waiting: Waiting, case: Case, place: int) -> Trajectory:
     """A consultation of a random asker, as a trajectory of placeholder tokens."""
-    doctor = ReferenceDoctor(waiting.clinic, case, at_random, 4, np.random.default_rng(place))
+    doctor = ReferenceDoctor(clinic=waiting.clinic, case=case, ask=at_random, questions=4, rng=np.random.default_rng(place))
     consultation = waiting.consultation(case, 5)
     texts, events = list(consultation.opening()), []
     while True:
         turn = doctor.turn()
         reply = at_once(consultation.step(turn))
         texts.append({"role": "assistant", "content": turn})
-        events.append(reply.event)
+        events.append(reply.event.to_json())
         if reply.text is None:
             break
         texts.append({"role": "user", "content": reply.text})
@@ -47,8 +50,15 @@ def played(waiting: Waiting, case: Case, place: int) -> Trajectory:
     turns = tuple((k, k + 1) for k in range(len(events)))
     size = len(events)
     return Trajectory(
-        f"{case.case_id}/0", case.case_id, case.case_id, 0, 0, 5, tuple(range(size)), (0.0,) * size, (1,) * size, turns, tuple(texts), tuple(events), "diagnosed", {}, 0.0, 1.0
+        episode_id=f"{case.case_id}/0", case_id=case.case_id, group_id=case.case_id, sample=0, policy_version=0, turn_budget=5, token_ids=tuple(range(size)), logprobs=(0.0,) * size, loss_mask=(1,) * size, turns=turns, texts=tuple(texts), events=tuple(events), stop_reason="diagnosed", privileged={}, started_s=0.0, ended_s=1.0
     )
+
+
+def test_a_search_hands_on_what_the_index_knows_of_a_passage() -> None:
+    passage = Passage(passage_id="book#1", doc_id="book", title="Pleurisy", section="Signs", text="Pain on breathing.", source="a book", licence="CC0-1.0", sha256="ab" * 32)
+    found = FoundPassage(passage_id="book#1", title="Pleurisy", text="Pain on breathing.", source="a book", licence="CC0-1.0", score=0.75)
+    assert _found(Hit(passage, 0.75)) == found
+    assert found.shown == "Pleurisy: Pain on breathing."
 
 
 def test_stored_experience_scored_again_under_another_preset(waiting: Waiting, cases: list[Case], tmp_path: Path) -> None:

@@ -166,12 +166,12 @@ def test_a_damaged_gzip_is_an_error_not_a_short_corpus(tmp_path):
 
 
 def test_document_hash_sees_every_field():
-    base = Document("id", "t", "text", "s", "l", {"k": "v"})
-    assert base.sha256 == Document("id", "t", "text", "s", "l", {"k": "v"}).sha256
+    base = Document(doc_id="id", title="t", text="text", source="s", licence="l", metadata={"k": "v"})
+    assert base.sha256 == Document(doc_id="id", title="t", text="text", source="s", licence="l", metadata={"k": "v"}).sha256
     others = [
-        Document("id2", "t", "text", "s", "l", {"k": "v"}),
-        Document("id", "t", "text", "s", "other", {"k": "v"}),
-        Document("id", "t", "text", "s", "l", {"k": "w"}),
+        Document(doc_id="id2", title="t", text="text", source="s", licence="l", metadata={"k": "v"}),
+        Document(doc_id="id", title="t", text="text", source="s", licence="other", metadata={"k": "v"}),
+        Document(doc_id="id", title="t", text="text", source="s", licence="l", metadata={"k": "w"}),
     ]
     assert base.sha256 not in {other.sha256 for other in others}
 

@@ -59,7 +59,7 @@ def test_what_counts_as_fitting_is_all_read(default):
 
 def test_real_passages_fit(default):
     text = "Pseudohypoparathyroidism, a.k.a. 胸痛三天 e\u0301 \ufdfa [SEP] 3.5mg/dL of Ca2+! " * 30
-    documents = [Document("d", "A long title " * 20, text + "x" * 3000, "s", "l")]
+    documents = [Document(doc_id="d", title="A long title " * 20, text=text + "x" * 3000, source="s", licence="l")]
     passages = split_passages(documents, default.count_tokens, 64, 16)
     assert len(passages) > 20
     assert max(default.count_tokens([passage.embedded_text for passage in passages])) <= 64

@@ -26,7 +26,7 @@ def by_bytes_not_additive(texts):
 
 
 def document(text, title="T"):
-    return Document("d", title, text, "book", "CC0 1.0")
+    return Document(doc_id="d", title=title, text=text, source="book", licence="CC0 1.0")
 
 
 def sentences_of(text):

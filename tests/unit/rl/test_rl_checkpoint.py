@@ -40,7 +40,7 @@ def same_torch_after():
 def experience(version: int) -> tuple[list[Trajectory], list[Scores]]:
     """A group of two that differ in tokens and score."""
     trajectories = [
-        Trajectory(f"c/{i}", "c", "g", i, version, 1, (2, 9, 3, 40 + i, 4), (0.0, 0.0, 0.0, -2.0, -1.0), (0, 0, 0, 1, 1), ((3, 5),), (), ({},), "ended", {}, 0.0, 1.0)
+        Trajectory(episode_id=f"c/{i}", case_id="c", group_id="g", sample=i, policy_version=version, turn_budget=1, token_ids=(2, 9, 3, 40 + i, 4), logprobs=(0.0, 0.0, 0.0, -2.0, -1.0), loss_mask=(0, 0, 0, 1, 1), turns=((3, 5),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
         for i in range(2)
     ]
     return trajectories, [Scores(t.episode_id, ({"outcome": float(t.sample)},)) for t in trajectories]

@@ -16,7 +16,7 @@ TALK = Trajectory(
     events=({"kind": "ask", "revealed": ["f1", "f2"], "share": 0.1}, {"kind": "answer", "right": None, "by": {"id": 3}}),
     stop_reason="answered", privileged={"diagnosis": "D1", "facts": []}, started_s=0.25, ended_s=1.125,
 )  # fmt: skip
-EMPTY = Trajectory("x/0", "x", "7/x", 0, 6, 1, (), (), (), (), (), (), "failed", {}, 0.0, 0.0)
+EMPTY = Trajectory(episode_id="x/0", case_id="x", group_id="7/x", sample=0, policy_version=6, turn_budget=1, token_ids=(), logprobs=(), loss_mask=(), turns=(), texts=(), events=(), stop_reason="failed", privileged={}, started_s=0.0, ended_s=0.0)
 
 
 def test_a_rollout_comes_back_equal(tmp_path):

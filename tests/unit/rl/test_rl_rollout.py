@@ -17,10 +17,15 @@ from rl.rollout import EpisodeSpec, play
 PARAMS = RolloutParams(prompts=1, response_length=5, max_episode_tokens=128, slots=4, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
 
 
+class Event(dict):
+    def to_json(self):
+        return dict(self)
+
+
 @dataclass
 class Reply:
     text: str | None
-    event: dict
+    event: Event
     stop_reason: str | None = None
 
 
@@ -43,7 +48,7 @@ class Echo:
         if len(self.heard) == self.breaks_at:
             raise ConnectionError("the line is dead")
         over = len(self.heard) == self.turns
-        return Reply(None if over else f"you said {len(turn)}", {"turn": len(self.heard)}, "hung up" if over else None)
+        return Reply(None if over else f"you said {len(turn)}", Event(turn=len(self.heard)), "hung up" if over else None)
 
 
 @dataclass
@@ -73,7 +78,7 @@ class CannedEngine:
 
 
 def specs(count: int, make=Echo) -> list[EpisodeSpec]:
-    return [EpisodeSpec(f"case{i // 2}", f"1/case{i // 2}", i % 2, 3, (0, 1), make, {"secret": i}) for i in range(count)]
+    return [EpisodeSpec(case_id=f"case{i // 2}", group_id=f"1/case{i // 2}", sample=i % 2, turn_budget=3, noise=(0, 1), make=make, privileged={"secret": i}) for i in range(count)]
 
 
 def run(episodes, engine, chat, params=PARAMS, temperature=1.0, progress=None):
@@ -96,7 +101,7 @@ def played(model, chat):
 
         return build
 
-    episodes = [EpisodeSpec(f"case{i}", f"1/case{i}", 0, 3, (0, 1), make(i), {"secret": i}) for i in range(10)]
+    episodes = [EpisodeSpec(case_id=f"case{i}", group_id=f"1/case{i}", sample=0, turn_budget=3, noise=(0, 1), make=make(i), privileged={"secret": i}) for i in range(10)]
     engine = TransformersEngine(model, PARAMS.slots, PARAMS.max_episode_tokens)
     engine.policy_version = 5
     steps = []
@@ -178,7 +183,7 @@ def test_no_parameter_changes_and_no_graph_is_built(model, chat):
 
 def test_a_failed_environment_ends_its_own_episode(model, chat, caplog):
     episodes = specs(6)
-    episodes[2] = EpisodeSpec("case1", "1/case1", 0, 3, (0, 1), lambda: Echo(breaks_at=2), {})
+    episodes[2] = EpisodeSpec(case_id="case1", group_id="1/case1", sample=0, turn_budget=3, noise=(0, 1), make=lambda: Echo(breaks_at=2), privileged={})
     trajectories = run(episodes, TransformersEngine(model, 4, 128), chat)
     assert [t.stop_reason for t in trajectories] == ["hung up"] * 2 + ["failed"] + ["hung up"] * 3
     failed = trajectories[2]
@@ -211,7 +216,7 @@ def test_every_turn_has_a_noise_key_of_its_own(chat):
     assert len(set(keys)) == len(keys) == 18
     assert all(0 <= key < 2**64 for key in keys)
     other_step = CannedEngine([(9, chat.end_id)] * 3, chat.end_id)
-    run([EpisodeSpec(s.case_id, s.group_id, s.sample, 3, (0, 2), Echo, {}) for s in specs(6)], other_step, chat)
+    run([EpisodeSpec(case_id=s.case_id, group_id=s.group_id, sample=s.sample, turn_budget=3, noise=(0, 2), make=Echo, privileged={}) for s in specs(6)], other_step, chat)
     assert not set(keys) & {request.noise_key for request in other_step.requests}
 
 
@@ -246,7 +251,7 @@ def test_two_episodes_of_one_name_are_refused(chat):
 
 def test_one_case_may_come_in_two_groups(model, chat):
     """Where a rollout step crosses the end of the data a case may come again: other noise, other name."""
-    again = [EpisodeSpec(s.case_id, "1/again", s.sample, 3, s.noise, Echo, {}) for s in specs(2)]
+    again = [EpisodeSpec(case_id=s.case_id, group_id="1/again", sample=s.sample, turn_budget=3, noise=s.noise, make=Echo, privileged={}) for s in specs(2)]
     trajectories = run([*specs(2), *again], TransformersEngine(model, 4, 128), chat)
     assert len({t.episode_id for t in trajectories}) == 4
     assert len({t.token_ids for t in trajectories}) == 4

@@ -70,8 +70,8 @@ def test_durations(seconds: float, text: str) -> None:
 
 def test_rates() -> None:
     assert (pace(12.34), pace(0.25), pace(0)) == ("12.3/s", "4.0 s each", "0.0/s")
-    assert str(Bar("rollout 3", "episodes", 64, 256, 32.0, "loss 1")) == "rollout 3: 64/256 episodes, loss 1, 32.0/s, 6s left"
-    assert str(Bar("rollout 3", "episodes", 0, 256)) == "rollout 3: 0/256 episodes"
+    assert str(Bar(name="rollout 3", unit="episodes", done=64, total=256, rate=32.0, note="loss 1")) == "rollout 3: 64/256 episodes, loss 1, 32.0/s, 6s left"
+    assert str(Bar(name="rollout 3", unit="episodes", done=0, total=256)) == "rollout 3: 0/256 episodes"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_no_bars_and_no_control_characters_without_a_terminal(term: str, monkeyp
     monkeypatch.setenv("FORCE_COLOR", "1")
     file = Terminal() if term == "dumb" else io.StringIO()
     screen = Screen(file)
-    assert not screen.show(Bar("rollout", "episodes", 1, 2))
+    assert not screen.show(Bar(name="rollout", unit="episodes", done=1, total=2))
     screen.write("a line", logging.ERROR)
     screen.close()
     assert file.getvalue() == "a line\n"
@@ -115,8 +115,8 @@ def rows(text: str) -> list[str]:
 def test_a_bar_stays_in_its_row(columns: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     screen = Screen(terminal)
-    screen.show(Bar("training", "steps", 3, 25, 0.05))
-    screen.show(Bar("evaluate full_information@mtmeddialog_cases", "episodes", 1234, 5000, 38.21))
+    screen.show(Bar(name="training", unit="steps", done=3, total=25, rate=0.05))
+    screen.show(Bar(name="evaluate full_information@mtmeddialog_cases", unit="episodes", done=1234, total=5000, rate=38.21))
     picture = rows(terminal.getvalue())[-2:]
     screen.close()
     assert all(len(row) <= columns - len("^C") for row in picture)
@@ -132,9 +132,9 @@ def test_a_bar_stays_in_its_row(columns: int, terminal: Terminal, monkeypatch: p
 def test_lines_stand_above_bars_and_finished_bars_go(terminal: Terminal) -> None:
     screen = Screen(terminal)
     screen.write("before")
-    screen.show(Bar("learn", "gradient steps", 1, 2))
+    screen.show(Bar(name="learn", unit="gradient steps", done=1, total=2))
     screen.write("between")
-    screen.show(Bar("learn", "gradient steps", 2, 2))
+    screen.show(Bar(name="learn", unit="gradient steps", done=2, total=2))
     screen.write("after")
     shown = terminal.getvalue()
     assert [row.split()[0] for row in rows(shown)] == ["before", "learn", "learn", "between", "learn", "after"]
@@ -146,7 +146,7 @@ def test_no_colour(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     screen = Screen(terminal)
     screen.write("wrong", logging.ERROR)
-    screen.show(Bar("learn", "gradient steps", 1, 2))
+    screen.show(Bar(name="learn", unit="gradient steps", done=1, total=2))
     screen.close()
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", terminal.getvalue())
 

@@ -121,7 +121,7 @@ def test_the_channel_carries_bars_and_survives_nonsense() -> None:
     screen = Recorder()
     with listening(screen) as environment:
         send = Sender(environment[ADDRESS])
-        bar = Bar("rollout 1", "episodes", 3, 8, 1.5)
+        bar = Bar(name="rollout 1", unit="episodes", done=3, total=8, rate=1.5)
         assert send(bar)
         for nonsense in (b"", b"{", b"[]", b'{"name": 1, "colour": 2}', b"\xff"):
             send._socket.send(nonsense)
@@ -140,7 +140,7 @@ def test_a_listener_that_does_not_listen_slows_nobody(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
         deaf.bind(str(tmp_path / "s"))
         send, began = Sender(str(tmp_path / "s")), time.monotonic()
-        assert all(send(Bar("rollout 1", "episodes", i, 9999)) for i in range(5000))
+        assert all(send(Bar(name="rollout 1", unit="episodes", done=i, total=9999)) for i in range(5000))
         assert time.monotonic() - began < 2
 
 

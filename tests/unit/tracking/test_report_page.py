@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from clinic.cases import Case, Fact
+from clinic.events import Asked, Diagnosed, Event, Invalid
 from clinic.metrics import MEASURES
 from tracking.report_page import NO_DIAGNOSIS, SOMETHING_ELSE, Seen, accuracy_by_turns, confusion, report_html, write_accuracy_by_turns, write_confusion, write_report
 
@@ -62,15 +63,15 @@ def case(case_id: str = "c1", diagnosis: str = "Pneumonia", **changes: Any) -> C
 
 def seen(patient: Case, named: str | None, questions: int = 1, reward: float | None = 0.0, correct: bool = False) -> Seen:
     messages = [{"role": "system", "content": "Ask."}, {"role": "user", "content": patient.self_report}]
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     for _ in range(questions):
         messages += [{"role": "assistant", "content": "<think>Flu?</think><answer>Question: Any fever?</answer>"}, {"role": "user", "content": "No."}]
-        events.append({"kind": "question", "text": "Any fever?", "topic": "fever", "present": False, "repeated": False, "leaks": 0, "reply": "No."})
+        events.append(Asked(text="Any fever?", topic="fever", present=False, repeated=False, reply="No."))
     if named is not None:
         messages.append({"role": "assistant", "content": f"<answer>Diagnosis: {named}\nRecommendation: Rest</answer>"})
-        events.append({"kind": "diagnosis", "diagnosis": named, "recommendation": "Rest"})
+        events.append(Diagnosed(named, "Rest"))
     rewards = [] if reward is None else [*({"turn": -0.25, "information": 0.25} for _ in events[1:]), {"diagnosis": reward}]
-    return Seen(patient, messages, events, rewards, "out_of_turns" if named is None else "diagnosed", correct)
+    return Seen(case=patient, messages=messages, events=events, rewards=rewards, stop_reason="out_of_turns" if named is None else "diagnosed", correct=correct)
 
 
 def page(played: Sequence[Seen] = (), **changes: Any) -> str:
@@ -86,7 +87,7 @@ def order(html: str) -> list[str]:
 def test_confusion_knows_synonyms_strangers_and_silence() -> None:
     played = [
         seen(case(), "lung infection"), seen(case(), "PNEUMONIA"), seen(case(diagnosis="Flu"), "Lung  infection!"), seen(case(diagnosis="Flu"), "Dragon pox"), seen(case(), None),
-        Seen(case(), [], [], [], "failed", False),
+        Seen(case=case(), messages=[], events=[], rewards=[], stop_reason="failed", correct=False),
     ]
     assert confusion(played) == [
         ("Pneumonia", "Pneumonia", 2), ("Pneumonia", NO_DIAGNOSIS, 2), ("Flu", "Pneumonia", 1), ("Flu", SOMETHING_ELSE, 1),
@@ -118,7 +119,7 @@ def test_page_is_well_formed_and_asks_for_nothing_from_outside() -> None:
 def test_hostile_texts_are_shown_and_do_nothing() -> None:
     bad = case("<b>id", HOSTILE, language='en" onload="x', self_report=HOSTILE, synonyms=(HOSTILE,), facts=(Fact(HOSTILE, True, HOSTILE),), red_flags=(HOSTILE,), category=HOSTILE)
     turn = {"role": "assistant", "content": HOSTILE}
-    spoken = Seen(bad, [{"role": "user", "content": HOSTILE}, turn, turn], [{"kind": "invalid", "text": HOSTILE, "error": HOSTILE}], [{HOSTILE: 1.0}], HOSTILE, False)
+    spoken = Seen(case=bad, messages=[{"role": "user", "content": HOSTILE}, turn, turn], events=[Invalid(HOSTILE, HOSTILE)], rewards=[{HOSTILE: 1.0}], stop_reason=HOSTILE, correct=False)
     played = [spoken, seen(bad, HOSTILE.replace("\n", " ")), seen(case(), HOSTILE)]
     overall = {"cases": 1, "accuracy": INTERVAL}
     text = page(played, title=HOSTILE, facts={HOSTILE: HOSTILE}, metrics={HOSTILE: {"overall": overall, HOSTILE: overall}})

@@ -6,10 +6,12 @@ import os
 import sqlite3
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from clinic.events import Asked, Diagnosed, FoundPassage, Searched
 from rl.experience import Scores, Trajectory
 from tracking import runs as tracking
 from tracking import traces
@@ -40,7 +42,13 @@ def run(root, request):
         yield run_id
 
 
-def consultation(sample=0, stop_reason="diagnosed"):
+FOUND = tuple(
+    FoundPassage(passage_id=f"{title}#0", title=title, text=text, source="a book", licence="CC0-1.0", score=score)
+    for title, text, score in (("Pleurisy", "pain on breathing", 0.75), ("Angina", "pain on effort", 0.5))
+)
+
+
+def consultation(sample=0, stop_reason="diagnosed", found=FOUND):
     texts = [
         {"role": "system", "content": "Ask, then diagnose."},
         {"role": "user", "content": "我胸口疼 (3 left)"},
@@ -51,16 +59,16 @@ def consultation(sample=0, stop_reason="diagnosed"):
         {"role": "assistant", "content": "<answer>Diagnosis: Pleurisy</answer>"},
     ]
     events = [
-        {"kind": "search", "text": "chest pain", "hits": 2},
-        {"kind": "question", "text": "Does it hurt to breathe?", "topic": "pleuritic_pain", "repeated": False},
-        {"kind": "diagnosis", "diagnosis": "Pleurisy", "recommendation": ""},
+        Searched("chest pain", found),
+        Asked(text="Does it hurt to breathe?", topic="pleuritic_pain", present=True, repeated=False, reply="Yes."),
+        Diagnosed("Pleurisy"),
     ]
     if stop_reason == "failed":  # the environment broke in the last turn
         events.pop()
     turns = ((10, 20), (30, 60), (65, 75))
     return Trajectory(
-        f"case-7/{sample}", "case-7", "4/case-7", sample, 3, 3, tuple(range(75)), (0.0,) * 75, (0,) * 75, turns, tuple(texts), tuple(events), stop_reason,
-        {"diagnosis_id": "pleurisy"}, 1.0, 6.0,
+        episode_id=f"case-7/{sample}", case_id="case-7", group_id="4/case-7", sample=sample, policy_version=3, turn_budget=3, token_ids=tuple(range(75)), logprobs=(0.0,) * 75, loss_mask=(0,) * 75, turns=turns, texts=tuple(texts), events=tuple(event.to_json() for event in events), stop_reason=stop_reason,
+        privileged={"diagnosis_id": "pleurisy"}, started_s=1.0, ended_s=6.0,
     )
 
 
@@ -288,8 +296,8 @@ def test_a_consultation_reads_back_as_a_chat(run, client):
     assert search.parent_id == turns[0].span_id
     assert search.inputs == {"query": "chest pain"}
     assert search.outputs == [
-        {"page_content": "Pleurisy: pain on breathing", "metadata": {"doc_uri": "Pleurisy"}},
-        {"page_content": "Angina: pain on effort", "metadata": {"doc_uri": "Angina"}},
+        {"page_content": "Pleurisy: pain on breathing", "metadata": {"doc_uri": "Pleurisy#0", "title": "Pleurisy", "source": "a book", "licence": "CC0-1.0", "score": 0.75}},
+        {"page_content": "Angina: pain on effort", "metadata": {"doc_uri": "Angina#0", "title": "Angina", "source": "a book", "licence": "CC0-1.0", "score": 0.5}},
     ]
     assert (trace.info.request_preview, trace.info.response_preview) == ("我胸口疼 (3 left)", "<answer>Diagnosis: Pleurisy</answer>")
     assert trace.info.token_usage == {"input_tokens": 105, "output_tokens": 50, "total_tokens": 155}
@@ -364,17 +372,12 @@ def test_a_failed_episode_shows_as_an_error(run, client):
     assert [a.name for a in trace.info.assessments] == ["diagnosis"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "hits", "expected"),
-    [
-        ("A: b\nC: d (3 left)", 2, ["A: b", "C: d"]),
-        ("A: b\nstill b\nC: d (3 left)", 2, ["A: b\nstill b\nC: d"]),
-        ("Nothing found. (3 left)", 0, []),
-        ("", 2, []),  # the last turn was a search: no reply
-    ],
-)
-def test_passages_of_a_search(reply, hits, expected):
-    assert [document["page_content"] for document in traces._documents(reply, hits)] == expected
+def test_passages_are_shown_in_any_language_and_with_any_line_ends(run, client):
+    chinese = replace(FOUND[0], title="胸膜炎", text="呼吸时胸痛。\n多为感染所致（还剩2轮）")
+    tracking.log_consultations(run, [consultation(0, found=(chinese,)), consultation(1, found=())], [], 4, "train", {})
+    shown = {trace.info.tags["sample"]: [span.outputs for span in trace.data.spans if span.span_type == "RETRIEVER"] for trace in stored_traces(client, run)}
+    assert [document["page_content"] for document in shown["0"][0]] == ["胸膜炎: 呼吸时胸痛。\n多为感染所致（还剩2轮）"]
+    assert shown["1"] == [[]]
 
 
 # checkpoints

@@ -1,0 +1,165 @@
+"""What a consultation records: one event per doctor turn, and how it ended.
+
+`Consultation.step` and `SingleTurn.step` make events; rewards, metrics, doctors, traces and pages read them. They are stored as JSON: `to_json` and
+`event_from_json` are the only places that know its keys.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from clinic.actions import Kind
+from clinic.errors import ClinicError
+
+
+class Ending(StrEnum):
+    """Why a consultation is over; what a rollout's own limits cut ends with a reason of the rollout's."""
+
+    DIAGNOSED = "diagnosed"
+    OUT_OF_TURNS = "out_of_turns"
+    ANSWERED = "answered"  # a single-turn question
+
+
+@dataclass(frozen=True)
+class Event:
+    """What came of one doctor turn."""
+
+    kind: ClassVar[str]  # as it is stored
+
+    def to_json(self) -> dict[str, Any]:
+        """The event as JSON values."""
+        return {"kind": self.kind, **vars(self)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """The event again; what its class has a default for may be missing."""
+        return cls(**{field.name: stored[field.name] for field in fields(cls) if field.name in stored})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inquiry(Event):
+    """A question or a test, and what the patient said to it."""
+
+    text: str
+    withheld: bool = False  # the patient would not say
+    topic: str | None  # of the fact it told; None: off the record, or withheld
+    present: bool | None  # whether the patient has what it told
+    repeated: bool  # asked before, or told already
+    leaks: int = 0  # how often the filter took the diagnosis out of the reply
+    reply: str = ""  # as the doctor heard it
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values; `withheld` only where it is so."""
+        stored = super().to_json()
+        if not self.withheld:
+            del stored["withheld"]
+        return stored
+
+
+class Asked(Inquiry):
+    """A question to the patient."""
+
+    kind = Kind.QUESTION.value
+
+
+class Examined(Inquiry):
+    """An examination or laboratory test."""
+
+    kind = Kind.TEST.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundPassage:
+    """A passage of the knowledge base that a search found."""
+
+    passage_id: str
+    title: str
+    text: str
+    source: str
+    licence: str
+    score: float  # cosine to the query
+
+    @property
+    def shown(self) -> str:
+        """As the doctor reads it."""
+        return f"{self.title}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Searched(Event):
+    """A search of the knowledge base, and what it found, best first."""
+
+    kind = Kind.SEARCH.value
+    text: str
+    passages: tuple[FoundPassage, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, with the number of passages."""
+        return {"kind": self.kind, "text": self.text, "hits": len(self.passages), "passages": [dict(vars(passage)) for passage in self.passages]}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """The search again; without passages where only their number was stored."""
+        return cls(stored["text"], tuple(FoundPassage(**passage) for passage in stored.get("passages", ())))
+
+
+@dataclass(frozen=True)
+class Diagnosed(Event):
+    """The diagnosis that ends a consultation."""
+
+    kind = Kind.DIAGNOSIS.value
+    diagnosis: str
+    recommendation: str = ""
+
+
+@dataclass(frozen=True)
+class Invalid(Event):
+    """A turn outside the grammar."""
+
+    kind = Kind.INVALID.value
+    text: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Answered(Event):
+    """The answer to a single-turn question."""
+
+    kind = "answer"
+    text: str
+
+
+_BY_KIND: Mapping[str, type[Event]] = {event.kind: event for event in (Asked, Examined, Searched, Diagnosed, Invalid, Answered)}
+
+
+def event_from_json(stored: Mapping[str, Any]) -> Event:
+    """Read what `to_json` wrote.
+
+    Raises:
+        ClinicError: it is no event of a consultation.
+    """
+    try:
+        return _BY_KIND[stored["kind"]].from_json(stored)
+    except (KeyError, TypeError) as error:
+        raise ClinicError(f"not an event of a consultation ({error}): {stored!r}; was it recorded with other environments?") from error
+
+
+def read_events(stored: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """The events of one stored consultation."""
+    return [event_from_json(one) for one in stored]
+
+
+def final_diagnosis(events: Sequence[Event]) -> Diagnosed | None:
+    """The diagnosis that ended a consultation; None if none did."""
+    return events[-1] if events and isinstance(events[-1], Diagnosed) else None
+
+
+def told_topics(events: Iterable[Event]) -> set[str]:
+    """Topics of the facts that questions and tests brought up, present or not."""
+    return {event.topic for event in events if isinstance(event, Inquiry) and event.topic is not None}
+
+
+def leaks_of(events: Iterable[Event]) -> int:
+    """How often the filter had to take the diagnosis out of what the patient said."""
+    return sum(event.leaks for event in events if isinstance(event, Inquiry))

@@ -1,0 +1,194 @@
+"""What people type beside the flows: exit status, one line for a mistake, nothing written that was not asked for."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from commands import attacks, calibration, learn, preferences, profile, run
+from doctor.parameters import ROOT, ParameterError, load_params
+from rl.errors import TrainingError
+
+PAID = {"honest: random questions, Bayes decision": 0.4, "an attack": 0.5}
+
+
+def call(module, monkeypatch, capsys, *words):
+    """Exit status, standard output and error of a command."""
+    monkeypatch.setattr(sys, "argv", ["command", *map(str, words)])
+    status = module.main()
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+@pytest.mark.parametrize("command", ["run", "learn", "attacks", "calibration", "preferences", "profile"])
+def test_help_comes_in_two_seconds_of_processor(command):
+    before = os.times()
+    done = subprocess.run([sys.executable, "-m", f"commands.{command}", "--help"], cwd=ROOT, capture_output=True, text=True)
+    after = os.times()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: python -m commands.{command}")
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 2.0
+
+
+@pytest.mark.parametrize(("earned", "status"), [(0.5, 1), (0.3, 0)])
+def test_attacks_end_with_one_where_an_attack_pays(monkeypatch, capsys, earned, status):
+    table = {name: dict.fromkeys(("outcome", "doctoragent", "doctoragent_f1"), value if name in PAID and "honest" in name else earned) for name, value in PAID.items()}
+    asked = []
+    monkeypatch.setattr("doctor.attacks.on_starter", lambda params, count, presets: asked.append((count, presets)) or {n: dict.fromkeys(presets, row["outcome"]) for n, row in table.items()})
+    found, out, _ = call(attacks, monkeypatch, capsys, "--cases", 7)
+    assert found == status
+    assert asked[0][0] == 7
+    assert ("outcome: an attack earn(s)" in out) == bool(status)
+    assert load_params().reward.preset == "outcome"
+
+
+def test_attacks_on_an_imported_set_do_not_touch_the_starter_clinic(monkeypatch, capsys):
+    monkeypatch.setattr("doctor.attacks.on_imported", lambda params, source, count, presets: {name: dict.fromkeys(presets, value) for name, value in {**PAID, "an attack": 0.1}.items()})
+    status, out, _ = call(attacks, monkeypatch, capsys, "--imported", "agentclinic=x.jsonl")
+    assert status == 0
+    assert "outcome: no attack" in out
+
+
+def test_calibration_of_a_judge_that_is_not_there_is_one_line(monkeypatch, capsys):
+    status, out, err = call(calibration, monkeypatch, capsys, "judge")
+    assert (status, out) == (1, "")
+    assert err.count("\n") == 1
+    assert "language_models.reward_judge is null" in err
+
+
+def test_calibration_prints_its_lines(monkeypatch, capsys):
+    monkeypatch.setattr("doctor.calibration.questions", lambda params: ["lexical .9", "hybrid .95"])
+    assert call(calibration, monkeypatch, capsys, "questions") == (0, "lexical .9\nhybrid .95\n", "")
+
+
+@pytest.fixture
+def two_files(tmp_path, monkeypatch):
+    """A profile that changes one file, wherever it lies."""
+    path = tmp_path / "params.yaml"
+    path.write_text("seed: 0\n")
+    monkeypatch.setattr("doctor.profiles.rewritten", lambda name: {path: "seed: 1\n"})
+    monkeypatch.setattr("doctor.profiles.difference", lambda path, text: f"{path.name}: {text}")
+    monkeypatch.setattr("doctor.profiles.plan", lambda changed: "the plan")
+    return path
+
+
+def test_a_profile_is_shown_and_written_only_if_asked(two_files, monkeypatch, capsys):
+    status, out, _ = call(profile, monkeypatch, capsys, "x")
+    assert (status, two_files.read_text()) == (0, "seed: 0\n")
+    assert out == "params.yaml: seed: 1\nthe plan\nnothing was written; add --write\n"
+    assert call(profile, monkeypatch, capsys, "x", "--write")[0] == 0
+    assert two_files.read_text() == "seed: 1\n"
+    assert [path.name for path in two_files.parent.iterdir()] == ["params.yaml"]
+
+
+def test_an_unknown_profile_is_one_line(monkeypatch, capsys):
+    def missing(name):
+        raise ParameterError("there is no profile 'nothing'")
+
+    monkeypatch.setattr("doctor.profiles.rewritten", missing)
+    assert call(profile, monkeypatch, capsys, "nothing", "--write") == (1, "", "error: there is no profile 'nothing'\n")
+
+
+def test_pairs_are_written_whole(tmp_path, monkeypatch, capsys):
+    rows = [{"prompt": [], "chosen_reward": 1.0, "group": "é"}, {"prompt": [], "chosen_reward": 0.5, "group": "b"}]
+    monkeypatch.setattr("doctor.preferences.stored_pairs", lambda steps, margin: rows)
+    out = tmp_path / "deep" / "pairs.jsonl"
+    assert call(preferences, monkeypatch, capsys, tmp_path, "--margin", 0.1, "--out", out) == (0, f"2 pairs in {out}\n", "")
+    assert [json.loads(line) for line in out.read_text().splitlines()] == rows
+    assert [path.name for path in out.parent.iterdir()] == ["pairs.jsonl"]
+
+
+def test_no_pairs_leave_no_file(tmp_path, monkeypatch, capsys):
+    def nothing(steps, margin):
+        raise TrainingError("no group")
+
+    monkeypatch.setattr("doctor.preferences.stored_pairs", nothing)
+    assert call(preferences, monkeypatch, capsys, tmp_path, "--margin", 9, "--out", tmp_path / "p.jsonl") == (1, "", "error: no group\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def overall(mean, low, high, cases=600):
+    return {"overall": {"accuracy": {"mean": mean, "low": low, "high": high}, "cases": cases}}
+
+
+@pytest.mark.parametrize(
+    ("trained", "passed"),
+    [((0.55, 0.51, 0.59), True), ((0.55, 0.40, 0.59), False), ((0.45, 0.44, 0.49), False)],
+    ids=["learned", "intervals overlap", "too little of the distance"],
+)
+def test_learn_says_whether_the_goals_were_met(trained, passed):
+    metrics = {"trained": overall(*trained), "warm_start": overall(0.37, 0.33, 0.41), "bayes_optimal": overall(0.66, 0.62, 0.70)}
+    text, found = learn._report(3, "grpo", metrics, learn.Cost(10.0, 20.0), 4.0)
+    assert found == passed
+    assert ("goals met" if passed else "goals MISSED") in text
+    assert text.startswith("grpo, seed 3: warm start 0.370")
+
+
+def test_learn_needs_cases_enough():
+    few = {"trained": overall(0.6, 0.5, 0.7, cases=100), "warm_start": overall(0.3, 0.2, 0.4, cases=100), "bayes_optimal": overall(0.66, 0.6, 0.7, cases=100)}
+    assert not learn._report(0, "grpo", few, learn.Cost(1.0, 1.0), 4.0)[1]
+
+
+def test_learn_changes_seed_algorithm_and_name_and_nothing_else(tmp_path):
+    path = learn._params(tmp_path / "a" / "params.yaml", 5, "ppo")
+    read = YAML(typ="safe")
+    changed, committed = read.load(path), read.load(ROOT / "params.yaml")
+    assert (changed["seed"], changed["algorithm"]["name"], changed["train_doctor"]["experiment"]) == (5, "ppo", "learn-ppo-5")
+    committed["seed"], committed["algorithm"]["name"], committed["train_doctor"]["experiment"] = 5, "ppo", "learn-ppo-5"
+    assert changed == committed
+
+
+TRAPS = "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(7)); print('ready', flush=True); time.sleep(30)"
+
+
+@pytest.fixture
+def signals():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_reaches_the_job_as_an_interrupt(signals, number):
+    job = subprocess.Popen([sys.executable, "-c", TRAPS], stdout=subprocess.PIPE, text=True)
+    assert job.stdout is not None
+    assert job.stdout.readline() == "ready\n"
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(.3); os.kill({os.getpid()}, {int(number)})"])
+    began = time.monotonic()
+    assert run.wait_for(job) == 7
+    assert time.monotonic() - began < 10
+
+
+def test_a_server_that_does_not_start_ends_the_job(monkeypatch, capsys):
+    jobs = []
+    real = subprocess.Popen
+
+    class Broken:
+        def __enter__(self):
+            def ready():
+                raise SystemExit("error: the Prefect server did not start")
+
+            return "http://127.0.0.1:9/api", ready
+
+        def __exit__(self, *_):
+            return False
+
+    def start(command, **options):
+        assert options["env"]["PREFECT_API_URL"] == "http://127.0.0.1:9/api"
+        jobs.append(real([sys.executable, "-c", "import time; time.sleep(60)"]))
+        return jobs[0]
+
+    monkeypatch.setattr(run, "starting_server", Broken)
+    monkeypatch.setattr(run.subprocess, "Popen", start)
+    with pytest.raises(SystemExit, match="did not start"):
+        call(run, monkeypatch, capsys, "patient_cases")
+    assert jobs[0].wait(10) != 0
+    assert Path(ROOT / "dvc.yaml").exists()
