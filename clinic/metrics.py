@@ -7,7 +7,6 @@ consultations with a 95% percentile bootstrap interval over them.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from clinic.cases import Case
 from clinic.events import Asked, Event, final_diagnosis, told_topics
 from clinic.matching import normalise, relation
 from clinic.questions import SOURCE as QUESTIONS
+from clinic.tables import Comparison, DoctorTable, Interval, McNemar, Summary
 
 Row = dict[str, float | None]
 MEASURES = (
@@ -87,47 +87,43 @@ def rouge_l(given: str, true: str) -> float:
     return 2 * lengths[-1] / (len(a) + len(b)) if lengths[-1] else 0.0
 
 
-def summarise(rows: Sequence[Row], resamples: int, seed: int) -> dict[str, dict[str, float] | None]:
+def summarise(rows: Sequence[Row], resamples: int, seed: int) -> Summary:
     """Mean and 95% bootstrap interval of every measure; a measure that no consultation has is None."""
-    summary: dict[str, dict[str, float] | None] = {}
+    measures: dict[str, Interval | None] = {}
     for name in MEASURES:
         values = np.array([row[name] for row in rows if row[name] is not None], dtype=np.float64)
-        summary[name] = _interval(values, resamples, seed) if len(values) else None
-    return summary
+        measures[name] = _interval(values, resamples, seed) if len(values) else None
+    return Summary(len(rows), measures)
 
 
-def _interval(values: np.ndarray, resamples: int, seed: int) -> dict[str, float]:
+def _interval(values: np.ndarray, resamples: int, seed: int) -> Interval:
     rng = np.random.default_rng(seed)
     means = values[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
-    return {"mean": round(float(values.mean()), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+    return Interval(round(float(values.mean()), 4), round(float(low), 4), round(float(high), 4))
 
 
-def by_category(cases: Sequence[Case], rows: Sequence[Row], resamples: int, seed: int) -> dict[str, dict[str, Any]]:
-    """`summarise` for all consultations under "overall", and for each category of cases."""
-    groups: dict[str, list[Row]] = {"overall": list(rows)}
+def by_category(cases: Sequence[Case], rows: Sequence[Row], resamples: int, seed: int) -> DoctorTable:
+    """`summarise` for all consultations, and for each category of cases."""
+    groups: dict[str, list[Row]] = {}
     for case, row in sorted(zip(cases, rows, strict=True), key=lambda pair: pair[0].category):
         groups.setdefault(case.category, []).append(row)
-    return {name: {"cases": len(members), **summarise(members, resamples, seed)} for name, members in groups.items()}
+    return DoctorTable(summarise(rows, resamples, seed), {name: summarise(members, resamples, seed) for name, members in groups.items()})
 
 
-def paired(rows: Sequence[Row], others: Sequence[Row], resamples: int, seed: int) -> dict[str, Any]:
-    """Two doctors on the same cases, in the same order: rows minus others.
-
-    Returns:
-        measure -> mean difference with its 95% bootstrap interval over cases, for every measure that both have; and for accuracy "only_first",
-        "only_second" (cases that one alone got right) and "p", the exact two-sided McNemar test of their difference.
-    """
-    comparison: dict[str, Any] = {}
+def paired(rows: Sequence[Row], others: Sequence[Row], resamples: int, seed: int) -> Comparison:
+    """Two doctors on the same cases, in the same order: rows minus others, with bootstrap intervals over cases, and McNemar's test where both have an accuracy."""
+    measures: dict[str, Interval] = {}
     for name in MEASURES:
         differences = [a - b for one, other in zip(rows, others, strict=True) if (a := one[name]) is not None and (b := other[name]) is not None]
         if differences:
-            comparison[name] = _interval(np.array(differences, dtype=np.float64), resamples, seed)
-    if "accuracy" in comparison:
+            measures[name] = _interval(np.array(differences, dtype=np.float64), resamples, seed)
+    test = None
+    if "accuracy" in measures:
         first = sum((a["accuracy"] or 0) > (b["accuracy"] or 0) for a, b in zip(rows, others, strict=True))
         second = sum((a["accuracy"] or 0) < (b["accuracy"] or 0) for a, b in zip(rows, others, strict=True))
-        comparison["accuracy"] |= {"only_first": first, "only_second": second, "p": mcnemar(first, second)}
-    return comparison
+        test = McNemar(first, second, mcnemar(first, second))
+    return Comparison(measures, test)
 
 
 def mcnemar(first: int, second: int) -> float:

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ruamel.yaml import YAML
 
+from clinic.tables import Evaluation
 from tasks.server import ROOT, prefect_server
 
 GAP_GOAL, CLOSED_GOAL, CASES_GOAL = 0.15, 0.60, 500
@@ -66,7 +67,7 @@ def _stage(name: str, params: Path, environment: dict[str, str], *options: str |
     return Cost(time.monotonic() - began, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime)
 
 
-def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -> tuple[dict[str, Any], Cost, float]:
+def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -> tuple[Evaluation, Cost, float]:
     """Training and evaluation from the seed's warm start; returns the evaluation, cost and gradient steps per rollout step."""
     place = folder / algorithm
     params = _params(place / "params.yaml", seed, algorithm)
@@ -75,20 +76,21 @@ def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -
     _stage("evaluate_doctor", params, environment, "--warm-start", warm_start, "--doctor", doctor, "--out", table)
     with (place / "plots" / "train_doctor.csv").open() as file:
         steps = [float(row["learn/gradient_steps"]) for row in csv.DictReader(file)]
-    return json.loads(table.read_text()), Cost(cost.wall / len(steps), cost.cpu / len(steps)), sum(steps) / len(steps)
+    return Evaluation.from_json(json.loads(table.read_text())), Cost(cost.wall / len(steps), cost.cpu / len(steps)), sum(steps) / len(steps)
 
 
-def _report(seed: int, algorithm: str, metrics: dict[str, Any], cost: Cost, gradient_steps: float) -> tuple[str, bool]:
-    trained, start, best = (metrics[name]["overall"] for name in ("trained", "warm_start", "bayes_optimal"))
-    gap = best["accuracy"]["mean"] - start["accuracy"]["mean"]
-    closed = (trained["accuracy"]["mean"] - start["accuracy"]["mean"]) / gap if gap > 0 else float("nan")
-    apart = trained["accuracy"]["low"] > start["accuracy"]["high"]
-    passed = apart and gap >= GAP_GOAL and closed >= CLOSED_GOAL and trained["cases"] >= CASES_GOAL
-    doctors = (("warm start", start["accuracy"]), ("trained", trained["accuracy"]), ("bayes", best["accuracy"]))
-    shown = "  ".join(f"{name} {a['mean']:.3f} [{a['low']:.3f}, {a['high']:.3f}]" for name, a in doctors)
+def _report(seed: int, algorithm: str, metrics: Evaluation, cost: Cost, gradient_steps: float) -> tuple[str, bool]:
+    trained, start, best = (metrics.accuracies[name] for name in ("trained", "warm_start", "bayes_optimal"))
+    cases = metrics.doctors["trained"].overall.cases
+    gap = best.mean - start.mean
+    closed = (trained.mean - start.mean) / gap if gap > 0 else float("nan")
+    apart = trained.low > start.high
+    passed = apart and gap >= GAP_GOAL and closed >= CLOSED_GOAL and cases >= CASES_GOAL
+    doctors = (("warm start", start), ("trained", trained), ("bayes", best))
+    shown = "  ".join(f"{name} {a.mean:.3f} [{a.low:.3f}, {a.high:.3f}]" for name, a in doctors)
     verdict = "goals met" if passed else "goals MISSED"
     spent = f"{cost.wall:.1f} s, {cost.cpu:.1f} CPU-seconds and {gradient_steps:.1f} gradient steps a rollout step"
-    return f"{algorithm}, seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {trained['cases']} cases  {spent}  {verdict}", passed
+    return f"{algorithm}, seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {cases} cases  {spent}  {verdict}", passed
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Checkpoint -> measures with intervals and baselines on held-out cases, and a page about them."""
 
 from pathlib import Path
-from typing import Any
 
 from prefect import flow
 
+from clinic.tables import Evaluation
 from doctor.parameters import ROOT, load_params
 from rl.files import write_json
 from tasks.command_line import run
@@ -28,7 +28,7 @@ def evaluate_doctor(
     out = output(out, "evaluate_doctor.json")
     params = load_params(params_file)
     played = out.parent / "consultations"
-    metrics: dict[str, Any] = {}
+    metrics = Evaluation()
     for ward in open_wards(params, cases, index):
         questions = ward.budget - 1
         metrics |= evaluate_policy(ward, "trained", doctor, ward.budget, chart=False, keep=played if ward.first else played / ward.source)
@@ -42,7 +42,7 @@ def evaluate_doctor(
             metrics |= evaluate_reference(ward, "bayes_optimal", "greedy", questions)
             metrics |= evaluate_reference(ward, "bayes_no_questions", "greedy", 0)
             metrics |= evaluate_bayes_full_information(ward)
-    write_json(out, metrics)
+    write_json(out, metrics.to_json())
     write_accuracy_plot(metrics, plots_file(out, "evaluate_doctor.csv"))
     page = evaluation_page(params, metrics, {"models/doctor": doctor, "models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}, out)
     record_evaluation(metrics, doctor, played, page)

@@ -20,6 +20,7 @@ from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.questions import SingleTurn
 from clinic.rewards import Scorer
+from clinic.tables import Evaluation
 from doctor.environments import Waiting, open_waiting_room
 from doctor.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
 from doctor.parameters import ROOT, Params
@@ -73,9 +74,6 @@ class Ward:
         return name if self.generative else f"{name}@{self.source}"
 
 
-Table = dict[str, dict[str, Any]]
-
-
 def open_wards(params: Params, cases: Path, index: Path) -> list[Ward]:
     """The test cases, a ward for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them at most."""
     waiting = open_waiting_room(params, index, cases)
@@ -96,7 +94,7 @@ def _nobody(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinio
 
 
 @task(cache_policy=NO_CACHE, task_run_name="evaluate {name}")
-def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool, keep: Path | None) -> Table:
+def evaluate_policy(ward: Ward, name: str, model: Path, budget: int, chart: bool, keep: Path | None) -> Evaluation:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
     params = ward.params
     live = LocalSession(str(model), params.machines.compute, params.rollout, None, params.seed)
@@ -146,19 +144,19 @@ def _opinions(ward: Ward, trajectories: Sequence[Trajectory]) -> tuple[Opinions,
     return opinions, verdicts
 
 
-def patients_of(ward: Ward, name: str, trajectories: Sequence[Trajectory]) -> Table:
+def patients_of(ward: Ward, name: str, trajectories: Sequence[Trajectory]) -> Evaluation:
     """How true to the record the patients were, and how often the filter had to step in, where a model plays them; where they are worth a look."""
     if ward.params.language_models.patient is None:
-        return {}
+        return Evaluation()
     leaks = sum(leaks_of(read_events(trajectory.events)) for trajectory in trajectories)
-    return {f"patients of {ward.label(name)}": {**patient_metrics(ward.cases, trajectories, ward.waiting.matchers), "leaks": leaks}}
+    return Evaluation(patients={ward.label(name): {**patient_metrics(ward.cases, trajectories, ward.waiting.matchers), "leaks": leaks}})
 
 
 @task(cache_policy=NO_CACHE)
-def compare(ward: Ward, name: str, other: str) -> Table:
+def compare(ward: Ward, name: str, other: str) -> Evaluation:
     """Two evaluated doctors on the same cases: differences with intervals, and McNemar's test."""
     comparison = paired(ward.rows[name], ward.rows[other], ward.params.evaluate_doctor.resamples, ward.params.seed)
-    return {f"{ward.label(name)} minus {ward.label(other)}": comparison}
+    return Evaluation(comparisons={f"{ward.label(name)} minus {ward.label(other)}": comparison})
 
 
 def _environment(ward: Ward, case: Case, budget: int, chart: bool) -> Callable[[], Any]:
@@ -172,7 +170,7 @@ def _environment(ward: Ward, case: Case, budget: int, chart: bool) -> Callable[[
 
 
 @task(cache_policy=NO_CACHE, task_run_name="evaluate {name}")
-def evaluate_reference(ward: Ward, name: str, rule: str, questions: int) -> Table:
+def evaluate_reference(ward: Ward, name: str, rule: str, questions: int) -> Evaluation:
     """Play every test case with a reference doctor: asks by `rule` (a function of clinic.doctors), decides by Bayes; asks in test wordings."""
     rows = []
     for place, case in enumerate(ward.cases):
@@ -183,7 +181,7 @@ def evaluate_reference(ward: Ward, name: str, rule: str, questions: int) -> Tabl
 
 
 @task(cache_policy=NO_CACHE)
-def evaluate_bayes_full_information(ward: Ward) -> Table:
+def evaluate_bayes_full_information(ward: Ward) -> Evaluation:
     """Bayes' decision from the whole chart: the ceiling of any diagnosis."""
     rows = []
     for case in ward.cases:
@@ -210,50 +208,46 @@ def _reference_row(ward: Ward, case: Case, doctor: doctors.ReferenceDoctor) -> R
     return measure(case, events, reward, None, [ward.waiting.clinic.conditions[i].name for i in order])
 
 
-def _table(ward: Ward, name: str, rows: Sequence[Row]) -> Table:
+def _table(ward: Ward, name: str, rows: Sequence[Row]) -> Evaluation:
     ward.rows[name] = list(rows)
     table = by_category(ward.cases, rows, ward.params.evaluate_doctor.resamples, ward.params.seed)
-    which = "accuracy" if table["overall"]["accuracy"] else "reward"
-    if (shown := table["overall"][which]) is not None:
-        log.info("%s: %s %.3f [%.3f, %.3f] on %d cases", ward.label(name), which, shown["mean"], shown["low"], shown["high"], len(rows))
-    return {ward.label(name): table}
+    which = "accuracy" if table.overall.accuracy else "reward"
+    if (shown := table.overall.measures[which]) is not None:
+        log.info("%s: %s %.3f [%.3f, %.3f] on %d cases", ward.label(name), which, shown.mean, shown.low, shown.high, len(rows))
+    return Evaluation(doctors={ward.label(name): table})
 
 
-def doctors_of(metrics: Table) -> Table:
-    """The entries of an evaluation that are doctors with an accuracy, not comparisons or notes on patients."""
-    return {name: table for name, table in metrics.items() if "overall" in table and table["overall"]["accuracy"]}
-
-
-def closed_distance(metrics: Table) -> float:
+def closed_distance(metrics: Evaluation) -> float:
     """(trained - warm start) / (bayes_optimal - warm start), in accuracy: how much of what asking well can give was learned; NaN without a starter clinic."""
-    if not {"trained", "warm_start", "bayes_optimal"} <= set(metrics):
+    found = metrics.accuracies
+    if not {"trained", "warm_start", "bayes_optimal"} <= set(found):
         return float("nan")
-    trained, start, best = (metrics[name]["overall"]["accuracy"]["mean"] for name in ("trained", "warm_start", "bayes_optimal"))
+    trained, start, best = (found[name].mean for name in ("trained", "warm_start", "bayes_optimal"))
     return (trained - start) / (best - start) if best > start else float("nan")
 
 
-def write_accuracy_plot(metrics: Table, path: Path) -> None:
+def write_accuracy_plot(metrics: Evaluation, path: Path) -> None:
     """Accuracy of every doctor with its interval, as CSV for `dvc plots`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["doctor", "accuracy", "low", "high", "turns"])
-        for name, table in doctors_of(metrics).items():
-            overall = table["overall"]
-            writer.writerow([name, *(overall["accuracy"][k] for k in ("mean", "low", "high")), overall["turns"]["mean"]])
+        for name, accuracy in metrics.accuracies.items():
+            writer.writerow([name, accuracy.mean, accuracy.low, accuracy.high, metrics.doctors[name].overall.mean("turns")])
 
 
-def table_text(metrics: Table) -> str:
+def table_text(metrics: Evaluation) -> str:
     """The evaluation table for the terminal."""
     lines = [f"{'doctor':<24}{'accuracy':>22}{'top-3':>8}{'reward':>8}{'turns':>7}{'recall':>8}"]
-    for name, table in doctors_of(metrics).items():
-        o = table["overall"]
-        accuracy = f"{o['accuracy']['mean']:.3f} [{o['accuracy']['low']:.3f}, {o['accuracy']['high']:.3f}]"
-        cells = [f"{o[k]['mean']:.2f}" if o[k] else "-" for k in ("top3", "reward", "turns", "fact_recall")]
-        lines.append(f"{name:<24}{accuracy:>22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>7}{cells[3]:>8}")
-    for name, comparison in metrics.items():
-        if "accuracy" in comparison and "p" in (by := comparison["accuracy"]):
-            lines.append(f"{name}: {by['mean']:+.3f} [{by['low']:+.3f}, {by['high']:+.3f}], McNemar p {by['p']:.2g}")
+    for name, accuracy in metrics.accuracies.items():
+        measures = metrics.doctors[name].overall.measures
+        shown = f"{accuracy.mean:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}]"
+        cells = [f"{found.mean:.2f}" if (found := measures[k]) else "-" for k in ("top3", "reward", "turns", "fact_recall")]
+        lines.append(f"{name:<24}{shown:>22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>7}{cells[3]:>8}")
+    for name, comparison in metrics.comparisons.items():
+        if comparison.mcnemar:
+            by = comparison.measures["accuracy"]
+            lines.append(f"{name}: {by.mean:+.3f} [{by.low:+.3f}, {by.high:+.3f}], McNemar p {comparison.mcnemar.p:.2g}")
     return "\n".join(lines)
 
 

@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
@@ -14,6 +13,7 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import read_cases
 from clinic.events import read_events
+from clinic.tables import Evaluation
 from doctor.parameters import ROOT, Params
 from doctor.scoring import right
 from doctor.stages import input_hash
@@ -30,7 +30,7 @@ MLFLOW_UI = "mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"
 @task(cache_policy=NO_CACHE)
 def summary(registered: str) -> str:
     """The evaluation table, what was registered and where to look; also kept as a Prefect artifact."""
-    metrics = json.loads((ROOT / "metrics/evaluate_doctor.json").read_text())
+    metrics = Evaluation.from_json(json.loads((ROOT / "metrics/evaluate_doctor.json").read_text()))
     table = table_text(metrics)
     closed = closed_distance(metrics)
     told = "" if math.isnan(closed) else f"The trained doctor closes {closed:.0%} of the distance between its warm start and the Bayes doctor at the same turn budget.\n"
@@ -45,7 +45,7 @@ def summary(registered: str) -> str:
 
 
 @task(cache_policy=NO_CACHE)
-def evaluation_page(params: Params, metrics: Mapping[str, Any], given: Mapping[str, Path], out: Path) -> Path:
+def evaluation_page(params: Params, metrics: Evaluation, given: Mapping[str, Path], out: Path) -> Path:
     """Write `report.html` beside the metrics, and the confusion and accuracy-by-turns tables for `dvc plots`; returns the page's path.
 
     The same inputs give the same bytes: no date, no commit. These are in the MLflow run.

@@ -9,6 +9,7 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
+from clinic.tables import Evaluation
 from doctor.parameters import HOME, ROOT
 from doctor.training import Training
 from rl.checkpoint import folder_hash
@@ -114,16 +115,16 @@ def run_of(model: Path) -> str | None:
     return str(json.loads(note.read_text())["mlflow_run_id"]) if note.exists() else None
 
 
-def record_evaluation(metrics: Mapping[str, Any], doctor: Path, consultations: Path, page: Path) -> None:
+def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, page: Path) -> None:
     """Final figures, the page and a sample of the test consultations on the doctor's training run."""
     runs.setup(HOME)
     run_id = run_of(doctor)
     if run_id is None:
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
         return
-    tables = {name: table["overall"] for name, table in metrics.items() if "overall" in table}
-    flat = {f"eval/{name.replace('@', ' at ')}/{measure}": value["mean"] for name, table in tables.items() for measure, value in table.items() if isinstance(value, dict)}
-    runs.log_metrics_final(run_id, {**flat, "eval/closed_distance": closed_distance(dict(metrics))})
+    measures = {name: table.overall.measures for name, table in metrics.doctors.items()}
+    flat = {f"eval/{name.replace('@', ' at ')}/{measure}": value.mean for name, by in measures.items() for measure, value in by.items() if value}
+    runs.log_metrics_final(run_id, {**flat, "eval/closed_distance": closed_distance(metrics)})
     runs.log_artifacts(run_id, page)
     chosen, scores = trajectories_of_note(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20)
     traces.log_consultations(run_id, chosen, scores, 0, "test", {})

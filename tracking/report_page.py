@@ -23,6 +23,7 @@ from clinic.cases import Case
 from clinic.events import Event, Inquiry, final_diagnosis, told_topics
 from clinic.matching import normalise, relation
 from clinic.metrics import MEASURES
+from clinic.tables import Evaluation
 
 NO_DIAGNOSIS, SOMETHING_ELSE = "no diagnosis", "something else"
 SHOWN_CONDITIONS = 22  # with the rest folded, something else and no diagnosis, 25 columns
@@ -87,30 +88,29 @@ def accuracy_by_turns(seen: Sequence[Seen]) -> list[dict[str, float]]:
     return rows
 
 
-def report_html(title: str, facts: Mapping[str, str], metrics: Mapping[str, Any], curve: Sequence[Mapping[str, float]], seen: Sequence[Seen]) -> str:
+def report_html(title: str, facts: Mapping[str, str], metrics: Evaluation, curve: Sequence[Mapping[str, float]], seen: Sequence[Seen]) -> str:
     """The page.
 
     Args:
         title: its heading.
         facts: what made the doctor, shown in this order: git commit, recipe, reward preset, seed ...
-        metrics: doctor -> category -> measure, as `evaluate_doctor` writes them; entries without "overall" are no doctors.
+        metrics: the tables of `evaluate_doctor`.
         curve: one row per training step, with "step"; columns may be missing or NaN.
         seen: consultations of the trained doctor.
     """
-    doctors = {name: table for name, table in metrics.items() if isinstance(table, Mapping) and "overall" in table}
-    doctors = dict(sorted(doctors.items(), key=lambda item: (-(item[1]["overall"]["accuracy"] or {"mean": -1.0})["mean"], item[0])))
-    compared = {name: by["accuracy"] for name, by in metrics.items() if isinstance(by, Mapping) and "p" in (by.get("accuracy") or {})}
+    doctors = dict(sorted(metrics.doctors.items(), key=lambda item: (-(found.mean if (found := item[1].overall.accuracy) else -1.0), item[0])))
     best, worst = _of_note(seen)
-    categories, pairs = sorted({category for table in doctors.values() for category in table} - {"overall"}), confusion(seen)
+    categories, pairs = sorted({category for table in doctors.values() for category in table.categories}), confusion(seen)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined, finalize=_visible, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["decimals"] = lambda value: f"{value:z.3f}"
     environment.filters["signed"] = lambda value: f"{value:+z.3f}".replace("-", "−")
     return environment.get_template("report.html.j2").render(
-        title=title, facts=facts, doctors=doctors, compared=compared, by_turns=accuracy_by_turns(seen), seen=len(seen),
-        measures=[name for name in MEASURES if any(table["overall"].get(name) for table in doctors.values())],
-        categories={name: max(table[name]["cases"] for table in doctors.values() if name in table) for name in categories},
+        title=title, facts=facts, doctors=doctors, compared={name: both for name, both in metrics.comparisons.items() if both.mcnemar},
+        by_turns=accuracy_by_turns(seen), seen=len(seen),
+        measures=[name for name in MEASURES if any(table.overall.measures.get(name) for table in doctors.values())],
+        categories={name: max(table.categories[name].cases for table in doctors.values() if name in table.categories) for name in categories},
         panels=[panel for panel in (_panel(curve, *given) for given in PANELS) if panel["lines"]], heat=_heat(pairs),
         mistakes=[pair for pair in pairs if pair[0] != pair[1]][:SHOWN],
         consultations={"best": [_view(one) for one in best], "worst": [_view(one) for one in worst]},
@@ -221,7 +221,7 @@ def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -
     return {**turn, "parts": rewards and {name.replace("_", " "): value for name, value in rewards.items() if value}, "reward": sum((rewards or {}).values())}
 
 
-def write_report(path: Path, title: str, facts: Mapping[str, str], metrics: Mapping[str, Any], curve: Sequence[Mapping[str, float]], seen: Sequence[Seen]) -> None:
+def write_report(path: Path, title: str, facts: Mapping[str, str], metrics: Evaluation, curve: Sequence[Mapping[str, float]], seen: Sequence[Seen]) -> None:
     """Write `report_html` of the same arguments, so that the file is whole or absent."""
     _write(path, report_html(title, facts, metrics, curve, seen))
 

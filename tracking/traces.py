@@ -257,11 +257,11 @@ def _spans(consultation: _Consultation) -> list[Span]:
     events = read_events(played.events)
     for k, (place, (start, stop)) in enumerate(zip(places, played.turns, strict=True)):
         event = events[k] if k < len(events) else None  # the environment failed in this turn
-        stored = event.to_json() if event else {"kind": StopReason.FAILED}
+        kind = event.kind if event else StopReason.FAILED
         tokens = {SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}}
-        about = {"event": stored, **tokens, **_said(SpanType.CHAT_MODEL, messages[: place + 1])}
+        about = {"event": event.to_json() if event else {"kind": kind}, **tokens, **_said(SpanType.CHAT_MODEL, messages[: place + 1])}
         turn = consultation.span_id(f"turn {k}")
-        spans.append(span(turn, root, f"turn {k + 1}: {stored['kind']}", (clock[k], clock[k + 1]), about))
+        spans.append(span(turn, root, f"turn {k + 1}: {kind}", (clock[k], clock[k + 1]), about))
         if isinstance(event, Searched):
             found = [_document(passage) for passage in event.passages]
             about = {SpanAttributeKey.SPAN_TYPE: SpanType.RETRIEVER, SpanAttributeKey.INPUTS: {"query": event.text}, SpanAttributeKey.OUTPUTS: found}

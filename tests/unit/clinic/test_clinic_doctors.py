@@ -14,6 +14,7 @@ from clinic.matching import relation
 from clinic.metrics import mcnemar, measure, paired, rouge_l, summarise
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
+from clinic.tables import Interval, McNemar
 
 RESIDENT = resident(0.5, aloud=False)
 ASK = {"greedy": greedy, "random": at_random, "chasing": lambda *a: chasing(*a[:-1], 1.0, a[-1]), "resident": resident(0.5, aloud=True)}
@@ -270,9 +271,9 @@ def test_measures_of_one_consultation_by_hand(make_case):
     parent = measure(make_case(), [Diagnosed("chest disease")], 0.0, 12, [])
     assert (parent["accuracy"], parent["accepted_parent"], parent["top3"], parent["valid_question_rate"], parent["tokens"]) == (0.0, 1.0, None, None, 12.0)
     summary = summarise([row, parent], 500, 0)
-    assert summary["accuracy"]["mean"] == 0.5
-    assert summary["accuracy"]["low"] <= 0.5 <= summary["accuracy"]["high"]
-    assert summarise([parent], 100, 0)["top3"] is None
+    assert summary.mean("accuracy") == 0.5
+    assert summary.accuracy.low <= 0.5 <= summary.accuracy.high
+    assert summarise([parent], 100, 0).measures["top3"] is None
 
 
 def test_recommendation_combined_and_dei_by_hand(make_case):
@@ -302,12 +303,12 @@ def test_the_paired_comparison_by_hand(make_case):
     first = [measure(make_case(), events, 1.0, 5, []) for events in (right, right, right, wrong, right)]
     second = [measure(make_case(), events, 0.5, 5, []) for events in (right, wrong, wrong, wrong, wrong)]
     comparison = paired(first, second, 500, 0)
-    assert comparison["accuracy"]["mean"] == 0.6
-    assert (comparison["accuracy"]["only_first"], comparison["accuracy"]["only_second"], comparison["accuracy"]["p"]) == (3, 0, 0.25)
-    assert comparison["reward"] == {"mean": 0.5, "low": 0.5, "high": 0.5}
+    assert comparison.measures["accuracy"].mean == 0.6
+    assert comparison.mcnemar == McNemar(3, 0, 0.25)
+    assert comparison.measures["reward"] == Interval(0.5, 0.5, 0.5)
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
-    assert paired(first, first, 100, 0)["accuracy"]["mean"] == 0.0
+    assert paired(first, first, 100, 0).measures["accuracy"].mean == 0.0
 
 
 def test_a_reference_doctor_asks_again_for_what_was_withheld(starter, starter_matcher, rules, patients):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from clinic.tables import DoctorTable, Evaluation, Interval, Summary
 from commands import attacks, calibration, learn, preferences, profile, run
 from doctor.parameters import ROOT, ParameterError, load_params
 from rl.errors import TrainingError
@@ -114,7 +115,7 @@ def test_no_pairs_leave_no_file(tmp_path, monkeypatch, capsys):
 
 
 def overall(mean, low, high, cases=600):
-    return {"overall": {"accuracy": {"mean": mean, "low": low, "high": high}, "cases": cases}}
+    return DoctorTable(Summary(cases, {"accuracy": Interval(mean, low, high)}), {})
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def overall(mean, low, high, cases=600):
 )
 def test_learn_says_whether_the_goals_were_met(trained, passed):
     metrics = {"trained": overall(*trained), "warm_start": overall(0.37, 0.33, 0.41), "bayes_optimal": overall(0.66, 0.62, 0.70)}
-    text, found = learn._report(3, "grpo", metrics, learn.Cost(10.0, 20.0), 4.0)
+    text, found = learn._report(3, "grpo", Evaluation(doctors=metrics), learn.Cost(10.0, 20.0), 4.0)
     assert found == passed
     assert ("goals met" if passed else "goals MISSED") in text
     assert text.startswith("grpo, seed 3: warm start 0.370")
@@ -132,7 +133,7 @@ def test_learn_says_whether_the_goals_were_met(trained, passed):
 
 def test_learn_needs_cases_enough():
     few = {"trained": overall(0.6, 0.5, 0.7, cases=100), "warm_start": overall(0.3, 0.2, 0.4, cases=100), "bayes_optimal": overall(0.66, 0.6, 0.7, cases=100)}
-    assert not learn._report(0, "grpo", few, learn.Cost(1.0, 1.0), 4.0)[1]
+    assert not learn._report(0, "grpo", Evaluation(doctors=few), learn.Cost(1.0, 1.0), 4.0)[1]
 
 
 def test_learn_changes_seed_algorithm_and_name_and_nothing_else(tmp_path):

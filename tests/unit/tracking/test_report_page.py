@@ -14,6 +14,7 @@ import pytest
 from clinic.cases import Case, Fact
 from clinic.events import Asked, Diagnosed, Event, Invalid
 from clinic.metrics import MEASURES
+from clinic.tables import Evaluation
 from tracking.report_page import NO_DIAGNOSIS, SOMETHING_ELSE, Seen, accuracy_by_turns, confusion, report_html, write_accuracy_by_turns, write_confusion, write_report
 
 VOID = {"meta", "line", "circle", "polyline"}
@@ -76,8 +77,8 @@ def seen(patient: Case, named: str | None, questions: int = 1, reward: float | N
 
 def page(played: Sequence[Seen] = (), **changes: Any) -> str:
     overall = {"cases": 4, "accuracy": INTERVAL, "reward": None}
-    arguments: dict[str, Any] = {"title": "Doctor", "facts": {"seed": "0"}, "metrics": {"trained": {"overall": overall, "chest": overall}}, "curve": [], "seen": played}
-    return report_html(**arguments | changes)
+    arguments: dict[str, Any] = {"title": "Doctor", "facts": {"seed": "0"}, "metrics": {"trained": {"overall": overall, "chest": overall}}, "curve": [], "seen": played} | changes
+    return report_html(**arguments | {"metrics": Evaluation.from_json(arguments["metrics"])})
 
 
 def order(html: str) -> list[str]:
@@ -179,7 +180,7 @@ def test_little_data_still_makes_a_page(changes: dict[str, Any]) -> None:
 def test_doctors_and_categories_that_lack_measures() -> None:
     one = {"overall": {"cases": 9, "accuracy": INTERVAL, "tokens": None, "top3": INTERVAL}, "skin": {"cases": 9, "accuracy": INTERVAL}}
     other = {"overall": {"cases": 8, "accuracy": INTERVAL | {"mean": 0.625}}}
-    text = Page(page(metrics={"trained": one, "other_doctor": other, "closed": 0.7})).text
+    text = Page(page(metrics={"trained": one, "other_doctor": other})).text
     table = text.partition("The doctor among others")[2]
     assert table.index("other doctor") < table.index("trained the doctor")
     assert "tokens" not in table
@@ -190,26 +191,26 @@ def test_writers_leave_whole_files(tmp_path: Path) -> None:
     played = [seen(case(), "Lung infection", correct=True), seen(case(diagnosis="Flu, avian"), None), seen(case(), "Dragon pox")]
     write_confusion(played, tmp_path / "new" / "confusion.csv")
     write_accuracy_by_turns(played, tmp_path / "turns.csv")
-    write_report(tmp_path / "report.html", "医生", {"种子": "0"}, {}, [], played)
+    write_report(tmp_path / "report.html", "医生", {"种子": "0"}, Evaluation(), [], played)
     with (tmp_path / "new" / "confusion.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == [
             {"actual": "Pneumonia", "predicted": "Pneumonia"}, {"actual": "Flu, avian", "predicted": NO_DIAGNOSIS}, {"actual": "Pneumonia", "predicted": SOMETHING_ELSE},
         ]
     assert (tmp_path / "turns.csv").read_text() == "turns,cases,accuracy,low,high\n1,1,0.0,0.0,0.7935\n2,2,0.5,0.0945,0.9055\n"
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == report_html("医生", {"种子": "0"}, {}, [], played)
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == report_html("医生", {"种子": "0"}, Evaluation(), [], played)
     assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("old")
     with pytest.raises(KeyError):
-        write_report(tmp_path / "report.html", "Doctor", {}, {}, [{"reward/mean": 1.0}], [])
+        write_report(tmp_path / "report.html", "Doctor", {}, Evaluation(), [{"reward/mean": 1.0}], [])
     assert (tmp_path / "report.html").read_text() == "old"
 
 
 def test_a_doctor_without_accuracy_and_a_comparison_are_shown():
     overall = {"cases": 3, **dict.fromkeys(MEASURES), "reward": {"mean": 0.5, "low": 0.4, "high": 0.6}}
     metrics = {"trained@questions": {"overall": overall}, "trained minus warm_start": {"accuracy": {"mean": 0.2, "low": 0.1, "high": 0.3, "only_first": 30, "only_second": 10, "p": 0.0022}}}
-    page = report_html("x", {}, metrics, [], [])
+    page = report_html("x", {}, Evaluation.from_json(metrics), [], [])
     assert "trained@questions" in page
     assert "+0.200 [+0.100, +0.300] in accuracy; 30 cases only the first got right, 10 only the second (McNemar&#39;s test: p = 0.0022)" in page.replace("McNemar's", "McNemar&#39;s")
