@@ -110,10 +110,7 @@ class Params(_Section):
     patient_cases: PatientCasesParams = Field(description="whom the doctor sees")
     knowledge_base: KnowledgeBaseParams = Field(description="what the doctor can look up")
     consultation: ConsultationParams = Field(description="the rules that doctor and patient play by")
-    language_models: LanguageModels = Field(
-        description="null, a model of this machine {model, dtype, slots, context, temperature, max_tokens}, "
-        "or an OpenAI-compatible endpoint {url, model, key_env, timeout_s, retries, concurrency, temperature, max_tokens}"
-    )
+    language_models: LanguageModels = Field(description="who plays patients and judges; null where no model does")
     reward: RewardParams = Field(description="what a consultation is worth; the preset's constants are in recipes/rewards/<preset>.yaml")
     algorithm: AlgorithmChoice = Field(description="how the doctor learns; its numbers are in recipes/<name>.yaml")
     train_doctor: TrainDoctorParams = Field(description="the run")
