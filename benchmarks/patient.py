@@ -68,5 +68,5 @@ class Patient:
         self.done += 1
         event = Outcome(reward(turn))
         if self.done == self.turns:
-            return Reply(None, event, "ended")
+            return Reply(None, event)
         return Reply(answer(self.prompt, self.done - 1), event)

@@ -48,7 +48,7 @@ def test_committed_parameters_and_every_recipe_load() -> None:
         ("  turn_budget: 8", "  turn_budget: 0", ["params.yaml", "turn_budget", "0"]),
         ("test: 0.15", "test: 0.95", ["params.yaml", "no training cases"]),
         ("  name: grpo", "  name: gropo", ["params.yaml: algorithm.name is 'gropo'", "did you mean grpo?"]),
-        ("  choose: average", "  choose: median", ["params.yaml: train_doctor.choose = 'median'", "'average', 'best' or 'last'"]),
+        ("  choose: last", "  choose: median", ["params.yaml: train_doctor.choose = 'median'", "'average', 'best' or 'last'"]),
         ("  max_tokens: 256", "  max_tokens: 512", ["params.yaml", "max_tokens"]),
         ("  compute: float32", "  compute: [", ["params.yaml", "YAML"]),
     ],
@@ -118,10 +118,10 @@ def test_the_constants_of_another_preset_are_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_the_best_checkpoint_must_be_one_that_stays(tmp_path: Path) -> None:
-    path = written(tmp_path, "  choose: average", "  choose: best")
+    path = written(tmp_path, "  choose: last", "  choose: best")
     assert load_params(path).train_doctor.choose == "best"
-    path.write_text(path.read_text().replace("  keep_every: 5", "  keep_every: 4"))
-    with pytest.raises(ParameterError, match=r"params.yaml.*test_freq \(5\).*keep_every \(4\)"):
+    path.write_text(path.read_text().replace("  keep_every: 6", "  keep_every: 4"))
+    with pytest.raises(ParameterError, match=r"params.yaml.*test_freq \(6\).*keep_every \(4\)"):
         load_params(path)
 
 
