@@ -1,6 +1,6 @@
 """How long a step takes beside busy processes: `python -m benchmarks.pace`. Real consultations, the committed recipe, a quarter of the shipped episodes.
 
-One process for every number of threads and way of waiting, stepping in turn. What was measured on the same day on the same machine stays in the file.
+One process for every number of threads and way of factory, stepping in turn. What was measured on the same day on the same machine stays in the file.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pace", description=__doc__)
     parser.add_argument("--threads", default="1,2,4")
-    parser.add_argument("--waiting", default="adapting", help=f"of {', '.join(WAITING)}, separated by commas")
+    parser.add_argument("--factory", default="adapting", help=f"of {', '.join(WAITING)}, separated by commas")
     parser.add_argument("--busy", default="0,1,2,3", help="numbers of processes that never wait")
     parser.add_argument("--prompts", type=int, default=4, help="cases a step; each is played as often as the recipe says")
     parser.add_argument("--repeats", type=int, default=3)
@@ -68,14 +68,14 @@ def busy_processes(count: int) -> Iterator[None]:
 
 
 def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for every number of threads, way of waiting and number of busy processes; also those that took too long."""
+    """A row for every number of threads, way of factory and number of busy processes; also those that took too long."""
     rows = []
     with ExitStack() as stack:
         sides: dict[tuple[int, str], Worker] = {}
         for threads in map(int, given.threads.split(",")):
-            for waiting in given.waiting.split(",") if threads > 1 else ["adapting"]:
-                with environment({"OMP_NUM_THREADS": str(threads), **WAITING[waiting]}):
-                    side = sides[threads, waiting] = Worker(Spec("benchmarks.sides.paced:Paced", {"prompts": given.prompts}))
+            for factory in given.factory.split(",") if threads > 1 else ["adapting"]:
+                with environment({"OMP_NUM_THREADS": str(threads), **WAITING[factory]}):
+                    side = sides[threads, factory] = Worker(Spec("benchmarks.sides.paced:Paced", {"prompts": given.prompts}))
                 stack.callback(side.close)
         for side in sides.values():
             side.step()
@@ -85,9 +85,9 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
                 for _ in range(given.repeats):
                     for key, side in sides.items():
                         raw[key].append(side.step())
-            for (threads, waiting), figures in raw.items():
-                rows.append({"threads": threads, "waiting": waiting, "busy": busy, "prompts": given.prompts, "median": medians(figures), "raw": figures})
-                log.info("%d threads, %s, %d busy: %.2f s", threads, waiting, busy, rows[-1]["median"]["wall_s"])
+            for (threads, factory), figures in raw.items():
+                rows.append({"threads": threads, "factory": factory, "busy": busy, "prompts": given.prompts, "median": medians(figures), "raw": figures})
+                log.info("%d threads, %s, %d busy: %.2f s", threads, factory, busy, rows[-1]["median"]["wall_s"])
     return rows
 
 
@@ -98,21 +98,21 @@ def table(rows: Sequence[Mapping[str, Any]], cores: int) -> str:
         if not row["busy"]:
             seconds = alone[row["prompts"]]
             seconds[row["threads"]] = min(row["median"]["wall_s"], seconds.get(row["threads"], float("inf")))
-    names = ("cases", "threads", "waiting", "busy processes", "step s", "play s", "learn s", "CPU s", "times its share", "times as many cores")
+    names = ("cases", "threads", "factory", "busy processes", "step s", "play s", "learn s", "CPU s", "times its share", "times as many cores")
     lines = ["| " + " | ".join(names) + " |", "| " + "--- | " * len(names)]
     for row in rows:
         middle, seconds, threads, busy = row["median"], alone[row["prompts"]], row["threads"], row["busy"]
         phases = [f"{middle[name]:.2f}" for name in ("wall_s", "rollout_s", "update_s", "cpu_s")]
         share = [f"{middle['wall_s'] / seconds[threads] * share_of_cores(threads, cores, busy) / min(threads, cores):.2f}" if threads in seconds else ""]
         fewer = [f"{middle['wall_s'] / explained(seconds, threads, cores, busy):.2f}" if 1 in seconds else ""]
-        lines.append("| " + " | ".join([str(row["prompts"]), str(threads), row["waiting"], str(busy), *phases, *share, *fewer]) + " |")
+        lines.append("| " + " | ".join([str(row["prompts"]), str(threads), row["factory"], str(busy), *phases, *share, *fewer]) + " |")
     return "\n".join(lines) + "\n"
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
     """Into the file of this machine and day; rows that an earlier call measured stay. Returns all of them."""
     def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return row["threads"], row["waiting"], row["busy"], row["prompts"]
+        return row["threads"], row["factory"], row["busy"], row["prompts"]
 
     run = {"command": " ".join(["python -m benchmarks.pace", *sys.argv[1:]]), "machine": machine.machine(), "versions": machine.versions(), "checkout": machine.checkout()}
     before = json.loads(path.read_text())["rows"] if path.exists() else []

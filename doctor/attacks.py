@@ -23,7 +23,7 @@ from clinic.patients.base import Matcher
 from clinic.patients.scripted import ScriptedPatient
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from doctor.environments import open_waiting_room
+from doctor.environments import open_factory
 from doctor.parameters import ROOT, Params
 from doctor.recipe import load_reward
 
@@ -36,18 +36,18 @@ Player = Callable[[Case, Consultation, int], Consulted]
 
 def on_starter(params: Params, count: int, presets: Sequence[str]) -> dict[str, dict[str, float]]:
     """Doctor or attack -> preset -> mean reward over drawn cases of the starter clinic."""
-    waiting = open_waiting_room(params, ROOT / "data/kb_index")
-    cases = list(draw_cases(waiting.clinic, count, params.patient_cases.starter.seed, params.patient_cases.split))
+    factory = open_factory(params, ROOT / "data/kb_index")
+    cases = list(draw_cases(factory.clinic, count, params.patient_cases.starter.seed, params.patient_cases.split))
 
     def honest(rule: Ask) -> Player:
         def consult(case: Case, consultation: Consultation, i: int) -> Consulted:
             rng = np.random.default_rng([params.seed, i])
-            return _consult(ReferenceDoctor(clinic=waiting.clinic, case=case, ask=rule, questions=largest_turn_budget(params.consultation) - 1, rng=rng), consultation)
+            return _consult(ReferenceDoctor(clinic=factory.clinic, case=case, ask=rule, questions=largest_turn_budget(params.consultation) - 1, rng=rng), consultation)
 
         return consult
 
     players = {WEAK: honest(at_random), STRONG: honest(greedy)}
-    return _earnings(params, cases, waiting.matcher, [waiting.clinic], players | _attackers(params, cases, trade_of(waiting.clinic)), presets)
+    return _earnings(params, cases, factory.matcher, [factory.clinic], players | _attackers(params, cases, trade_of(factory.clinic)), presets)
 
 
 def on_imported(params: Params, source: str, count: int, presets: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -30,7 +30,7 @@ from clinic.language import Phrases
 from clinic.matching import TopicMatcher
 from clinic.starter import draw_cases, load_starter
 from doctor.base_model_recipe import AskingRoundParams, BaseModelParams, OwnRoundParams
-from doctor.environments import Waiting
+from doctor.environments import ConsultationFactory
 from doctor.parameters import ROOT
 from rl.batching import Branch
 from rl.chat import ChatFormat
@@ -65,33 +65,33 @@ def first_texts(params: BaseModelParams) -> tuple[ChatFormat, list[Example]]:
     ]
 
 
-def round_texts(params: BaseModelParams, number: int, waiting: Waiting, chat: ChatFormat, hold: Hold) -> list[Example]:
+def round_texts(params: BaseModelParams, number: int, factory: ConsultationFactory, chat: ChatFormat, hold: Hold) -> list[Example]:
     """What round `number` (from 1) reads, on fresh training cases; `hold` lets the model hold dialogues itself."""
     section = params.base_model
     lesson = section.rounds[number - 1]
     rng = np.random.default_rng([section.seed, 1 + number])
     count = lesson.dialogues + lesson.charts if lesson.kind == "asking" else lesson.dialogues
-    cases = list(draw_cases(waiting.clinic, count, section.seed + number, params.patient_cases.split, keep=["train"]))
+    cases = list(draw_cases(factory.clinic, count, section.seed + number, params.patient_cases.split, keep=["train"]))
     if lesson.kind == "own":
-        return list(_own_dialogues(chat, waiting, cases, hold(cases), params, lesson, rng))
+        return list(_own_dialogues(chat, factory, cases, hold(cases), params, lesson, rng))
     dialogues, charts = cases[: lesson.dialogues], cases[lesson.dialogues :]
     return [
-        *_asking_dialogues(chat, waiting.clinic, dialogues, params, lesson, rng),
-        *_checklists(chat, waiting.clinic, lesson, params, rng),
-        *_interviews(chat, waiting.clinic, charts, params, lesson.minds_weight, rng),
-        *_excerpts(chat, waiting.clinic, charts, params, lesson.minds_weight, rng),
+        *_asking_dialogues(chat, factory.clinic, dialogues, params, lesson, rng),
+        *_checklists(chat, factory.clinic, lesson, params, rng),
+        *_interviews(chat, factory.clinic, charts, params, lesson.minds_weight, rng),
+        *_excerpts(chat, factory.clinic, charts, params, lesson.minds_weight, rng),
     ]
 
 
 def _own_dialogues(
-    chat: ChatFormat, waiting: Waiting, cases: list[Case], played: Sequence[Trajectory], params: BaseModelParams, lesson: OwnRoundParams, rng: np.random.Generator
+    chat: ChatFormat, factory: ConsultationFactory, cases: list[Case], played: Sequence[Trajectory], params: BaseModelParams, lesson: OwnRoundParams, rng: np.random.Generator
 ) -> Iterator[Example]:
     """Dialogues that the model held itself: what should come to mind at each of its turns, and none of its own words. Source: dataset aggregation (DAgger), arXiv:1011.0686."""
     for case, trajectory in zip(cases, played, strict=True):
         if trajectory.turns:  # a failed episode has none
             dialogue = [*_before_the_last_turn(trajectory.texts), final_turn(case)]
-            said = asides(waiting.clinic, case, waiting.topics, dialogue, params.base_model.minds, rng)
-            yield _example(chat, waiting.clinic.words, dialogue, said, lesson.minds_weight, asking=False)
+            said = asides(factory.clinic, case, factory.topics, dialogue, params.base_model.minds, rng)
+            yield _example(chat, factory.clinic.words, dialogue, said, lesson.minds_weight, asking=False)
 
 
 def _before_the_last_turn(messages: Sequence[Message]) -> Sequence[Message]:

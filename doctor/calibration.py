@@ -20,7 +20,7 @@ from clinic.config import CaseSource
 from clinic.judging import CRITERIA, FULL_MARKS, PROMPT_VERSION, Ask, Subject, judge
 from clinic.loaders import load_source
 from clinic.matching import MATCH_THRESHOLD, TopicMatcher
-from doctor.environments import open_waiting_room
+from doctor.environments import open_factory
 from doctor.opinions import asking
 from doctor.parameters import ROOT, ParameterError, Params
 from rl.language_models import open_model
@@ -32,7 +32,7 @@ def questions(params: Params) -> list[str]:
     """A line for each half and way of matching."""
     lines = []
     for way in ("lexical", "hybrid"):
-        room = open_waiting_room(params.model_copy(update={"consultation": params.consultation.model_copy(update={"matching": way})}), ROOT / "data/kb_index")
+        room = open_factory(params.model_copy(update={"consultation": params.consultation.model_copy(update={"matching": way})}), ROOT / "data/kb_index")
         for half in ("open", "sealed"):
             found = agreement(room.matcher, read_lines(CALIBRATION / f"questions_{half}.jsonl"))
             lines.append(f"{way:<8} {half:<7} {found['all']:.3f} of {found['questions']:.0f}; on record {found['on_record']:.3f}, off record {found['off_record']:.3f}")
@@ -46,7 +46,7 @@ def recorded_pairs(params: Params, source: str) -> list[str]:
     """
     name, _, path = source.partition("=")
     cases, _ = load_source(CaseSource.model_validate({"format": name, "path": path, "cases": 0, "licence": "see its source"}), params.patient_cases.split)
-    embed = open_waiting_room(params, ROOT / "data/kb_index").embed
+    embed = open_factory(params, ROOT / "data/kb_index").embed
     right: dict[str, list[float]] = {"lexical": [], "nearest by words": [], "nearest by embedding": [], "chance": []}
     for case in (case for case in cases if len(case.facts) > 1):
         answers = {fact.topic: (fact.text,) for fact in case.facts}

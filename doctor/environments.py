@@ -41,8 +41,8 @@ class ChartConsultation(Consultation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """The waiting room: everything needed to seat a case in front of a doctor."""
+class ConsultationFactory:
+    """Everything needed to seat a case in front of a doctor: it makes consultations."""
 
     rules: ConsultationParams
     clinic: GenerativeClinic
@@ -140,11 +140,11 @@ def _found(hit: Hit) -> FoundPassage:
     )
 
 
-def open_waiting_room(params: Params, index: Path, cases: Path | None = None) -> Waiting:
+def open_factory(params: Params, index: Path, cases: Path | None = None) -> ConsultationFactory:
     """Load the starter clinic and the rules of the consultation; `cases` is the folder of the case table, where there is one yet."""
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
-    return Waiting(
+    return ConsultationFactory(
         rules=params.consultation, clinic=clinic, starter=ROOT / starter.directory, index=index, cases=cases, knowledge_base=params.knowledge_base,
         patient_model=params.language_models.patient, seed=params.seed,
     )

@@ -9,14 +9,14 @@ from typing import TypeVar
 from clinic.cases import Case, read_cases
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
-from doctor.environments import Waiting, cases_of_draw, open_waiting_room
+from doctor.environments import ConsultationFactory, cases_of_draw, open_factory
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params, load_params
 from doctor.recipe import load_algorithm, load_reward, pairs_path
 from doctor.stages import input_hash
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups
-from rl.experience import Scores, Trajectory, read_scores, read_trajectories, teaching, write_scores, write_trajectories
+from rl.experience import Scores, Trajectory, mask_unscored, read_scores, read_trajectories, write_scores, write_trajectories
 from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.preferences import read_preferences
@@ -32,9 +32,9 @@ class Training:
     passes a run on without walking through it.
     """
 
-    def __init__(self, params: Params, algorithm: Algorithm, waiting: Waiting, warm_start: Path, cases: Path, digest: str) -> None:
+    def __init__(self, params: Params, algorithm: Algorithm, factory: ConsultationFactory, warm_start: Path, cases: Path, digest: str) -> None:
         """Args: parameters, the learning rule, how to seat patients, the start weights, the folder of cases, the hash of all that decides the result."""
-        self.params, self.algorithm, self.waiting, self.warm_start, self.input_hash = params, algorithm, waiting, warm_start, digest
+        self.params, self.algorithm, self.factory, self.warm_start, self.input_hash = params, algorithm, factory, warm_start, digest
         self.folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
         self.train = tuple(read_cases(cases / "cases.parquet", "train"))
         patients = (case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS)
@@ -45,7 +45,7 @@ class Training:
         source = pairs_path(algorithm)
         self.pairs = read_preferences(source, self.session.chat) if source is not None else None  # what an offline algorithm reads instead of playing
         self.reward = load_reward(params.reward.preset)
-        self.scorer = Scorer(self.reward, [waiting.clinic])
+        self.scorer = Scorer(self.reward, [factory.clinic])
         self.opinions = opinions_of(self.reward, params.language_models, ROOT, params.seed)  # of judges, models or people, for the presets that ask them
         self._played: dict[tuple[int, int], list[Trajectory]] = {}
         self._scored: dict[tuple[int, int], list[Scores]] = {}
@@ -111,7 +111,7 @@ class Training:
                 break
             trajectories += self.played(step, draw)
             scores += self.scored(step, draw)
-        return teaching(trajectories, scores), scores
+        return mask_unscored(trajectories, scores), scores
 
 
 T = TypeVar("T")
@@ -132,13 +132,13 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     """
     params = load_params(params_file)
     algorithm = load_algorithm(params)
-    waiting = open_waiting_room(params, index, cases)
+    factory = open_factory(params, index, cases)
     log.info("%s", plan_text(params, algorithm))
     memory = estimate(model_shape(str(warm_start), params.machines.compute, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
     log.info("%s", memory_text(memory))
     refuse_what_cannot_fit(memory, available_bytes())
     digest = input_hash("train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index})
-    return Training(params, algorithm, waiting, warm_start, cases, digest)
+    return Training(params, algorithm, factory, warm_start, cases, digest)
 
 
 def plan_text(params: Params, algorithm: Algorithm) -> str:
@@ -152,7 +152,7 @@ def plan_text(params: Params, algorithm: Algorithm) -> str:
     )
 
 
-def enough(run: Training, step: int, draws: int) -> bool:
+def has_enough_groups(run: Training, step: int, draws: int) -> bool:
     """Whether a step's first `draws` rollouts hold all the groups it can learn from: always, unless the algorithm refills those without signal."""
     dynamic = run.algorithm.dynamic_sampling
     return dynamic is None or len(informative_groups(*run.experience(step, draws), dynamic)) >= run.params.rollout.prompts

@@ -6,7 +6,7 @@ from prefect import flow
 
 from clinic.doctors import at_random, greedy
 from clinic.tables import Evaluation
-from doctor.evaluation import open_wards, write_accuracy_plot
+from doctor.evaluation import open_evaluation_sets, write_accuracy_plot
 from doctor.parameters import ROOT, load_params
 from rl.files import write_json
 from tasks.command_line import run
@@ -31,19 +31,19 @@ def evaluate_doctor(
     params = load_params(params_file)
     played = out.parent / "consultations"
     metrics = Evaluation()
-    for ward in open_wards(params, cases, index):
-        questions = ward.budget - 1
-        metrics |= evaluate_policy(ward, "trained", doctor, ward.budget, chart=False, keep=played if ward.first else played / ward.source)
-        metrics |= evaluate_policy(ward, "warm_start", warm_start, ward.budget, chart=False, keep=None)
-        metrics |= compare(ward, "trained", "warm_start")
-        if ward.consultations:
-            metrics |= evaluate_policy(ward, "no_questions", doctor, 1, chart=False, keep=None)
-            metrics |= evaluate_policy(ward, "full_information", doctor, 1, chart=True, keep=None)
-        if ward.generative:
-            metrics |= evaluate_reference(ward, "random_questions", at_random, questions)
-            metrics |= evaluate_reference(ward, "bayes_optimal", greedy, questions)
-            metrics |= evaluate_reference(ward, "bayes_no_questions", greedy, 0)
-            metrics |= evaluate_full_information(ward)
+    for test_set in open_evaluation_sets(params, cases, index):
+        questions = test_set.budget - 1
+        metrics |= evaluate_policy(test_set, "trained", doctor, test_set.budget, chart=False, keep=played if test_set.first else played / test_set.source)
+        metrics |= evaluate_policy(test_set, "warm_start", warm_start, test_set.budget, chart=False, keep=None)
+        metrics |= compare(test_set, "trained", "warm_start")
+        if test_set.consultations:
+            metrics |= evaluate_policy(test_set, "no_questions", doctor, 1, chart=False, keep=None)
+            metrics |= evaluate_policy(test_set, "full_information", doctor, 1, chart=True, keep=None)
+        if test_set.generative:
+            metrics |= evaluate_reference(test_set, "random_questions", at_random, questions)
+            metrics |= evaluate_reference(test_set, "bayes_optimal", greedy, questions)
+            metrics |= evaluate_reference(test_set, "bayes_no_questions", greedy, 0)
+            metrics |= evaluate_full_information(test_set)
     write_json(out, metrics.to_json())
     write_accuracy_plot(metrics, plots_file(out, "evaluate_doctor.csv"))
     page = evaluation_page(params, metrics, {"models/doctor": doctor, "models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}, out)

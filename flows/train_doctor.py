@@ -6,14 +6,14 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from doctor.parameters import ROOT
-from doctor.training import Training, enough, open_training, write_curve
+from doctor.training import Training, has_enough_groups, open_training, write_curve
 from rl.files import write_json
 from tasks.command_line import run as start
 from tasks.outputs import metrics_file, output, plots_file
 from tasks.reward import score
 from tasks.rollout import in_turn, rollout
 from tasks.selection import ends, export, validate
-from tasks.training import added, learn, restore, save
+from tasks.training import accumulate_metrics, learn, restore, save
 from tracking.console import follow
 from tracking.recorder import open_recording
 
@@ -23,8 +23,8 @@ def experience(run: Training, step: int) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for draw in range(run.max_draws):
         played = rollout(run, step, draw)
-        metrics = added(metrics, played | score(run, step, draw))
-        if enough(run, step, draw + 1):
+        metrics = accumulate_metrics(metrics, played | score(run, step, draw))
+        if has_enough_groups(run, step, draw + 1):
             break
     return metrics
 

@@ -66,7 +66,7 @@ class Trajectory:
         return sum(self.loss_mask)
 
 
-def teaching(trajectories: Sequence[Trajectory], scores: Sequence["Scores"]) -> list[Trajectory]:
+def mask_unscored(trajectories: Sequence[Trajectory], scores: Sequence["Scores"]) -> list[Trajectory]:
     """The trajectories, those without a score with no token to learn from: what was not judged teaches nothing."""
     return [t if score.turns else replace(t, loss_mask=(0,) * len(t.loss_mask)) for t, score in zip(trajectories, scores, strict=True)]
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from rl.adapters import adapter_off, has_adapter
 from rl.algorithms.advantages import Array
-from rl.algorithms.base import Algorithm, Lesson, Record, TokenBatch
+from rl.algorithms.base import Algorithm, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
 from rl.batching import MicroBatch, head_logprobs, hidden_states, micro_batches, sibling_batches
@@ -102,8 +102,8 @@ class Learner:
         """
         self._refuse_stale(trajectories)
         records, metrics = self._records(trajectories, scores)
-        lesson = self.algorithm.lesson(records)
-        metrics |= lesson.metrics
+        signal = self.algorithm.signal(records)
+        metrics |= signal.metrics
         if self.sampler.staleness and trajectories:
             metrics["staleness"] = self.policy_version - sum(t.policy_version for t in trajectories) / len(trajectories)
         params = self.algorithm.optimizer
@@ -111,11 +111,11 @@ class Learner:
         steps = skipped = 0
         self.model.train()
         for epoch in range(params.num_epochs):
-            order = lesson.units[:]
+            order = signal.units[:]
             random.Random(f"{self.seed}/{step}/{epoch}").shuffle(order)
             for start in range(0, len(order), self.algorithm.gradient_units):
                 units = order[start : start + self.algorithm.gradient_units]
-                means, fresh = self._gradient_step(units, trajectories, records, lesson, compare=not steps and self.algorithm.on_policy)
+                means, fresh = self._gradient_step(units, trajectories, records, signal, compare=not steps and self.algorithm.on_policy)
                 steps += 1
                 if progress is not None:
                     progress(steps, gradient_steps_per_rollout(len(order), self.algorithm.gradient_units, params.num_epochs))
@@ -128,7 +128,7 @@ class Learner:
         self.model.eval()
         self.policy_version += 1
         metrics |= {name: sum(values) / len(values) for name, values in applied.items()}
-        metrics |= self.algorithm.finish(metrics, len(lesson.units))
+        metrics |= self.algorithm.finish(metrics, len(signal.units))
         rate = float(self.optimizer.param_groups[0]["lr"])  # the last one used
         return {"grad_norm": 0.0} | metrics | {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
 
@@ -140,7 +140,7 @@ class Learner:
                     f"{self.policy_version}: training off-policy is refused; roll out again"
                 )
 
-    def _records(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> tuple[list[Record], dict[str, float]]:
+    def _records(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> tuple[list[TokenRecord], dict[str, float]]:
         """What has to be known before the first update, and how far sampler and trainer disagree if it was looked at here."""
         budget = self.algorithm.optimizer.micro_batch_tokens
         look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.sampler.exact)
@@ -157,7 +157,7 @@ class Learner:
             return logprobs_of(reference, trajectories, self.algorithm.optimizer.micro_batch_tokens, self.temperature)
 
     def _gradient_step(
-        self, units: Units, trajectories: Sequence[Trajectory], records: Sequence[Record], lesson: Lesson, *, compare: bool
+        self, units: Units, trajectories: Sequence[Trajectory], records: Sequence[TokenRecord], signal: TrainingSignal, *, compare: bool
     ) -> tuple[dict[str, float], dict[str, float]]:
         """One optimizer update; returns means over the mini-batch, and if asked (the policy is still the sampler's) how far sampler and trainer disagree."""
         chosen = [i for unit in units for i in unit]
@@ -169,7 +169,7 @@ class Learner:
         seen: list[tuple[Array, Array]] = []
         self._zero_grad()
         for batch in self._batches([trajectories[i].token_ids for i in chosen], masks, together):
-            tokens = self._token_batch(batch, chosen, together, records, lesson, total)
+            tokens = self._token_batch(batch, chosen, together, records, signal, total)
             loss, parts = self.algorithm.loss(tokens)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
             for name, value in parts.items():
@@ -184,7 +184,7 @@ class Learner:
         budget = self.algorithm.optimizer.micro_batch_tokens
         return sibling_batches(tokens, masks, budget, together) if self.critic is None else micro_batches(tokens, masks, budget, None, together)
 
-    def _token_batch(self, batch: MicroBatch, chosen: Sequence[int], together: Units, records: Sequence[Record], lesson: Lesson, total: Totals) -> TokenBatch:
+    def _token_batch(self, batch: MicroBatch, chosen: Sequence[int], together: Units, records: Sequence[TokenRecord], signal: TrainingSignal, total: Totals) -> TokenBatch:
         hidden_BTD = hidden_states(self._decoder, batch, everywhere=self.critic is not None)
         logprob_N, entropy_N = head_logprobs(self.model, hidden_BTD, batch, self.temperature, entropy_gradient=self.algorithm.entropy_gradient)
         value_N = self.critic(batch, hidden_BTD)[batch.row_N, batch.source_N] if self.critic is not None else None
@@ -201,8 +201,8 @@ class Learner:
             old_logprob_N=gather([r.old_logprob_A for r in some]),
             reference_logprob_N=gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None]) if "reference" in self.algorithm.roles else None,
             old_value_N=gather([r.value_A for r in some if r.value_A is not None]) if self.critic is not None else None,
-            advantage_N=gather([lesson.advantage[i] for i in index]), weight_N=gather([lesson.weight[i] for i in index]),
-            target_N=gather([lesson.target[i] for i in index]) if lesson.target is not None else None, total=total,
+            advantage_N=gather([signal.advantage[i] for i in index]), weight_N=gather([signal.weight[i] for i in index]),
+            target_N=gather([signal.target[i] for i in index]) if signal.target is not None else None, total=total,
         )
 
     def critic_learns_alone(self, policy_version: int) -> bool:

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.algorithms.advantages import Array
-from rl.algorithms.base import Record
+from rl.algorithms.base import TokenRecord
 from rl.batching import MicroBatch, hidden_states, micro_batches, sibling_batches, token_logprobs
 from rl.critic import Critic
 from rl.experience import Scores, StopReason, Trajectory
@@ -61,7 +61,7 @@ def make_records(
     old: Sequence[Array] | None,
     reference: Sequence[Array] | None,
     values: tuple[Sequence[Array], Sequence[float]] | None,
-) -> list[Record]:
+) -> list[TokenRecord]:
     """Put together what an algorithm sees; without `old`, the engine's log-probabilities stand for the trainer's."""
     records = []
     for i, (trajectory, score) in enumerate(zip(trajectories, scores, strict=True)):
@@ -69,7 +69,7 @@ def make_records(
         turn_of = {place: turn for turn, (start, end) in enumerate(trajectory.turns) for place in range(start, end)}
         sampler_A = np.array([trajectory.logprobs[place] for place in places], dtype=np.float64)
         records.append(
-            Record(
+            TokenRecord(
                 group_id=trajectory.group_id, scores=score, turn_A=np.array([turn_of[place] for place in places], dtype=np.int64),
                 truncated=trajectory.stop_reason in TRUNCATED, sampler_logprob_A=sampler_A, old_logprob_A=old[i] if old is not None else sampler_A,
                 reference_logprob_A=reference[i] if reference is not None else None,

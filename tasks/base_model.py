@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 
 from doctor.base_model import first_texts, round_texts
 from doctor.base_model_recipe import BaseModelParams
-from doctor.environments import open_waiting_room
+from doctor.environments import open_factory
 from doctor.parameters import HOME, ROOT
 from doctor.stages import files_hash
 from rl.files import replace_folder
@@ -55,12 +55,12 @@ def teach_round(params: BaseModelParams, number: int) -> None:
         log.info("round %d was done by an earlier run: %s", number, out)
         return
     lesson = section.rounds[number - 1]
-    waiting = open_waiting_room(params, ROOT / "data/kb_index")
+    factory = open_factory(params, ROOT / "data/kb_index")
     session = LocalSession(str(phase_folder(params, number - 1)), "float32", params.rollout, None, section.seed)
     temperature = lesson.temperature if lesson.kind == "own" else 0.0
     examples = round_texts(
-        params, number, waiting, session.chat,
-        lambda cases: session.rollout(waiting.episodes(cases, 1, section.seed, number), temperature, Phase(f"round {number}, playing", "episodes")),
+        params, number, factory, session.chat,
+        lambda cases: session.rollout(factory.episodes(cases, 1, section.seed, number), temperature, Phase(f"round {number}, playing", "episodes")),
     )
     train_supervised(session.model, examples, lesson.sft, supervised(f"round {number}/{len(section.rounds)}, {lesson.kind}"))
     save_model(session.model.to(getattr(torch, section.store_dtype)), session.tokenizer, out)

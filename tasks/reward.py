@@ -25,7 +25,7 @@ def score(run: Training, step: int, draw: int) -> dict[str, float]:
     cases = [case for number in range(draw + 1) for case in run.cases(step, number)]
     metrics = step_metrics(cases, earlier[0] + trajectories, earlier[1] + scores)
     if run.params.language_models.patient is not None:
-        metrics |= patient_metrics(cases, earlier[0] + trajectories, run.waiting.matchers)
+        metrics |= patient_metrics(cases, earlier[0] + trajectories, run.factory.matchers)
     return metrics | {"time/score_s": time.monotonic() - began}
 
 

@@ -51,7 +51,7 @@ def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
         return {}
     if not run.algorithm.on_policy and run.session.policy_version:
         raise TrainingError(f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again")
-    specs = run.waiting.episodes(run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts)
+    specs = run.factory.episodes(run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts)
     began = time.monotonic()
     trajectories = run.session.rollout(specs, run.params.decoding.train.temperature, Phase(f"rollout {step}", "episodes"), held=bool(run.params.rollout.ahead))
     seconds = time.monotonic() - began

@@ -30,7 +30,7 @@ def validate(run: Training, step: int) -> dict[str, float]:
 
 
 def _accuracy(run: Training) -> dict[str, float]:
-    specs = run.waiting.episodes(run.validation, 1, run.params.seed, -1)
+    specs = run.factory.episodes(run.validation, 1, run.params.seed, -1)
     trajectories = run.session.rollout(specs, run.params.decoding.evaluate.temperature, Phase("validate", "episodes"))
     refuse_if_many_failed(trajectories, run.params.rollout)
     return {

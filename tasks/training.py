@@ -28,7 +28,7 @@ def restore(run: Training) -> tuple[int, dict[str, float]]:
     return done[-1], json.loads((run.step_folder(done[-1]) / "metrics.json").read_text())
 
 
-def added(metrics: dict[str, float], later: dict[str, float]) -> dict[str, float]:
+def accumulate_metrics(metrics: dict[str, float], later: dict[str, float]) -> dict[str, float]:
     """Metrics of a step after one more draw: seconds add up, the rest is of all draws so far."""
     return metrics | {name: value + metrics.get(name, 0.0) if name.endswith("_s") and not name.endswith("per_s") else value for name, value in later.items()}
 

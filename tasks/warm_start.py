@@ -7,7 +7,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import read_cases
-from doctor.environments import open_waiting_room
+from doctor.environments import open_factory
 from doctor.parameters import ROOT, Params
 from doctor.warm_start import examples, forced_accuracy
 from rl.chat import ChatFormat
@@ -28,11 +28,11 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     base = str(ROOT / section.base) if (ROOT / section.base).exists() else section.base
     model, tokenizer = load_model(base, params.machines.compute)
     chat = ChatFormat(tokenizer)
-    waiting = open_waiting_room(params, index)
-    drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == waiting.clinic.name]
-    loss = train_supervised(model, examples(chat, waiting, drawn, params), section.sft, supervised("warm start"))
+    factory = open_factory(params, index)
+    drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == factory.clinic.name]
+    loss = train_supervised(model, examples(chat, factory, drawn, params), section.sft, supervised("warm start"))
     model.eval()
-    held_out = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source == waiting.clinic.name][: section.forced_cases]
-    forced, bayes = forced_accuracy(partial(continuation_logprobs, model), chat, waiting, held_out, params)
+    held_out = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source == factory.clinic.name][: section.forced_cases]
+    forced, bayes = forced_accuracy(partial(continuation_logprobs, model), chat, factory, held_out, params)
     save_model(model, tokenizer, out)
     return {"loss": round(loss, 4), "forced_accuracy": forced, "bayes_accuracy": bayes, "forced_to_bayes": round(forced / bayes, 4) if bayes else 0.0}

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from benchmarks.worker import Figures, serve
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from doctor.environments import cases_of_draw, open_waiting_room
+from doctor.environments import cases_of_draw, open_factory
 from doctor.parameters import ROOT, load_params
 from doctor.recipe import load_algorithm, load_reward
 from doctor.scoring import score_all
@@ -24,7 +24,7 @@ class Paced:
         self.group, self.prompts, self.number = algorithm.group_size, prompts, 0
         rollout = self.params.rollout.model_copy(update={"prompts": prompts})
         self.session = LocalSession(str(ROOT / "models/base"), "float32", rollout, algorithm, self.params.seed, temperature=self.params.decoding.train.temperature)
-        self.room = open_waiting_room(self.params, ROOT / "data/kb_index")
+        self.room = open_factory(self.params, ROOT / "data/kb_index")
         self.cases = list(draw_cases(self.room.clinic, 100, self.params.seed, self.params.patient_cases.split, keep=("train",)))
         self.scorer = Scorer(load_reward(self.params.reward.preset), [self.room.clinic])
 

@@ -46,7 +46,7 @@ class CriticParams(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class TokenRecord:
     """One trajectory as an algorithm sees it before the updates. Made by the learner.
 
     `*_A` have one entry per action token; what a role that the algorithm does not declare would give is None.
@@ -69,7 +69,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingSignal:
     """What a training phase learns from. Made by the algorithm, read by the learner; per record in order, whether it is learned from or not."""
 
     units: list[tuple[int, ...]]  # records to learn from; those of a unit stay in one micro-batch
@@ -132,7 +132,7 @@ class Algorithm(ABC):
         return prompts * self.group_size
 
     @abstractmethod
-    def lesson(self, records: Sequence[Record]) -> Lesson:
+    def signal(self, records: Sequence[TokenRecord]) -> TrainingSignal:
         """What to learn from a rollout step."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rl.algorithms.advantages import Array
-from rl.algorithms.base import Record
+from rl.algorithms.base import TokenRecord
 from rl.algorithms.group_relative import GroupRelative, GroupRelativeRecipe
 from rl.algorithms.sampling import DynamicSamplingParams
 
@@ -63,17 +63,17 @@ class DAPO(GroupRelative):
         super().__init__(recipe)
         self.dynamic_sampling = recipe.dynamic_sampling
 
-    def token_rewards(self, record: Record) -> Array:
+    def token_rewards(self, record: TokenRecord) -> Array:
         """As in the family, less the penalty on the last token."""
         reward_A = super().token_rewards(record)
         reward_A[-1] -= overlong_penalty(record.size, self.recipe.overlong)
         return reward_A
 
-    def teaches(self, record: Record) -> bool:
+    def teaches(self, record: TokenRecord) -> bool:
         """Not if a limit cut it and `filter` is on."""
         return not (self.recipe.overlong.filter and record.truncated)
 
-    def advantages(self, records: Sequence[Record], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
+    def advantages(self, records: Sequence[TokenRecord], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
         """As in GRPO, and how much was overlong."""
         advantage, target, metrics = super().advantages(records, rewards)
         share = 1 / max(len(records), 1)

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from rl.algorithms.advantages import Array, deviation, group_centred, turn_returns
-from rl.algorithms.base import Record
+from rl.algorithms.base import TokenRecord
 from rl.algorithms.policy_gradient import PolicyGradient, PolicyGradientRecipe
 
 Values = list[list[float]]
@@ -45,13 +45,13 @@ class GroupRelative(PolicyGradient):
         super().__init__(recipe)
         self.reward_components = recipe.own_turn
 
-    def turn_rewards(self, record: Record) -> list[float]:
+    def turn_rewards(self, record: TokenRecord) -> list[float]:
         """Without the components that credit their own turn only: those come in at `advantages`."""
         if self.recipe.credit == "episode":
             return record.scores.turn_rewards
         return [sum(v for name, v in turn.items() if name not in self.recipe.own_turn) for turn in record.scores.turns]
 
-    def advantages(self, records: Sequence[Record], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
+    def advantages(self, records: Sequence[TokenRecord], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
         """Group-relative advantages, spread over each turn's tokens; counts groups whose members all scored the same."""
         members: dict[str, list[int]] = defaultdict(list)
         for i, record in enumerate(records):
@@ -68,13 +68,13 @@ class GroupRelative(PolicyGradient):
                 advantage[i] = np.array([values[min(int(turn), len(values) - 1)] for turn in records[i].turn_A])
         return advantage, None, {"groups": float(len(members)), "groups_without_signal": float(silent)}
 
-    def _returns(self, record: Record, reward_A: Array) -> list[float]:
+    def _returns(self, record: TokenRecord, reward_A: Array) -> list[float]:
         if self.recipe.credit == "episode":
             return [float(reward_A.sum())]
         turns = np.bincount(record.turn_A.astype(np.int64), weights=reward_A)
         return turn_returns([float(reward) for reward in turns], self.recipe.discount)
 
-    def _own(self, record: Record) -> list[float]:
+    def _own(self, record: TokenRecord) -> list[float]:
         if self.recipe.credit == "episode":
             return []
         return [sum(turn.get(name, 0.0) for name in self.recipe.own_turn) for turn in record.scores.turns]

@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl.algorithms.advantages import Array
-from rl.algorithms.base import Algorithm, Lesson, OptimizerParams, Record, TokenBatch
+from rl.algorithms.base import Algorithm, OptimizerParams, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.correction import CorrectionParams, sampler_weights
 from rl.algorithms.kl import KLCoefficient, KLParams, kl_estimate
 from rl.algorithms.losses import Aggregation, clipped_ratio_loss, token_shares
@@ -50,7 +50,7 @@ class PolicyGradient(Algorithm):
         self.kl_coefficient = KLCoefficient(recipe.kl)
 
     @abstractmethod
-    def advantages(self, records: Sequence[Record], rewards: Sequence[Array]) -> tuple[list[Array], list[Array] | None, dict[str, float]]:
+    def advantages(self, records: Sequence[TokenRecord], rewards: Sequence[Array]) -> tuple[list[Array], list[Array] | None, dict[str, float]]:
         """Advantage of every action token, the critic's target or None, and metrics.
 
         Args:
@@ -58,7 +58,7 @@ class PolicyGradient(Algorithm):
             rewards: (A,) each, as `token_rewards` gives them.
         """
 
-    def lesson(self, records: Sequence[Record]) -> Lesson:
+    def signal(self, records: Sequence[TokenRecord]) -> TrainingSignal:
         """Advantages of all records with action tokens; the others teach nothing."""
         kept = [i for i, record in enumerate(records) if record.size]
         some, targets, metrics = self.advantages([records[i] for i in kept], [self.token_rewards(records[i]) for i in kept])
@@ -70,13 +70,13 @@ class PolicyGradient(Algorithm):
         weight = [sampler_weights(r.old_logprob_A, r.sampler_logprob_A, self.recipe.sampler_correction) for r in records]
         if self.needs_old_logprobs and kept:
             metrics["sampler_weight"] = float(np.concatenate(weight).mean())
-        return Lesson([(i,) for i in kept if self.teaches(records[i])], advantage, weight, target if targets is not None else None, metrics)
+        return TrainingSignal([(i,) for i in kept if self.teaches(records[i])], advantage, weight, target if targets is not None else None, metrics)
 
-    def teaches(self, record: Record) -> bool:  # noqa: ARG002  for those that filter
+    def teaches(self, record: TokenRecord) -> bool:  # noqa: ARG002  for those that filter
         """Whether a trajectory enters the loss."""
         return True
 
-    def token_rewards(self, record: Record) -> Array:
+    def token_rewards(self, record: TokenRecord) -> Array:
         """Reward of every action token: each turn's on the last token of that turn (or all on the very last), less the KL penalty where it is in the reward."""
         reward_A = np.zeros(record.size)
         last = {int(turn): place for place, turn in enumerate(record.turn_A)}
@@ -89,7 +89,7 @@ class PolicyGradient(Algorithm):
             reward_A -= self.kl_coefficient.value * kl_estimate(log_ratio, self.recipe.kl.estimator).numpy()
         return reward_A
 
-    def turn_rewards(self, record: Record) -> list[float]:
+    def turn_rewards(self, record: TokenRecord) -> list[float]:
         """Reward of each turn, before it is placed."""
         return record.scores.turn_rewards
 

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, model_validator
 
 from rl.algorithms.advantages import Array, explained_variance, generalized_advantages, normalised_rewards, whitened
-from rl.algorithms.base import CriticParams, Record, TokenBatch
+from rl.algorithms.base import CriticParams, TokenBatch, TokenRecord
 from rl.algorithms.losses import clipped_ratio_loss, clipped_value_loss, token_shares
 from rl.algorithms.policy_gradient import PolicyGradient, PolicyGradientRecipe
 
@@ -52,7 +52,7 @@ class PPO(PolicyGradient):
         self.roles = (*self.roles, "critic")
         self.critic = recipe.critic
 
-    def advantages(self, records: Sequence[Record], rewards: Sequence[Array]) -> tuple[list[Array], list[Array], dict[str, float]]:
+    def advantages(self, records: Sequence[TokenRecord], rewards: Sequence[Array]) -> tuple[list[Array], list[Array], dict[str, float]]:
         """GAE, and the critic's targets."""
         recipe = self.recipe
         if recipe.reward_normalisation != "arpo":
@@ -89,6 +89,6 @@ def _on_the_last(size: int, value: float) -> Array:
     return only
 
 
-def _values(record: Record) -> Array:
+def _values(record: TokenRecord) -> Array:
     assert record.value_A is not None  # noqa: S101  declared in roles
     return record.value_A

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rl.algorithms.base import Algorithm, Lesson, OptimizerParams, Record, TokenBatch
+from rl.algorithms.base import Algorithm, OptimizerParams, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.losses import preference_loss
 
 
@@ -66,7 +66,7 @@ class PreferenceLearning(Algorithm):
         """All pairs of all groups."""
         return prompts * self.recipe.pairs_per_group
 
-    def lesson(self, records: Sequence[Record]) -> Lesson:
+    def signal(self, records: Sequence[TokenRecord]) -> TrainingSignal:
         """Best against worst of every group, and so on inwards."""
         members: dict[str, list[int]] = defaultdict(list)
         for i, record in enumerate(records):
@@ -79,7 +79,7 @@ class PreferenceLearning(Algorithm):
         for best, worst in pairs:
             sign[best], sign[worst] = np.ones(records[best].size), -np.ones(records[worst].size)
         metrics = {"groups": float(len(members)), "groups_without_signal": float(silent), "pairs": float(len(pairs))}
-        return Lesson(list(pairs), sign, [np.ones(record.size) for record in records], None, metrics)
+        return TrainingSignal(list(pairs), sign, [np.ones(record.size) for record in records], None, metrics)
 
     def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
         """Mean over the mini-batch's pairs; `advantage_N` is +1 on the chosen's tokens and -1 on the rejected's."""

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from rl.algorithms.advantages import Array, discounted, whitened
-from rl.algorithms.base import Record
+from rl.algorithms.base import TokenRecord
 from rl.algorithms.policy_gradient import PolicyGradient, PolicyGradientRecipe
 
 
@@ -42,7 +42,7 @@ class ReinforcePP(PolicyGradient):
     recipe_class = ReinforcePPRecipe
     recipe: ReinforcePPRecipe
 
-    def advantages(self, records: Sequence[Record], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
+    def advantages(self, records: Sequence[TokenRecord], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
         """Whitened returns."""
         returns = [discounted(reward_A, self.recipe.discount) for reward_A in rewards]
         parts = [record.turn_A if self.recipe.credit == "turn" else np.zeros_like(record.turn_A) for record in records]

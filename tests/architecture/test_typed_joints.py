@@ -8,7 +8,7 @@ from pathlib import Path
 from clinic.events import Answered, Asked, Diagnosed, Examined, Invalid, Searched
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("flows", "tasks", "kb", "clinic", "rl", "benchmarks")
+ROOMS = ("flows", "tasks", "tracking", "doctor", "commands", "kb", "clinic", "rl", "benchmarks")
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text() for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
 MOST_POSITIONAL = 5
 KEYS = {"kind", "hits", *(field.name for event in (Asked, Examined, Searched, Diagnosed, Invalid, Answered) for field in fields(event))}

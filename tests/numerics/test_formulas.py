@@ -8,7 +8,7 @@ import torch
 
 from rl.algorithms import make_algorithm
 from rl.algorithms.advantages import discounted, explained_variance, generalized_advantages, leave_one_out, normalised_rewards, whitened
-from rl.algorithms.base import Record
+from rl.algorithms.base import TokenRecord
 from rl.algorithms.correction import CorrectionParams, mismatch, sampler_weights
 from rl.algorithms.dapo import OverlongParams, overlong_penalty
 from rl.algorithms.kl import KLCoefficient, KLParams, kl_estimate
@@ -56,8 +56,8 @@ def test_reinforce_pp_blames_no_turn_of_consultations_that_are_all_alike(baselin
     """Returns 1.2 and 1.0 of the two turns: with one mean for both, the second would have a negative advantage."""
     numbers = recipe("reinforce_pp", credit="turn", baseline=baseline, group_size=2, kl={"place": "none", "coefficient": 0.0})
     scores = Scores("e", ({"information": 0.2}, {"outcome": 1.0}))
-    records = [Record(group_id=group, scores=scores, turn_A=np.array([0, 0, 1, 1]), truncated=False, sampler_logprob_A=np.zeros(4), old_logprob_A=np.zeros(4), reference_logprob_A=None, value_A=None, next_value=0.0) for group in "aabb"]
-    assert all(np.array_equal(advantage, np.zeros(4)) for advantage in make_algorithm(numbers).lesson(records).advantage)
+    records = [TokenRecord(group_id=group, scores=scores, turn_A=np.array([0, 0, 1, 1]), truncated=False, sampler_logprob_A=np.zeros(4), old_logprob_A=np.zeros(4), reference_logprob_A=None, value_A=None, next_value=0.0) for group in "aabb"]
+    assert all(np.array_equal(advantage, np.zeros(4)) for advantage in make_algorithm(numbers).signal(records).advantage)
 
 
 def test_reward_normalisation():

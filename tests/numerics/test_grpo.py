@@ -132,7 +132,7 @@ def score(*turn_rewards: float) -> Scores:
 
 def advantages(algorithm, trajectories, scores):
     """Of every action token, and the metrics."""
-    lesson = algorithm.lesson(make_records(trajectories, scores, None, None, None))
+    lesson = algorithm.signal(make_records(trajectories, scores, None, None, None))
     return [list(values) for values in lesson.advantage], lesson.metrics
 
 

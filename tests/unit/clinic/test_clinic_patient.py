@@ -11,7 +11,7 @@ from clinic.patients.base import Answer
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
 from doctor.calibration import CALIBRATION, agreement, read_lines
-from doctor.environments import open_waiting_room
+from doctor.environments import open_factory
 from doctor.parameters import ROOT, load_params
 
 
@@ -140,7 +140,7 @@ def test_the_scripted_patient_agrees_with_labelled_questions():
     found = {}
     params = load_params()
     for way in ("lexical", "hybrid"):
-        room = open_waiting_room(params.model_copy(update={"consultation": params.consultation.model_copy(update={"matching": way})}), ROOT / "data/kb_index")
+        room = open_factory(params.model_copy(update={"consultation": params.consultation.model_copy(update={"matching": way})}), ROOT / "data/kb_index")
         rows = [row for half in ("open", "sealed") for row in read_lines(CALIBRATION / f"questions_{half}.jsonl")]
         assert len(rows) == 300
         assert sum(row["topic"] is None for row in rows) == 90

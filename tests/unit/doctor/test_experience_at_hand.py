@@ -4,7 +4,7 @@ from pathlib import Path
 
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from doctor.environments import open_waiting_room
+from doctor.environments import open_factory
 from doctor.parameters import ROOT, load_params
 from doctor.recipe import load_reward
 from doctor.scoring import score_all
@@ -15,11 +15,11 @@ from rl.workers.local import LocalSession
 
 def test_what_was_played_and_scored_is_what_is_read_back(tmp_path):
     params = load_params()
-    waiting = open_waiting_room(params, Path("unused"))
-    cases = list(draw_cases(waiting.clinic, 3, 0, params.patient_cases.split, keep=("train",)))
+    factory = open_factory(params, Path("unused"))
+    cases = list(draw_cases(factory.clinic, 3, 0, params.patient_cases.split, keep=("train",)))
     session = LocalSession(str(ROOT / "models/base"), "float32", params.rollout.model_copy(update={"slots": 12}), None, 0)
-    played = session.rollout(waiting.episodes(cases, 4, 0, 1), 1.0)
-    scores = score_all(Scorer(load_reward("outcome"), [waiting.clinic]), cases, played)
+    played = session.rollout(factory.episodes(cases, 4, 0, 1), 1.0)
+    scores = score_all(Scorer(load_reward("outcome"), [factory.clinic]), cases, played)
     assert {event["kind"] for trajectory in played for event in trajectory.events} >= {"question"}
     assert any(score.turns for score in scores)
     write_trajectories(played, tmp_path / "rollout.parquet")

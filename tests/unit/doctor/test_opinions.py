@@ -16,7 +16,7 @@ from doctor.parameters import LanguageModels, ParameterError, Params, load_param
 from doctor.recipe import load_reward
 from doctor.scoring import score_all, step_metrics
 from rl.config import EndpointParams
-from rl.experience import Trajectory, teaching
+from rl.experience import Trajectory, mask_unscored
 from rl.language_models import endpoint as door
 from rl.language_models.endpoint import Endpoint
 from tests.endpoint_server import MODEL, chat_server
@@ -71,7 +71,7 @@ def test_a_judge_behind_an_endpoint_scores_and_failures_are_missing(cases):
     for i, score in enumerate(scores):
         if i != unscored:
             assert score.reward == pytest.approx(0.4 * (i % 2) + 0.2 * (0.6 + 0.4 + 0.8))
-    kept = teaching(played, scores)
+    kept = mask_unscored(played, scores)
     assert [t.sampled_tokens for t in kept] == [0 if i == unscored else 2 for i in range(6)]
     metrics = step_metrics(cases, played, scores)
     assert metrics["rollout/unscored"] == pytest.approx(1 / 6)

@@ -12,7 +12,7 @@ from clinic.doctors import ReferenceDoctor, at_random
 from clinic.events import FoundPassage
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from doctor.environments import Waiting, _found, cases_of_draw, open_waiting_room
+from doctor.environments import ConsultationFactory, _found, cases_of_draw, open_factory
 from doctor.parameters import ParameterError, load_params
 from doctor.recipe import load_reward
 from doctor.scoring import accuracy, score_all, step_metrics
@@ -24,19 +24,19 @@ PARAMS = load_params()
 
 
 @pytest.fixture(scope="module")
-def waiting() -> Waiting:
-    return open_waiting_room(PARAMS, Path("unused"))
+def factory() -> ConsultationFactory:
+    return open_factory(PARAMS, Path("unused"))
 
 
 @pytest.fixture(scope="module")
-def cases(waiting: Waiting) -> list[Case]:
-    return list(draw_cases(waiting.clinic, 12, 3, PARAMS.patient_cases.split))
+def cases(factory: ConsultationFactory) -> list[Case]:
+    return list(draw_cases(factory.clinic, 12, 3, PARAMS.patient_cases.split))
 
 
-def played(waiting: Waiting, case: Case, place: int) -> Trajectory:
+def played(factory: ConsultationFactory, case: Case, place: int) -> Trajectory:
     """A consultation of a random asker, as a trajectory of placeholder tokens."""
-    doctor = ReferenceDoctor(clinic=waiting.clinic, case=case, ask=at_random, questions=4, rng=np.random.default_rng(place))
-    consultation = waiting.consultation(case, 5)
+    doctor = ReferenceDoctor(clinic=factory.clinic, case=case, ask=at_random, questions=4, rng=np.random.default_rng(place))
+    consultation = factory.consultation(case, 5)
     texts, events = list(consultation.opening()), []
     while True:
         turn = doctor.turn()
@@ -61,23 +61,23 @@ def test_a_search_hands_on_what_the_index_knows_of_a_passage() -> None:
     assert found.shown == "Pleurisy: Pain on breathing."
 
 
-def test_stored_experience_scored_again_under_another_preset(waiting: Waiting, cases: list[Case], tmp_path: Path) -> None:
-    trajectories = [played(waiting, case, i) for i, case in enumerate(cases)]
+def test_stored_experience_scored_again_under_another_preset(factory: ConsultationFactory, cases: list[Case], tmp_path: Path) -> None:
+    trajectories = [played(factory, case, i) for i, case in enumerate(cases)]
     write_trajectories(trajectories, tmp_path / "rollout.parquet")
     stored = read_trajectories(tmp_path / "rollout.parquet")
     for preset in ("outcome", "doctoragent"):
-        scorer = Scorer(load_reward(preset), [waiting.clinic])
+        scorer = Scorer(load_reward(preset), [factory.clinic])
         assert score_all(scorer, cases, stored) == score_all(scorer, cases, trajectories)
     given = load_reward("doctoragent")
-    scorer = Scorer(given, [waiting.clinic])
+    scorer = Scorer(given, [factory.clinic])
     right = [scores.reward for scores, t, case in zip(score_all(scorer, cases, stored), stored, cases, strict=True) if accuracy([case], [t]) == 1]
     assert right
     assert right == pytest.approx([given.correct + 4 * given.valid_question + 5 * given.turn] * len(right))
 
 
-def test_step_metrics_add_up(waiting: Waiting, cases: list[Case]) -> None:
-    trajectories = [played(waiting, case, i) for i, case in enumerate(cases)]
-    scores = score_all(Scorer(load_reward("outcome"), [waiting.clinic]), cases, trajectories)
+def test_step_metrics_add_up(factory: ConsultationFactory, cases: list[Case]) -> None:
+    trajectories = [played(factory, case, i) for i, case in enumerate(cases)]
+    scores = score_all(Scorer(load_reward("outcome"), [factory.clinic]), cases, trajectories)
     metrics = step_metrics(cases, trajectories, scores)
     components = sum(value for name, value in metrics.items() if name.startswith("reward/") and name.split("/")[1] not in ("mean", "max", "min", "std"))
     assert metrics["reward/mean"] == pytest.approx(components)
@@ -86,9 +86,9 @@ def test_step_metrics_add_up(waiting: Waiting, cases: list[Case]) -> None:
     assert metrics["rollout/finished"] == 1
 
 
-def test_every_group_shares_case_and_budget_and_none_shares_noise(waiting: Waiting, cases: list[Case]) -> None:
+def test_every_group_shares_case_and_budget_and_none_shares_noise(factory: ConsultationFactory, cases: list[Case]) -> None:
     rules = PARAMS.consultation.model_copy(update={"turn_budget": -1})
-    specs = replace(waiting, rules=rules).episodes([*cases, cases[0]], 4, 0, 7)
+    specs = replace(factory, rules=rules).episodes([*cases, cases[0]], 4, 0, 7)
     budgets: dict[str, set[int]] = {}
     for spec in specs:
         budgets.setdefault(spec.group_id, set()).add(spec.turn_budget)
@@ -104,23 +104,23 @@ def test_the_cases_of_a_step_depend_on_seed_and_step_alone(cases: list[Case]) ->
     assert [c.case_id for c in cases_of_draw(cases, 12, 0, 1)] != whole
 
 
-def test_accuracy_is_of_patients_alone(waiting: Waiting, cases: list[Case]) -> None:
+def test_accuracy_is_of_patients_alone(factory: ConsultationFactory, cases: list[Case]) -> None:
     question = replace(cases[0], case_id="q1", source="questions")
-    answer = replace(played(waiting, cases[0], 0), case_id="q1")
+    answer = replace(played(factory, cases[0], 0), case_id="q1")
     assert np.isnan(accuracy([question], [answer]))
-    trajectories = [played(waiting, case, i) for i, case in enumerate(cases)]
+    trajectories = [played(factory, case, i) for i, case in enumerate(cases)]
     assert accuracy([*cases, question], [*trajectories, answer]) == accuracy(cases, trajectories)
 
 
 def test_a_patient_that_a_model_plays_echoes_no_disease_of_the_run(cases: list[Case], tmp_path: Path) -> None:
     write_cases([replace(cases[0], case_id="r1", source="records", diagnosis="Dragon pox", synonyms=("Scale fever",))], tmp_path / "cases.parquet")
-    known = open_waiting_room(PARAMS, Path("unused"), tmp_path).diseases
+    known = open_factory(PARAMS, Path("unused"), tmp_path).diseases
     assert {"Dragon pox", "Scale fever", "Pneumonia"} <= known
-    assert "Dragon pox" not in open_waiting_room(PARAMS, Path("unused")).diseases
+    assert "Dragon pox" not in open_factory(PARAMS, Path("unused")).diseases
 
 
 def test_hybrid_matching_without_questions_off_the_record_is_refused() -> None:
-    waiting = open_waiting_room(PARAMS, Path("unused"))
-    chinese = replace(waiting, rules=waiting.rules.model_copy(update={"matching": "hybrid"}), clinic=replace(waiting.clinic, language="zh"))
+    factory = open_factory(PARAMS, Path("unused"))
+    chinese = replace(factory, rules=factory.rules.model_copy(update={"matching": "hybrid"}), clinic=replace(factory.clinic, language="zh"))
     with pytest.raises(ParameterError, match=r"matching is hybrid, but there is no asking\.yaml for language 'zh' in .*; use lexical"):
         _ = chinese.matcher

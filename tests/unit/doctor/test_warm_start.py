@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from clinic.starter import draw_cases
-from doctor.environments import open_waiting_room
+from doctor.environments import open_factory
 from doctor.parameters import ROOT, load_params
 from doctor.warm_start import examples
 from rl.chat import ChatFormat
@@ -15,10 +15,10 @@ from rl.models import load_model
 def test_the_warm_start_sees_every_budget_and_whole_charts(tmp_path: Path):
     params = load_params()
     rules, section = params.consultation, params.warm_start
-    waiting = open_waiting_room(params, tmp_path)
-    cases = list(draw_cases(waiting.clinic, 200, 5, params.patient_cases.split, keep=["train"]))
+    factory = open_factory(params, tmp_path)
+    cases = list(draw_cases(factory.clinic, 200, 5, params.patient_cases.split, keep=["train"]))
     chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
-    texts = [chat.tokenizer.decode(example.token_ids) for example in examples(chat, waiting, cases, params)]
+    texts = [chat.tokenizer.decode(example.token_ids) for example in examples(chat, factory, cases, params)]
     dialogues, charts = texts[: len(cases)], texts[len(cases) :]
     assert len(charts) == len(cases) // section.charts_every
     assert all(chart.count(" left)") == 1 and "(1 left)" in chart for chart in charts)

@@ -30,7 +30,7 @@ def test_texts_and_dialogues(tmp_path, chat):
     assert [chat.text(long.token_ids[start:end]) for start, end in long.turns] == ["ask one", "more"]
     assert long.sampled_tokens == sum(end - start for start, end in long.turns)
     assert chat.text(short.token_ids[slice(*short.turns[0])]) == "you"
-    lesson = make_algorithm(recipe("dpo", pairs_per_group=1)).lesson(make_records(found.trajectories, found.scores, None, None, None))
+    lesson = make_algorithm(recipe("dpo", pairs_per_group=1)).signal(make_records(found.trajectories, found.scores, None, None, None))
     assert lesson.units == [(0, 1), (2, 3)]
 
 
