@@ -1,6 +1,7 @@
 # make setup       the environment in .venv, which the others make first
 # make run         the whole pipeline on the bundled starter clinic
 # make test        the tests that need no server and no browser; SEED=100: what is learned there, from other seeds
+# make format      one hand for all code: 120 columns
 # make check       lint, types, import rules and make test
 # make slow        the tests that take longer: servers, browsers, harder lessons
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and who runs what is started there
@@ -31,7 +32,7 @@ RATE_SEEDS ?= $(if $(filter hard,$(GAME)),0-9,0-19)
 JOBS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm run test test-vllm check lint slow learn rates attacks base-model bench bench-env bench-plots docs ui server worker deploy clean
+.PHONY: help format setup vllm run test test-vllm check lint slow learn rates attacks base-model bench bench-env bench-plots docs ui server worker deploy clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -64,7 +65,11 @@ run: setup
 test: setup
 	@$(BIN)/python -m pytest -m "not slow and not gpu and not vllm" --base-seed $(SEED)
 
+format: setup
+	$(BIN)/ruff format --quiet .
+
 lint: setup
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports

@@ -41,15 +41,31 @@ def trl_missing(generator: str) -> str | None:
 def rollout_params(engine: str, **numbers: Any) -> RolloutParams:
     """Section `rollout` as committed, with the benchmark's numbers and engine."""
     profile = YAML(typ="safe").load(ROOT / "recipes" / "profiles" / f"{engine}.yaml")
-    return RolloutParams.model_validate(load_params().rollout.model_dump() | numbers | {"engine": profile["params.yaml"]["rollout"]["engine"]})
+    return RolloutParams.model_validate(
+        load_params().rollout.model_dump() | numbers | {"engine": profile["params.yaml"]["rollout"]["engine"]}
+    )
 
 
 def algorithm(group_size: int, episodes: int, micro_batch_tokens: int) -> Algorithm:
-    """The committed GRPO recipe with the loss that TRL calls dapo: token-level, clip-higher, one reward an episode, divided by the group's deviation; one gradient step."""
+    """The committed GRPO recipe with the loss that TRL calls dapo: token-level, clip-higher, one reward an episode,
+    divided by the group's deviation; one gradient step.
+    """
     recipe = YAML(typ="safe").load(ROOT / "recipes" / "grpo.yaml")
-    recipe |= {"group_size": group_size, "credit": "episode", "divide_by_std": "group", "clip_low": 0.2, "clip_high": 0.28, "aggregation": "token"}
+    recipe |= {
+        "group_size": group_size,
+        "credit": "episode",
+        "divide_by_std": "group",
+        "clip_low": 0.2,
+        "clip_high": 0.28,
+        "aggregation": "token",
+    }
     recipe["optimizer"] |= {
-        "num_epochs": 1, "mini_batch_size": episodes, "learning_rate": 1e-6, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1.0,
+        "num_epochs": 1,
+        "mini_batch_size": episodes,
+        "learning_rate": 1e-6,
+        "warmup_rollout_steps": 0,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
         "micro_batch_tokens": micro_batch_tokens,
     }
     return make_algorithm(recipe)
@@ -61,8 +77,13 @@ def choose_products() -> None:
     vars(importlib.import_module("rl.models"))["worthwhile"] = lambda: chosen
 
 
-def open_session(engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm, temperature: float) -> local.LocalSession:
-    """The project's own session. It loads onto the processor; on a GPU the weights are moved before engine and optimizer see them."""
+def open_session(
+    engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm, temperature: float
+) -> local.LocalSession:
+    """The project's own session.
+
+    It loads onto the processor; on a GPU the weights are moved before engine and optimizer see them.
+    """
     load: Any = vars(local)["load_model"]
 
     def on_device(name: str, dtype: str) -> Any:
@@ -88,7 +109,10 @@ class Lengths(Protocol):
 
 
 class ForcedEngine:
-    """An engine whose turns all have a given length: no token ends one. Everything else is the engine's, weight syncs are timed."""
+    """An engine whose turns all have a given length: no token ends one.
+
+    Everything else is the engine's, weight syncs are timed.
+    """
 
     def __init__(self, engine: Engine, lengths: Lengths) -> None:
         """Args: the engine, lengths of turns."""
@@ -106,7 +130,9 @@ class ForcedEngine:
         turn = self.turns.get(request.session, 0)
         self.turns[request.session] = turn + 1
         sampling = Sampling(request.sampling.temperature, self.lengths(request.session, turn), None)
-        return await self.engine.generate(Request(request.session, request.token_ids, request.noise_key, sampling, request.input_embeddings))
+        return await self.engine.generate(
+            Request(request.session, request.token_ids, request.noise_key, sampling, request.input_embeddings)
+        )
 
     def release(self, session: str) -> None:
         """Forget the episode."""

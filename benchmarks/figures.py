@@ -28,7 +28,8 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
 
 
 def training_flops(parameters: int, tokens: float, squared_tokens: float, layers: int, attention_width: int) -> float:
-    """Floating-point operations that one update over sequences of these lengths needs, whatever an implementation really does.
+    """Floating-point operations that one update over sequences of these lengths needs, whatever an implementation
+    really does.
 
         6 N T                 forward 2, backward 4, for each of N matrix weights and T tokens
         6 layers W sum(t^2)   causal attention: 4 t^2 W forward, half of it masked, three times that with the backward pass

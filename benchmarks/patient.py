@@ -1,6 +1,7 @@
 """A scripted patient with nothing to compute: what is measured is the machinery around it.
 
-The opening names the case, the answers depend on case and turn only, the reward of a turn is the share of vowels in what the doctor said.
+The opening names the case, the answers depend on case and turn only, the reward of a turn is the share of vowels in
+what the doctor said.
 """
 
 from dataclasses import dataclass
@@ -8,10 +9,20 @@ from typing import Any
 
 from rl.environment import Message
 
-OPENINGS = ("My stomach hurts after meals.", "I cough at night.", "My knee is swollen.", "I feel dizzy when I stand up.")
+OPENINGS = (
+    "My stomach hurts after meals.",
+    "I cough at night.",
+    "My knee is swollen.",
+    "I feel dizzy when I stand up.",
+)
 ANSWERS = (
-    "Since about two weeks, and it is getting worse.", "No, nothing like that.", "Yes, in the evening, when I lie down.", "I had it once before, as a child.",
-    "My mother had the same, I think.", "Only when I walk up the stairs.", "I do not know what you mean.",
+    "Since about two weeks, and it is getting worse.",
+    "No, nothing like that.",
+    "Yes, in the evening, when I lie down.",
+    "I had it once before, as a child.",
+    "My mother had the same, I think.",
+    "Only when I walk up the stairs.",
+    "I do not know what you mean.",
 )
 SENTENCES = (*OPENINGS, *ANSWERS, "Case 0123456789: ")
 

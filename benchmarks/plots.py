@@ -1,4 +1,6 @@
-"""`make bench-plots RESULTS=benchmarks/results/X.json`: the step against TRL and the growth with episodes, as docs/images/benchmarks.png."""
+"""`make bench-plots RESULTS=benchmarks/results/X.json`: the step against TRL and the growth with episodes, as
+docs/images/benchmarks.png.
+"""
 
 import json
 import sys
@@ -25,7 +27,10 @@ def draw(parts: Mapping[str, Any], out: Path) -> None:
     draw_steps(left, [row for row in parts["rl_step"]["rows"] if "median" in row])
     draw_growth(right, parts["growth"]["rows"])
     machine = parts["rl_step"]["run"]["machine"]
-    figure.suptitle(f"{machine['gpu'] or machine['cpu']}, {machine['threads']} threads, medians of {parts['rl_step']['run']['repeats']}", fontsize=9)
+    figure.suptitle(
+        f"{machine['gpu'] or machine['cpu']}, {machine['threads']} threads, medians of {parts['rl_step']['run']['repeats']}",
+        fontsize=9,
+    )
     figure.savefig(out, dpi=130)
     plt.close(figure)
 
@@ -39,7 +44,13 @@ def draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.bar(names, played, color=ROLLOUT, width=0.6, label="rollout")
     axes.bar(names, learned, bottom=played, color=UPDATE, width=0.6, label="update")
     for place, row in enumerate(rows):
-        axes.annotate(f"{row['median']['wall_s']:.1f}", (place, played[place] + learned[place]), ha="center", va="bottom", fontsize=8)
+        axes.annotate(
+            f"{row['median']['wall_s']:.1f}",
+            (place, played[place] + learned[place]),
+            ha="center",
+            va="bottom",
+            fontsize=8,
+        )
     axes.set_title("one step of reinforcement learning", fontsize=9)
     _finish(axes, "seconds")
     axes.tick_params(axis="x", labelsize=7)

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from benchmarks.patient import SENTENCES, answer, opening
 from rl.chat import ChatFormat
@@ -64,14 +71,49 @@ class Scale:
         return random.Random(f"{SEED}/{step}/{prompt}/{sample}/{turn}").randint(*self.variable)
 
 
-TINY = Shape(family="qwen3", layers=6, width=256, inner=768, heads=8, shared_heads=4, head_width=32, vocabulary=359, dtype="float32")
+TINY = Shape(
+    family="qwen3",
+    layers=6,
+    width=256,
+    inner=768,
+    heads=8,
+    shared_heads=4,
+    head_width=32,
+    vocabulary=359,
+    dtype="float32",
+)
 CPU = Scale(shapes={"tiny": TINY}, prompts=8, samples=8, turns=5, fixed=24, variable=(8, 48), micro_batches=4)
 GPU = Scale(
     shapes={
-        "qwen2.5-0.5b": Shape(family="qwen2", layers=24, width=896, inner=4864, heads=14, shared_heads=2, head_width=64, vocabulary=151_936, dtype="bfloat16"),
-        "qwen2.5-1.5b": Shape(family="qwen2", layers=28, width=1536, inner=8960, heads=12, shared_heads=2, head_width=128, vocabulary=151_936, dtype="bfloat16"),
+        "qwen2.5-0.5b": Shape(
+            family="qwen2",
+            layers=24,
+            width=896,
+            inner=4864,
+            heads=14,
+            shared_heads=2,
+            head_width=64,
+            vocabulary=151_936,
+            dtype="bfloat16",
+        ),
+        "qwen2.5-1.5b": Shape(
+            family="qwen2",
+            layers=28,
+            width=1536,
+            inner=8960,
+            heads=12,
+            shared_heads=2,
+            head_width=128,
+            vocabulary=151_936,
+            dtype="bfloat16",
+        ),
     },
-    prompts=32, samples=8, turns=5, fixed=128, variable=(32, 256), micro_batches=16,
+    prompts=32,
+    samples=8,
+    turns=5,
+    fixed=128,
+    variable=(32, 256),
+    micro_batches=16,
 )
 SMOKE = Scale(shapes={"tiny": TINY}, prompts=2, samples=4, turns=3, fixed=6, variable=(2, 10), micro_batches=2)
 
@@ -94,7 +136,10 @@ def scale(*, quick: bool) -> Scale:
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Trained on the patient's sentences; the same everywhere. A model's vocabulary may be larger: the ids beyond have no text."""
+    """Trained on the patient's sentences; the same everywhere.
+
+    A model's vocabulary may be larger: the ids beyond have no text.
+    """
     return new_tokenizer(list(SENTENCES) * 8, TINY.vocabulary)
 
 
@@ -104,9 +149,18 @@ def build(shape: Shape, context: int) -> PreTrainedModel:
     torch.manual_seed(SEED)
     kind = Qwen3Config if shape.family == "qwen3" else Qwen2Config
     config = kind(
-        vocab_size=shape.vocabulary, hidden_size=shape.width, intermediate_size=shape.inner, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
-        num_key_value_heads=shape.shared_heads, head_dim=shape.head_width, max_position_embeddings=context, tie_word_embeddings=True,
-        pad_token_id=words.pad_token_id, eos_token_id=words.eos_token_id, bos_token_id=None,
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.width,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.shared_heads,
+        head_dim=shape.head_width,
+        max_position_embeddings=context,
+        tie_word_embeddings=True,
+        pad_token_id=words.pad_token_id,
+        eos_token_id=words.eos_token_id,
+        bos_token_id=None,
     )
     config._attn_implementation = "sdpa"
     model = (Qwen3ForCausalLM if shape.family == "qwen3" else Qwen2ForCausalLM)(config)
@@ -121,12 +175,19 @@ def write_model(shape: Shape, context: int, folder: Path) -> Path:
 
 
 def longest_episode(played: Scale, variant: Variant, step: int) -> int:
-    """Tokens of the longest episode of a step: the opening, every doctor turn, the ends of all but the last, the patient's words between them."""
+    """Tokens of the longest episode of a step: the opening, every doctor turn, the ends of all but the last, the
+    patient's words between them.
+    """
     chat = ChatFormat(tokenizer())
     longest = 0
     for prompt in range(played.prompts):
-        patient = len(chat.opening_ids(opening(prompt))) + sum(1 + len(chat.reply_ids(answer(prompt, turn))) for turn in range(played.turns - 1))
-        doctor = max(sum(played.length(variant, step, prompt, sample, turn) for turn in range(played.turns)) for sample in range(played.samples))
+        patient = len(chat.opening_ids(opening(prompt))) + sum(
+            1 + len(chat.reply_ids(answer(prompt, turn))) for turn in range(played.turns - 1)
+        )
+        doctor = max(
+            sum(played.length(variant, step, prompt, sample, turn) for turn in range(played.turns))
+            for sample in range(played.samples)
+        )
         longest = max(longest, patient + doctor)
     return longest
 

@@ -1,4 +1,5 @@
-"""One process per side, all under one parent that lets them step in turn: A, B, A, B, so that what else the machine does hits both alike.
+"""One process per side, all under one parent that lets them step in turn: A, B, A, B, so that what else the machine
+does hits both alike.
 
 A side is an object with `run(channel)`; `serve` is the usual one. Who waits for its turn sleeps on a pipe.
 """
@@ -46,7 +47,11 @@ class Stopwatch:
     def read(self) -> Figures:
         """Seconds since the start, bytes at the peak of the process (of the GPU's allocator, where there is one)."""
         finish_gpu()
-        return {"wall_s": time.perf_counter() - self.wall, "cpu_s": time.process_time() - self.cpu, "peak_bytes": float(peak_bytes())}
+        return {
+            "wall_s": time.perf_counter() - self.wall,
+            "cpu_s": time.process_time() - self.cpu,
+            "peak_bytes": float(peak_bytes()),
+        }
 
 
 def finish_gpu() -> None:

@@ -7,8 +7,8 @@
     <answer>Diagnosis: Pneumonia
     Recommendation: Chest X-ray and oral antibiotics</answer>
 
-or in Chinese 问题： 检索： 检查： 诊断： 建议：. Any text parses: what breaks the grammar becomes an invalid action whose error the doctor
-gets to read, in the language of the consultation.
+or in Chinese 问题： 检索： 检查： 诊断： 建议：. Any text parses: what breaks the grammar becomes an invalid action whose error the
+doctor gets to read, in the language of the consultation.
 """
 
 import re
@@ -18,7 +18,9 @@ from enum import StrEnum
 from clinic.language import EN, Phrases
 
 _ANSWER = re.compile(r"\A\s*(?:<think>.*?</think>\s*)?<answer>(.*?)</answer>\s*\Z", re.DOTALL)
-_KIND = re.compile(r"\A\s*((?ai:question|search|test|diagnosis)|问题|提问|检索|检查|诊断)\s*[:：]\s*")  # ASCII: "teſt" is no "test"
+_KIND = re.compile(
+    r"\A\s*((?ai:question|search|test|diagnosis)|问题|提问|检索|检查|诊断)\s*[:：]\s*"
+)  # ASCII: "teſt" is no "test"
 _RECOMMENDATION = re.compile(r"(?<!\s)\s*(?:recommendation|建议)\s*[:：]\s*", re.IGNORECASE)
 _CHINESE = {"问题": "question", "提问": "question", "检索": "search", "检查": "test", "诊断": "diagnosis"}
 MAX_DIAGNOSIS_CHARS = 120
@@ -53,7 +55,7 @@ def parse(turn: str, words: Phrases = EN) -> Action:
     kind = _KIND.match(body)
     if kind is None:
         return Action(Kind.INVALID, body, error=words.begin_with)
-    name, text = Kind(_CHINESE.get(kind[1]) or kind[1].lower()), body[kind.end():].strip()
+    name, text = Kind(_CHINESE.get(kind[1]) or kind[1].lower()), body[kind.end() :].strip()
     if name is Kind.DIAGNOSIS:
         return _diagnosis(text, words)
     if not text:
@@ -75,7 +77,9 @@ def _diagnosis(text: str, words: Phrases) -> Action:
 
 
 def thought(condition: str, words: Phrases = EN) -> str:
-    """Write the condition that the doctor has in mind as its reasoning; it reads as a diagnosis does, so what is learned of one serves the other."""
+    """Write the condition that the doctor has in mind as its reasoning; it reads as a diagnosis does, so what is
+    learned of one serves the other.
+    """
     return f"<think>{words.diagnosis}{condition}?</think>"
 
 

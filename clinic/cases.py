@@ -72,7 +72,10 @@ def mention_of(terms: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def flag_opening(case: Case) -> Case:
-    """The case, flagged "opening_states_diagnosis" if its self-report names the diagnosis or a synonym. For every source."""
+    """The case, flagged "opening_states_diagnosis" if its self-report names the diagnosis or a synonym.
+
+    For every source.
+    """
     heard = case.self_report.lower()
     mention = mention_of(frozenset(term for term in (case.diagnosis, *case.synonyms) if term.lower() in heard))
     if mention is None or OPENING_STATES_DIAGNOSIS in case.flags or not mention.search(case.self_report):
@@ -82,8 +85,13 @@ def flag_opening(case: Case) -> Case:
 
 def write_cases(cases: Iterable[Case], path: Path) -> None:
     """Write cases as parquet, nested fields as JSON text."""
-    contents = (vars(case) | {"facts": [vars(fact) for fact in case.facts]} for case in cases)  # dataclasses.asdict copies every leaf
-    rows = [{k: v if isinstance(v, str | bool) else json.dumps(v, ensure_ascii=False) for k, v in content.items()} for content in contents]
+    contents = (
+        vars(case) | {"facts": [vars(fact) for fact in case.facts]} for case in cases
+    )  # dataclasses.asdict copies every leaf
+    rows = [
+        {k: v if isinstance(v, str | bool) else json.dumps(v, ensure_ascii=False) for k, v in content.items()}
+        for content in contents
+    ]
     pd.DataFrame(rows, columns=[f.name for f in fields(Case)]).to_parquet(path, index=False)
 
 
@@ -101,7 +109,9 @@ def read_cases(path: Path, split: str | None = None) -> list[Case]:
             table = table[table["split"] == split]
         cases = [_case(row) for row in table.to_dict("records")]
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ClinicError(f"{path} is damaged ({' '.join(str(error).split())}); run `dvc repro --force patient_cases`") from error
+        raise ClinicError(
+            f"{path} is damaged ({' '.join(str(error).split())}); run `dvc repro --force patient_cases`"
+        ) from error
     if not cases:
         raise ClinicError(f"{path} holds no case of split {split!r}; raise patient_cases.starter.cases in params.yaml")
     return cases

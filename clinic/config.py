@@ -24,8 +24,7 @@ class SplitParams(_Section):
     def _leaves_training_cases(self) -> "SplitParams":
         if self.validation + self.test >= 1.0:
             raise ValueError(
-                f"validation + test = {self.validation + self.test:g} leaves no training cases; "
-                "lower one of them"
+                f"validation + test = {self.validation + self.test:g} leaves no training cases; lower one of them"
             )
         return self
 
@@ -34,7 +33,9 @@ class StarterParams(_Section):
     """The bundled generative clinic: where it is and how many cases to draw from it."""
 
     directory: str = Field(description="folder of the clinic's texts and probabilities")
-    language: str = Field(description="en, or that of an overlay, a folder of `directory` with the texts of some conditions and findings (zh: profile chinese)")
+    language: str = Field(
+        description="en, or that of an overlay, a folder of `directory` with the texts of some conditions and findings (zh: profile chinese)"
+    )
     cases: int = Field(ge=0, description="how many to draw")
     seed: int = Field(description="of the drawing")
     second_complaint: Probability = Field(description="share of patients who open with two complaints")
@@ -43,9 +44,9 @@ class StarterParams(_Section):
 class CaseSource(_Section):
     """An imported case set: `format` names the loader, `path` the file."""
 
-    format: Literal[
-        "agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus", "questions"
-    ] = Field(description="names the loader (docs/how-to/use-your-own-cases.md)")
+    format: Literal["agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus", "questions"] = Field(
+        description="names the loader (docs/how-to/use-your-own-cases.md)"
+    )
     path: str = Field(description="file, relative to the project")
     cases: int = Field(ge=0, description="ddxplus: how many to draw; others: how many of the first to keep, 0 = all")
     licence: str = Field(description="kept with the cases")
@@ -54,10 +55,20 @@ class CaseSource(_Section):
 class PatientCasesParams(_Section):
     """Section `patient_cases`."""
 
-    imported: tuple[CaseSource, ...] = Field(description="case files of your own, {format, path, cases, licence} each (docs/how-to/use-your-own-cases.md)")
-    vocabulary: str | None = Field(description="CSV of disease names, synonyms and parents for imported cases (Human Disease Ontology), so that any of them counts")
-    near_duplicate: float = Field(gt=0, le=1, description="similarity of two imported texts (Jaccard, 5 characters) from which they are one group, and in one split")
-    personas: tuple[Literal["plain", "terse", "talkative", "worried", "reluctant"], ...] = Field(min_length=1, description="how patients word their answers; dealt out by case id")
+    imported: tuple[CaseSource, ...] = Field(
+        description="case files of your own, {format, path, cases, licence} each (docs/how-to/use-your-own-cases.md)"
+    )
+    vocabulary: str | None = Field(
+        description="CSV of disease names, synonyms and parents for imported cases (Human Disease Ontology), so that any of them counts"
+    )
+    near_duplicate: float = Field(
+        gt=0,
+        le=1,
+        description="similarity of two imported texts (Jaccard, 5 characters) from which they are one group, and in one split",
+    )
+    personas: tuple[Literal["plain", "terse", "talkative", "worried", "reluctant"], ...] = Field(
+        min_length=1, description="how patients word their answers; dealt out by case id"
+    )
     split: SplitParams = Field(description="training, validation and test cases")
     starter: StarterParams = Field(description="the bundled clinic")
 
@@ -66,9 +77,13 @@ class ConsultationParams(_Section):
     """Section `consultation`: the rules that doctor and patient play by."""
 
     turn_budget: int = Field(description="doctor turns, the diagnosis included; -1 = random 2 to 10, once per group")
-    instructions: Literal["short", "full"] = Field(description="of the doctor; full: the whole grammar, for models that can read it")
+    instructions: Literal["short", "full"] = Field(
+        description="of the doctor; full: the whole grammar, for models that can read it"
+    )
     search_results: int = Field(ge=1, le=10, description="passages that a search writes into the dialogue")
-    matching: Literal["lexical", "hybrid"] = Field(description="of questions to a patient's facts; hybrid: words and sentence embeddings, slower, understands more")
+    matching: Literal["lexical", "hybrid"] = Field(
+        description="of questions to a patient's facts; hybrid: words and sentence embeddings, slower, understands more"
+    )
 
     @model_validator(mode="after")
     def _budget_is_playable(self) -> "ConsultationParams":
@@ -96,7 +111,10 @@ class OutcomeParams(_Section):
     repeat_cost: float = Field(ge=0, description="of a question asked before, or already answered")
     invalid_cost: float = Field(ge=0, description="of a turn that breaks the grammar")
     no_diagnosis_cost: float = Field(ge=0, description="when the turns run out")
-    missed_red_flag_cost: float = Field(ge=0, description="beside all information earned, for missing an urgent case without having brought up its red flags")
+    missed_red_flag_cost: float = Field(
+        ge=0,
+        description="beside all information earned, for missing an urgent case without having brought up its red flags",
+    )
 
     @model_validator(mode="after")
     def _outcome_dominates(self) -> "OutcomeParams":
@@ -113,7 +131,9 @@ class DoctorAgentParams(_Section):
 
     name: Literal["doctoragent"] = Field(description="the preset")
     correct: float = Field(description="for naming the condition")
-    valid_question: float = Field(description="for a question or test that the patient could answer and had not yet answered")
+    valid_question: float = Field(
+        description="for a question or test that the patient could answer and had not yet answered"
+    )
     invalid_question: float = Field(description="for any other, and for broken grammar")
     turn: float = Field(description="each turn")
 
@@ -165,12 +185,15 @@ class HumanParams(_Section):
     """Reward preset `human`: people's scores; see `clinic.ratings`."""
 
     name: Literal["human"] = Field(description="the preset")
-    path: str | None = Field(description="JSONL of transcripts and scores, written to be filled in where scores are missing; this preset needs one")
+    path: str | None = Field(
+        description="JSONL of transcripts and scores, written to be filled in where scores are missing; this preset needs one"
+    )
 
 
 PresetName = Literal["outcome", "doctoragent", "doctoragent_f1", "doctoragent_judge", "weighted", "model", "human"]
 PresetParams = Annotated[
-    OutcomeParams | DoctorAgentParams | ReleasedParams | WeightedParams | RewardModelParams | HumanParams, Field(discriminator="name")
+    OutcomeParams | DoctorAgentParams | ReleasedParams | WeightedParams | RewardModelParams | HumanParams,
+    Field(discriminator="name"),
 ]
 """The constants of one reward preset, as `recipes/rewards/<name>.yaml` has them."""
 
@@ -179,4 +202,6 @@ class RewardParams(_Section):
     """Section `reward`."""
 
     preset: PresetName = Field(description="what a consultation is worth: a file in recipes/rewards (docs/rewards.md)")
-    max_missing_share: Probability = Field(description="of a rollout's scores that a judge, a model or people may owe; more stops the run")
+    max_missing_share: Probability = Field(
+        description="of a rollout's scores that a judge, a model or people may owe; more stops the run"
+    )

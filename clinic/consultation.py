@@ -57,8 +57,18 @@ def largest_turn_budget(params: ConsultationParams) -> int:
 class Consultation:
     """One doctor, one patient, one case, a budget of doctor turns."""
 
-    def __init__(self, case: Case, patient: Patient, params: ConsultationParams, turn_budget: int, retrieve: Retrieve | None, others: Collection[str] = ()) -> None:
-        """Args: case, who plays it, rules, budget of this group, knowledge base search if there is one, and other diseases' names that the patient may not echo."""
+    def __init__(
+        self,
+        case: Case,
+        patient: Patient,
+        params: ConsultationParams,
+        turn_budget: int,
+        retrieve: Retrieve | None,
+        others: Collection[str] = (),
+    ) -> None:
+        """Args: case, who plays it, rules, budget of this group, knowledge base search if there is one, and other
+        diseases' names that the patient may not echo.
+        """
         self.case = case
         self._words = phrases(case.language)
         self._filter = LeakFilter(case, others)
@@ -104,7 +114,9 @@ class Consultation:
             return Invalid(action.text, action.error), self._words.not_understood.format(action.error)
         if action.kind is Kind.SEARCH:
             return self._search(action.text)
-        inquiry, respond = (Examined, self._patient.examine) if action.kind is Kind.TEST else (Asked, self._patient.answer)
+        inquiry, respond = (
+            (Examined, self._patient.examine) if action.kind is Kind.TEST else (Asked, self._patient.answer)
+        )
         answer = await respond(action.text)
         text, leaks = self._filter.clean(answer.text)
         repeated = normalise(action.text) in self._asked or (answer.topic is not None and answer.topic in self._told)
@@ -112,7 +124,15 @@ class Consultation:
             self._asked.add(normalise(action.text))
         if answer.topic is not None:
             self._told.add(answer.topic)
-        return inquiry(text=action.text, withheld=answer.withheld, topic=answer.topic, present=answer.present, repeated=repeated, leaks=leaks, reply=text), text
+        return inquiry(
+            text=action.text,
+            withheld=answer.withheld,
+            topic=answer.topic,
+            present=answer.present,
+            repeated=repeated,
+            leaks=leaks,
+            reply=text,
+        ), text
 
     def _search(self, query: str) -> tuple[Event, str]:
         if self._retrieve is None:
@@ -123,4 +143,8 @@ class Consultation:
 
 def privileged(case: Case) -> CaseInfo:
     """What only the simulator knows about a case, kept beside its trajectories for teachers that may see it."""
-    return {"diagnosis_id": case.diagnosis_id, "opening": list(case.opening), "present": [f.topic for f in case.facts if f.present]}
+    return {
+        "diagnosis_id": case.diagnosis_id,
+        "opening": list(case.opening),
+        "present": [f.topic for f in case.facts if f.present],
+    }

@@ -2,11 +2,12 @@
 
 Generated cases are made of stock sentences, so that two strangers read alike; they are the same patient when diagnosis
 and present topics agree. All others are compared by their text: equal, or near-duplicate by the Jaccard similarity of
-character 5-shingles. Shingles need no words, so a text in Chinese is compared like one in English; a changed sentence costs
-the shingles that touch it, sentences in another order cost four at each seam.
+character 5-shingles. Shingles need no words, so a text in Chinese is compared like one in English; a changed sentence
+costs the shingles that touch it, sentences in another order cost four at each seam.
 
-MinHash LSH proposes the pairs, their sketches rule most of them out, and the exact similarity of the rest decides. What becomes
-of a pair depends on its two texts alone, never on the others, so results do not change with the order of cases or when cases are added.
+MinHash LSH proposes the pairs, their sketches rule most of them out, and the exact similarity of the rest decides. What
+becomes of a pair depends on its two texts alone, never on the others, so results do not change with the order of cases
+or when cases are added.
 
 Left out: paraphrases and translations of one patient share few shingles and are not found.
 """
@@ -28,7 +29,9 @@ KINDS = ("id", "group", "text", "near_duplicate", "facts")  # strictest first
 SHINGLE = 5  # characters
 PERMUTATIONS = 256
 MAX_MISS = 1e-3  # chance that a pair of exactly the threshold's similarity is not proposed
-MARGIN = 4.0  # standard deviations by which the sketches may underrate a pair before it is passed over: 3e-5 of those at the threshold
+# standard deviations by which the sketches may underrate a pair before it is passed over: 3e-5 of those at the
+# threshold
+MARGIN = 4.0
 SHOWN = 20  # pairs listed in an error
 LINE_UNKNOWN = 0
 
@@ -80,17 +83,17 @@ def overlaps(cases: Sequence[Case], generated: Collection[str], threshold: float
 def inherit_groups(cases: Sequence[Case], threshold: float) -> tuple[list[Case], list[Rejected]]:
     """Put near-duplicates into one group, and with it into one split; for cases that are not generated.
 
-    A case takes group and split of the first case before it that it nearly repeats. One that repeats none goes where the first case that
-    came with its group went, so that such cases stay together. A case depends on those before it alone: cases added at the end
-    move none that was there.
+    A case takes group and split of the first case before it that it nearly repeats. One that repeats none goes where
+    the first case that came with its group went, so that such cases stay together. A case depends on those before it
+    alone: cases added at the end move none that was there.
 
     Args:
         cases: in file order; one whose group came before with another split takes the earlier split.
         threshold: as in `overlaps`.
 
     Returns:
-        The cases in the same order, and those that tie two splits together and can stand in neither. A rejected case is named in its
-        reason; its path is its source and its line `LINE_UNKNOWN`.
+        The cases in the same order, and those that tie two splits together and can stand in neither. A rejected case is
+        named in its reason; its path is its source and its line `LINE_UNKNOWN`.
 
     Raises:
         ClinicError: the threshold lies outside (0, 1].
@@ -104,7 +107,10 @@ def inherit_groups(cases: Sequence[Case], threshold: float) -> tuple[list[Case],
         text = _text(case)
         same = by_text.get(text)
         relatives = [(same, 1.0)] if same else [(by_text[other], similarity) for other, similarity in index.near(text)]
-        reasons = [(relative, f"a near-duplicate (similarity {similarity:.2f}) of {relative.case_id}") for relative, similarity in relatives]
+        reasons = [
+            (relative, f"a near-duplicate (similarity {similarity:.2f}) of {relative.case_id}")
+            for relative, similarity in relatives
+        ]
         if case.group_id in by_group:
             mate = by_group[case.group_id]
             reasons.append((mate, f"in one group ({case.group_id}) with {mate.case_id}"))
@@ -132,15 +138,27 @@ def check(cases: Sequence[Case], generated: Collection[str], threshold: float) -
     found = overlaps(cases, generated, threshold)
     if not found:
         return
-    listed = [f"  {o.kind} ({o.similarity:.2f}): {o.first} in {o.first_split}, {o.second} in {o.second_split}" for o in found[:SHOWN]]
+    listed = [
+        f"  {o.kind} ({o.similarity:.2f}): {o.first} in {o.first_split}, {o.second} in {o.second_split}"
+        for o in found[:SHOWN]
+    ]
     more = [f"  ... and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     fix = "remove one case of each pair, or give both the same group_id so that they fall to one split (a shared id: rename one)"
-    raise ContaminationError("\n".join([f"cases of different splits overlap (pairs: {len(found)}); {fix}:", *listed, *more]))
+    raise ContaminationError(
+        "\n".join([f"cases of different splits overlap (pairs: {len(found)}); {fix}:", *listed, *more])
+    )
 
 
 def _overlap(kind: str, a: Case, b: Case, similarity: float = 1.0) -> Overlap:
     first, second = sorted((a, b), key=lambda case: (case.case_id, case.split))
-    return Overlap(kind=kind, first=first.case_id, first_split=first.split, second=second.case_id, second_split=second.split, similarity=similarity)
+    return Overlap(
+        kind=kind,
+        first=first.case_id,
+        first_split=first.split,
+        second=second.case_id,
+        second_split=second.split,
+        similarity=similarity,
+    )
 
 
 def _agreeing(cases: Sequence[Case], key: Callable[[Case], Hashable]) -> Iterator[tuple[Case, Case]]:
@@ -225,7 +243,7 @@ def _jaccard(a: set[str], b: set[str]) -> float:
 
 
 def _shingles_of(text: str) -> set[str]:
-    return {text[i:i + SHINGLE] for i in range(max(len(text) - SHINGLE, 0) + 1)} if text else set()
+    return {text[i : i + SHINGLE] for i in range(max(len(text) - SHINGLE, 0) + 1)} if text else set()
 
 
 def _hash(shingle: str) -> int:
@@ -233,7 +251,8 @@ def _hash(shingle: str) -> int:
 
 
 def _bands(threshold: float) -> tuple[int, int]:
-    """Bands and rows: the longest rows, for fewest idle proposals, that miss a pair at the threshold with `MAX_MISS` at most.
+    """Bands and rows: the longest rows, for fewest idle proposals, that miss a pair at the threshold with `MAX_MISS` at
+    most.
 
     Two texts of similarity s agree in one of b bands of r rows with probability 1 - (1 - s^r)^b.
     Source: Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3.

@@ -27,7 +27,10 @@ CHECKLIST_QUESTIONS = 12
 
 def topic_matcher(clinic: GenerativeClinic) -> TopicMatcher:
     """Matches questions to the findings of a generative clinic, by all the wordings it knows."""
-    wordings = {f.finding_id: (f.name, *f.doctor.train, *f.doctor.test, *f.patient.train, *f.patient.test) for f in clinic.findings}
+    wordings = {
+        f.finding_id: (f.name, *f.doctor.train, *f.doctor.test, *f.patient.train, *f.patient.test)
+        for f in clinic.findings
+    }
     return TopicMatcher(wordings, MATCH_THRESHOLD)
 
 
@@ -63,13 +66,25 @@ def _budget(rules: ConsultationParams, rng: np.random.Generator) -> int:
 
 def shorter(rules: ConsultationParams, rng: np.random.Generator) -> ConsultationParams:
     """The same rules under a smaller turn budget, uniform on 1 to turn_budget - 1; unchanged where none is smaller."""
-    return rules if rules.turn_budget in (1, -1) else rules.model_copy(update={"turn_budget": int(rng.integers(1, rules.turn_budget))})
+    return (
+        rules
+        if rules.turn_budget in (1, -1)
+        else rules.model_copy(update={"turn_budget": int(rng.integers(1, rules.turn_budget))})
+    )
 
 
 def resident_dialogue(
-    clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, ask: Ask, rng: np.random.Generator, *, to_the_end: bool = False
+    clinic: GenerativeClinic,
+    case: Case,
+    matcher: TopicMatcher,
+    rules: ConsultationParams,
+    ask: Ask,
+    rng: np.random.Generator,
+    *,
+    to_the_end: bool = False,
 ) -> list[Message]:
-    """One dialogue of the resident (`ask` is its way, `doctors.resident`) with the scripted patient, ending in the chart's diagnosis.
+    """One dialogue of the resident (`ask` is its way, `doctors.resident`) with the scripted patient, ending in the
+    chart's diagnosis.
 
     The number of questions is uniform on 0 to turn_budget - 1: every length is seen, and on average the
     diagnosis comes half way, too early. With `to_the_end` it asks up to the budget.
@@ -84,20 +99,37 @@ def resident_dialogue(
 class Aside(NamedTuple):
     """What could be said in place of a question."""
 
-    chase: str  # the thought of the chart's own diagnosis, and a question for a typical finding of it that is not told yet
+    chase: (
+        str  # the thought of the chart's own diagnosis, and a question for a typical finding of it that is not told yet
+    )
     minds: dict[str, float]  # names of the conditions that come to the resident's mind, with their shares
 
 
-def minds(clinic: GenerativeClinic, opening: Sequence[int], answers: Mapping[int, bool], draws: int, rng: np.random.Generator) -> dict[str, float]:
-    """What comes to the resident's mind: `draws` conditions from the posterior, as it draws those it chases; name -> share of the draws."""
-    rows, count = np.unique(rng.choice(len(clinic.conditions), size=draws, p=clinic.posterior(opening, answers)), return_counts=True)
+def minds(
+    clinic: GenerativeClinic, opening: Sequence[int], answers: Mapping[int, bool], draws: int, rng: np.random.Generator
+) -> dict[str, float]:
+    """What comes to the resident's mind: `draws` conditions from the posterior, as it draws those it chases; name ->
+    share of the draws.
+    """
+    rows, count = np.unique(
+        rng.choice(len(clinic.conditions), size=draws, p=clinic.posterior(opening, answers)), return_counts=True
+    )
     return {clinic.conditions[int(row)].name: float(n) / draws for row, n in zip(rows, count, strict=True)}
 
 
 def asides(
-    clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, dialogue: Sequence[Message], draws: int, rng: np.random.Generator, *, focus: float = 1.0
+    clinic: GenerativeClinic,
+    case: Case,
+    matcher: TopicMatcher,
+    dialogue: Sequence[Message],
+    draws: int,
+    rng: np.random.Generator,
+    *,
+    focus: float = 1.0,
 ) -> list[Aside]:
-    """For every turn of a dialogue but the last: what could be said there instead (`draws`: see `minds`, `focus`: `chased`)."""
+    """For every turn of a dialogue but the last: what could be said there instead (`draws`: see `minds`, `focus`:
+    `chased`).
+    """
     chart = clinic.conditions[clinic.condition_index[case.diagnosis_id]]
     present = {fact.topic: fact.present for fact in case.facts}
     opening = [clinic.finding_index[topic] for topic in case.opening]
@@ -109,7 +141,11 @@ def asides(
         open_F = np.ones(len(clinic.findings), dtype=bool)
         open_F[[*opening, *answers]] = False
         column = chased(clinic, chart, open_F, focus, rng)
-        chase = chase_turn(clinic, Chase(column, chart.name), "train") if column is not None else thought(chart.name, clinic.words)
+        chase = (
+            chase_turn(clinic, Chase(column, chart.name), "train")
+            if column is not None
+            else thought(chart.name, clinic.words)
+        )
         said.append(Aside(chase, minds(clinic, opening, answers, draws, rng)))
         action = parse(message["content"])
         asked = matcher.match(action.text) if action.kind is Kind.QUESTION else None
@@ -118,8 +154,16 @@ def asides(
     return said
 
 
-def chart_interview(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher, rules: ConsultationParams, repeats: float, rng: np.random.Generator) -> list[Message]:
-    """A chart as an interview that fills the budget: about half of the questions ask for what the chart says is present, the others for anything.
+def chart_interview(
+    clinic: GenerativeClinic,
+    case: Case,
+    matcher: TopicMatcher,
+    rules: ConsultationParams,
+    repeats: float,
+    rng: np.random.Generator,
+) -> list[Message]:
+    """A chart as an interview that fills the budget: about half of the questions ask for what the chart says is
+    present, the others for anything.
 
     A share of them, `repeats`, asks again what was asked before. Nobody asks like this, since it takes the chart to
     know what to ask: it teaches to weigh answers, each once, not to ask.
@@ -127,31 +171,48 @@ def chart_interview(clinic: GenerativeClinic, case: Case, matcher: TopicMatcher,
     present = [clinic.finding_index[f.topic] for f in case.facts if f.present]
     asked: list[int] = []
 
-    def from_chart(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> int:
+    def from_chart(
+        clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator
+    ) -> int:
         if asked and rng.random() < repeats:
             return int(rng.choice(asked))
         left = [column for column in present if open_F[column]]
-        asked.append(int(rng.choice(left)) if left and rng.random() < 0.5 else at_random(clinic, posterior_C, open_F, rng))
+        asked.append(
+            int(rng.choice(left)) if left and rng.random() < 0.5 else at_random(clinic, posterior_C, open_F, rng)
+        )
         return asked[-1]
 
     budget = _budget(rules, rng)
     doctor = ReferenceDoctor(clinic=clinic, case=case, ask=from_chart, questions=budget - 1, rng=rng)
-    return [*interview(doctor, Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)), final_turn(case)]
+    return [
+        *interview(doctor, Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)),
+        final_turn(case),
+    ]
 
 
-def checklist(clinic: GenerativeClinic, condition: Condition, rules: ConsultationParams, focus: float, rng: np.random.Generator) -> list[Message]:
-    """The questions for findings of one illness, each once and without answers, `CHECKLIST_QUESTIONS` at most: in any order, or with `focus` the typical ones first (`chased`).
+def checklist(
+    clinic: GenerativeClinic, condition: Condition, rules: ConsultationParams, focus: float, rng: np.random.Generator
+) -> list[Message]:
+    """The questions for findings of one illness, each once and without answers, `CHECKLIST_QUESTIONS` at most: in any
+    order, or with `focus` the typical ones first (`chased`).
 
-    What is left to ask follows from what was asked alone, so it teaches to go on where a dialogue with its evidence hardly does.
+    What is left to ask follows from what was asked alone, so it teaches to go on where a dialogue with its evidence
+    hardly does.
     """
     open_F = np.ones(len(clinic.findings), dtype=bool)
-    messages: list[Message] = [{"role": "system", "content": clinic.words.instructions[rules.instructions]}, {"role": "user", "content": clinic.words.checklist}]
+    messages: list[Message] = [
+        {"role": "system", "content": clinic.words.instructions[rules.instructions]},
+        {"role": "user", "content": clinic.words.checklist},
+    ]
     for _ in range(CHECKLIST_QUESTIONS):
         column = chased(clinic, condition, open_F, focus, rng)
         if column is None:
             break
         open_F[column] = False
-        messages += [{"role": "assistant", "content": chase_turn(clinic, Chase(column, condition.name), "train")}, {"role": "user", "content": ""}]
+        messages += [
+            {"role": "assistant", "content": chase_turn(clinic, Chase(column, condition.name), "train")},
+            {"role": "user", "content": ""},
+        ]
     return messages[:-1]
 
 
@@ -166,7 +227,9 @@ def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:
 
 
 def chart_excerpt(case: Case, most: int, rng: np.random.Generator) -> list[Fact]:
-    """Part of a chart: the opening complaints, then 1 to `most` draws of further facts, about half of them present ones."""
+    """Part of a chart: the opening complaints, then 1 to `most` draws of further facts, about half of them present
+    ones.
+    """
     present = [f for f in case.facts if f.present]
     facts = {f.topic: f for f in case.facts if f.topic in case.opening}
     for _ in range(int(rng.integers(1, most + 1))):
@@ -177,7 +240,8 @@ def chart_excerpt(case: Case, most: int, rng: np.random.Generator) -> list[Fact]
 
 
 def hasty(text: str, left_out: float, rng: np.random.Generator, space: str = EN.space) -> str:
-    """A sentence as a hurried note: each word left out with probability `left_out`, the order of the others lost half of the time; never empty.
+    """A sentence as a hurried note: each word left out with probability `left_out`, the order of the others lost half
+    of the time; never empty.
 
     `space` parts the words of its language; where nothing does, each character counts as one.
     """
@@ -188,8 +252,12 @@ def hasty(text: str, left_out: float, rng: np.random.Generator, space: str = EN.
     return space.join(kept)
 
 
-def hurried(dialogue: Sequence[Message], left_out: float, rng: np.random.Generator, words: Phrases = EN) -> list[Message]:
-    """The dialogue with a patient whose every sentence is a hurried note (`hasty`); a leading Yes or No and the turns left stay."""
+def hurried(
+    dialogue: Sequence[Message], left_out: float, rng: np.random.Generator, words: Phrases = EN
+) -> list[Message]:
+    """The dialogue with a patient whose every sentence is a hurried note (`hasty`); a leading Yes or No and the turns
+    left stay.
+    """
     messages = []
     heads = tuple(phrase.partition("{}")[0] for phrase in (words.yes, words.no))
     mark = words.turns_left.split("{}")[1]

@@ -2,7 +2,8 @@
 
 `greedy` (asks what is expected to tell most) and `random` are yardsticks for evaluation. The `resident` is the mediocre
 colleague whose dialogues the warm start imitates: half of the questions come from nowhere, the others chase
-one illness that came to mind (it may say which, in its thoughts), and the diagnosis comes too early. None of them is optimal.
+one illness that came to mind (it may say which, in its thoughts), and the diagnosis comes too early. None of them is
+optimal.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,9 +41,17 @@ def at_random(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.b
     return int(rng.choice(np.flatnonzero(open_F)))
 
 
-def chased(clinic: GenerativeClinic, condition: Condition, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator) -> int | None:
-    """An open finding of a condition, drawn by its probability to the power `focus` (infinite: the most typical one); None if none is open."""
-    left = [(clinic.finding_index[finding_id], probability) for finding_id, probability in condition.findings.items() if open_F[clinic.finding_index[finding_id]]]
+def chased(
+    clinic: GenerativeClinic, condition: Condition, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator
+) -> int | None:
+    """An open finding of a condition, drawn by its probability to the power `focus` (infinite: the most typical one);
+    None if none is open.
+    """
+    left = [
+        (clinic.finding_index[finding_id], probability)
+        for finding_id, probability in condition.findings.items()
+        if open_F[clinic.finding_index[finding_id]]
+    ]
     if not left:
         return None
     columns, probability_N = [column for column, _ in left], np.array([probability for _, probability in left])
@@ -50,15 +59,21 @@ def chased(clinic: GenerativeClinic, condition: Condition, open_F: NDArray[np.bo
     return columns[int(weight_N.argmax() if np.isinf(focus) else rng.choice(len(columns), p=weight_N / weight_N.sum()))]
 
 
-def chasing(clinic: GenerativeClinic, mind_C: Array, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator) -> Chase:
-    """A finding of one condition that came to mind (drawn from `mind_C`), typical ones first (`chased`); any open one if it has none left."""
+def chasing(
+    clinic: GenerativeClinic, mind_C: Array, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator
+) -> Chase:
+    """A finding of one condition that came to mind (drawn from `mind_C`), typical ones first (`chased`); any open one
+    if it has none left.
+    """
     condition = clinic.conditions[int(rng.choice(len(mind_C), p=mind_C))]
     column = chased(clinic, condition, open_F, focus, rng)
     return Chase(at_random(clinic, mind_C, open_F, rng) if column is None else column, condition.name)
 
 
 def chase_turn(clinic: GenerativeClinic, chase: Chase, wordings: str) -> str:
-    """A question turn in the grammar, after the thought of the illness; a doctor always asks for a finding in the first of its `wordings`, "train" or "test"."""
+    """A question turn in the grammar, after the thought of the illness; a doctor always asks for a finding in the first
+    of its `wordings`, "train" or "test".
+    """
     return question(clinic.findings[chase.column].doctor.of(wordings)[0], chase.condition, clinic.words)
 
 
@@ -72,7 +87,9 @@ def resident(random_share: float, *, aloud: bool, focus: float = 1.0, wandering:
         wandering: share of the chases whose illness has nothing to do with the patient.
     """
 
-    def ask(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator) -> int | Chase:
+    def ask(
+        clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator
+    ) -> int | Chase:
         if rng.random() < random_share:
             return at_random(clinic, posterior_C, open_F, rng)
         mind_C = np.full_like(posterior_C, 1 / len(posterior_C)) if rng.random() < wandering else posterior_C
@@ -82,8 +99,12 @@ def resident(random_share: float, *, aloud: bool, focus: float = 1.0, wandering:
     return ask
 
 
-def anchored(clinic: GenerativeClinic, opening: Sequence[int], focus: float, wandering: float, rng: np.random.Generator) -> Ask:
-    """A resident with a fixed idea: it chases one illness, aloud, whatever it hears; drawn from the posterior of the opening or, in a share `wandering`, from all."""
+def anchored(
+    clinic: GenerativeClinic, opening: Sequence[int], focus: float, wandering: float, rng: np.random.Generator
+) -> Ask:
+    """A resident with a fixed idea: it chases one illness, aloud, whatever it hears; drawn from the posterior of the
+    opening or, in a share `wandering`, from all.
+    """
     count = len(clinic.conditions)
     idea = int(rng.integers(count) if rng.random() < wandering else rng.choice(count, p=clinic.posterior(opening, {})))
     mind_C = np.eye(count)[idea]
@@ -92,7 +113,9 @@ def anchored(clinic: GenerativeClinic, opening: Sequence[int], focus: float, wan
 
 @dataclass(kw_only=True)
 class ReferenceDoctor:
-    """Plays one consultation of a generative clinic: asks by a rule, diagnoses the likeliest condition on its last question."""
+    """Plays one consultation of a generative clinic: asks by a rule, diagnoses the likeliest condition on its last
+    question.
+    """
 
     clinic: GenerativeClinic
     case: Case
@@ -101,7 +124,9 @@ class ReferenceDoctor:
     rng: np.random.Generator
     wordings: str = "train"  # which question wordings it uses, "train" or "test"
     answers: dict[int, bool] = field(default_factory=dict)
-    tried: list[int] = field(default_factory=list)  # columns it asked for, in order; one that a reluctant patient withheld stays open
+    tried: list[int] = field(
+        default_factory=list
+    )  # columns it asked for, in order; one that a reluctant patient withheld stays open
     asked: int = 0
 
     def turn(self) -> str:
@@ -154,7 +179,9 @@ class Doctor(Protocol):
 
 
 class NearestCase:
-    """An honest weak doctor for cases of unknown probabilities: it treats a patient as the one it has seen that opened in the most similar words."""
+    """An honest weak doctor for cases of unknown probabilities: it treats a patient as the one it has seen that opened
+    in the most similar words.
+    """
 
     def __init__(self, seen: Sequence[Case]) -> None:
         """Args: cases it has seen before, never the ones it is to be measured on."""
@@ -164,7 +191,13 @@ class NearestCase:
     def doctor(self, case: Case, questions: int) -> "_FollowsACase":
         """The doctor for one patient, of whom it reads the self-report alone."""
         like = self._seen[self._nearest.match(case.self_report) or next(iter(self._seen))]
-        return _FollowsACase([topic if topic.count("?") == 1 else f"{topic.replace('?', '')}?" for topic in (fact.topic for fact in like.facts)][:questions], like)
+        return _FollowsACase(
+            [
+                topic if topic.count("?") == 1 else f"{topic.replace('?', '')}?"
+                for topic in (fact.topic for fact in like.facts)
+            ][:questions],
+            like,
+        )
 
 
 class _FollowsACase:

@@ -1,7 +1,7 @@
 """What a consultation records: one event per doctor turn, and how it ended.
 
-`Consultation.step` and `SingleTurn.step` make events; rewards, metrics, doctors, traces and pages read them. They are stored as JSON: `to_json` and
-`event_from_json` are the only places that know its keys.
+`Consultation.step` and `SingleTurn.step` make events; rewards, metrics, doctors, traces and pages read them. They are
+stored as JSON: `to_json` and `event_from_json` are the only places that know its keys.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,7 +96,12 @@ class Searched(Event):
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, with the number of passages."""
-        return {"kind": self.kind, "text": self.text, "hits": len(self.passages), "passages": [dict(vars(passage)) for passage in self.passages]}
+        return {
+            "kind": self.kind,
+            "text": self.text,
+            "hits": len(self.passages),
+            "passages": [dict(vars(passage)) for passage in self.passages],
+        }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
@@ -130,7 +135,9 @@ class Answered(Event):
     text: str
 
 
-_BY_KIND: Mapping[str, type[Event]] = {event.kind: event for event in (Asked, Examined, Searched, Diagnosed, Invalid, Answered)}
+_BY_KIND: Mapping[str, type[Event]] = {
+    event.kind: event for event in (Asked, Examined, Searched, Diagnosed, Invalid, Answered)
+}
 
 
 def event_from_json(stored: Mapping[str, Any]) -> Event:
@@ -142,7 +149,9 @@ def event_from_json(stored: Mapping[str, Any]) -> Event:
     try:
         return _BY_KIND[stored["kind"]].from_json(stored)
     except (KeyError, TypeError) as error:
-        raise ClinicError(f"not an event of a consultation ({error}): {stored!r}; was it recorded with other environments?") from error
+        raise ClinicError(
+            f"not an event of a consultation ({error}): {stored!r}; was it recorded with other environments?"
+        ) from error
 
 
 def read_events(stored: Iterable[Mapping[str, Any]]) -> list[Event]:

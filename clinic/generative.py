@@ -139,7 +139,9 @@ class GenerativeClinic:
         return np.asarray(weight_C / weight_C.sum())
 
     def information_gain(self, posterior_C: Array, columns: Sequence[int] | slice = slice(None)) -> Array:
-        """Expected drop of the posterior's entropy (nats) from asking each finding, or those of some columns; float64 (F,)."""
+        """Expected drop of the posterior's entropy (nats) from asking each finding, or those of some columns; float64
+        (F,).
+        """
         probability_CF = self.probability_CF[:, columns]
         yes_F = posterior_C @ probability_CF
         joint_CF = posterior_C[:, None] * probability_CF

@@ -1,9 +1,9 @@
 """A language model as judge: what it is asked, and how its answer is read.
 
-What the doctor and the patient said reaches the judge as one JSON string with every angle bracket escaped, so it can close no tag and open
-no role. The answer must be one JSON object with exactly the criteria asked for, integers 0 to 5; a number anywhere else counts for
-nothing. An answer that is not that is no verdict: the score is missing, never zero. The wording is versioned; `commands.calibration` measures a judge
-against labelled consultations.
+What the doctor and the patient said reaches the judge as one JSON string with every angle bracket escaped, so it can
+close no tag and open no role. The answer must be one JSON object with exactly the criteria asked for, integers 0 to 5;
+a number anywhere else counts for nothing. An answer that is not that is no verdict: the score is missing, never zero.
+The wording is versioned; `commands.calibration` measures a judge against labelled consultations.
 """
 
 import json
@@ -55,25 +55,43 @@ class Subject:
     what: str
 
 
-def consultation_subject(case: Case, messages: Sequence[Mapping[str, str]], diagnosis: str, recommendation: str) -> Subject:
-    """A consultation, to be judged against its case; of messages (roles system, user, assistant) the system's are left out."""
+def consultation_subject(
+    case: Case, messages: Sequence[Mapping[str, str]], diagnosis: str, recommendation: str
+) -> Subject:
+    """A consultation, to be judged against its case; of messages (roles system, user, assistant) the system's are left
+    out.
+    """
     speakers = {"user": "patient", "assistant": "doctor"}
     said = [{"speaker": speakers[m["role"]], "text": m["content"]} for m in messages if m["role"] in speakers]
-    reference = {"diagnosis": case.diagnosis, "synonyms": list(case.synonyms), "recommendation": case.recommendation, "facts": [f.text for f in case.facts if f.present]}
+    reference = {
+        "diagnosis": case.diagnosis,
+        "synonyms": list(case.synonyms),
+        "recommendation": case.recommendation,
+        "facts": [f.text for f in case.facts if f.present],
+    }
     material = {"transcript": said, "final_diagnosis": diagnosis, "recommendation": recommendation}
     return Subject(reference, material, CRITERIA, "a doctor's consultation with a patient")
 
 
 def answer_subject(question: str, points: Sequence[str], answer: str) -> Subject:
     """An answer to a single medical question, to be judged against its key points."""
-    return Subject({"key_points": list(points)}, {"question": question, "answer": answer}, ANSWER_CRITERIA, "an answer to a medical question")
+    return Subject(
+        {"key_points": list(points)},
+        {"question": question, "answer": answer},
+        ANSWER_CRITERIA,
+        "an answer to a medical question",
+    )
 
 
 def judge_messages(subject: Subject, criteria: Sequence[str]) -> list[dict[str, str]]:
     """What the judge is sent."""
     shape = ", ".join(f'"{name}": 0 to 5' for name in criteria)
     listed = "\n".join(f"- {name}: {subject.criteria[name]}" for name in criteria)
-    escaped = json.dumps(json.dumps(subject.material, ensure_ascii=False), ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    escaped = (
+        json.dumps(json.dumps(subject.material, ensure_ascii=False), ensure_ascii=False)
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+    )
     reference = json.dumps(subject.reference, ensure_ascii=False)
     return [
         {"role": "system", "content": SYSTEM.format(what=subject.what, criteria=listed, shape=shape)},
@@ -88,7 +106,9 @@ def verdict_schema(criteria: Sequence[str]) -> dict[str, Any]:
 
 
 def read_verdict(text: str, criteria: Sequence[str]) -> dict[str, int] | None:
-    """The verdict in a judge's answer; None unless the whole answer is one JSON object with exactly these criteria, integers 0 to 5."""
+    """The verdict in a judge's answer; None unless the whole answer is one JSON object with exactly these criteria,
+    integers 0 to 5.
+    """
     try:
         found = json.loads(text, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """The fixed phrases of a consultation, in every language that it can be held in.
 
-What a phrase says is the same in each; texts of cases and conditions come from the case set. Nothing here or elsewhere in the clinic
-relies on spaces between words.
+What a phrase says is the same in each; texts of cases and conditions come from the case set. Nothing here or elsewhere
+in the clinic relies on spaces between words.
 """
 
 import re
@@ -73,25 +73,73 @@ class Phrases:
 
 EN = Phrases(
     code="en",
-    short="Ask the patient, then diagnose.", full=RULES_EN, answer_questions="Answer the medical question: correctly, completely and briefly.", turns_left="{} ({} left)",
-    yes="Yes, {}.", no="No, {}.", bare_yes="Yes.", bare_no="No.", unknown="I don't know.", withheld="Why do you ask?", that_illness="that illness",
-    worried="{} Is it serious?", rambling="Well, let me think. {} That is how it is, and I have been meaning to tell someone.",
-    chart="Chart: {}.", checklist="Checklist.", space=" ", also=" and ", list_comma="; ", stop=".",
-    not_understood="Not understood: {}.", nothing_found="Nothing found.", no_library="There is no knowledge base here.",
-    one_answer="write exactly one <answer>...</answer> and nothing after it", begin_with="begin the answer with Question:, Search:, Test: or Diagnosis:",
-    empty="the {} is empty", one_question="ask exactly one question, with one question mark", one_diagnosis="give one diagnosis, on one short line",
-    question="Question: ", search="Search: ", test="Test: ", diagnosis="Diagnosis: ", recommendation="Recommendation: ",
+    short="Ask the patient, then diagnose.",
+    full=RULES_EN,
+    answer_questions="Answer the medical question: correctly, completely and briefly.",
+    turns_left="{} ({} left)",
+    yes="Yes, {}.",
+    no="No, {}.",
+    bare_yes="Yes.",
+    bare_no="No.",
+    unknown="I don't know.",
+    withheld="Why do you ask?",
+    that_illness="that illness",
+    worried="{} Is it serious?",
+    rambling="Well, let me think. {} That is how it is, and I have been meaning to tell someone.",
+    chart="Chart: {}.",
+    checklist="Checklist.",
+    space=" ",
+    also=" and ",
+    list_comma="; ",
+    stop=".",
+    not_understood="Not understood: {}.",
+    nothing_found="Nothing found.",
+    no_library="There is no knowledge base here.",
+    one_answer="write exactly one <answer>...</answer> and nothing after it",
+    begin_with="begin the answer with Question:, Search:, Test: or Diagnosis:",
+    empty="the {} is empty",
+    one_question="ask exactly one question, with one question mark",
+    one_diagnosis="give one diagnosis, on one short line",
+    question="Question: ",
+    search="Search: ",
+    test="Test: ",
+    diagnosis="Diagnosis: ",
+    recommendation="Recommendation: ",
 )
 ZH = Phrases(
     code="zh",
-    short="先问病人，再下诊断。", full=RULES_ZH, answer_questions="请回答医学问题：准确、完整、简明。", turns_left="{}（还剩{}轮）",
-    yes="是的，{}。", no="没有，{}。", bare_yes="是的。", bare_no="没有。", unknown="我不知道。", withheld="你为什么问这个？", that_illness="那个病",
-    worried="{}会不会很严重？", rambling="嗯，让我想想。{}就是这样，我早就想找人说说了。",
-    chart="病历：{}。", checklist="清单。", space="", also="，还有", list_comma="；", stop="。",
-    not_understood="没有听懂：{}。", nothing_found="没有找到。", no_library="这里没有知识库。",
-    one_answer="请只写一个<answer>……</answer>，后面不要再写别的", begin_with="回答要以“问题：”“检索：”“检查：”或“诊断：”开头",
-    empty="{}是空的", one_question="一次只问一个问题，用一个问号", one_diagnosis="只写一个诊断，一行之内",
-    question="问题：", search="检索：", test="检查：", diagnosis="诊断：", recommendation="建议：",
+    short="先问病人，再下诊断。",
+    full=RULES_ZH,
+    answer_questions="请回答医学问题：准确、完整、简明。",
+    turns_left="{}（还剩{}轮）",
+    yes="是的，{}。",
+    no="没有，{}。",
+    bare_yes="是的。",
+    bare_no="没有。",
+    unknown="我不知道。",
+    withheld="你为什么问这个？",
+    that_illness="那个病",
+    worried="{}会不会很严重？",
+    rambling="嗯，让我想想。{}就是这样，我早就想找人说说了。",
+    chart="病历：{}。",
+    checklist="清单。",
+    space="",
+    also="，还有",
+    list_comma="；",
+    stop="。",
+    not_understood="没有听懂：{}。",
+    nothing_found="没有找到。",
+    no_library="这里没有知识库。",
+    one_answer="请只写一个<answer>……</answer>，后面不要再写别的",
+    begin_with="回答要以“问题：”“检索：”“检查：”或“诊断：”开头",
+    empty="{}是空的",
+    one_question="一次只问一个问题，用一个问号",
+    one_diagnosis="只写一个诊断，一行之内",
+    question="问题：",
+    search="检索：",
+    test="检查：",
+    diagnosis="诊断：",
+    recommendation="建议：",
 )
 PHRASES = MappingProxyType({"en": EN, "zh": ZH})
 
@@ -99,7 +147,8 @@ PHRASES = MappingProxyType({"en": EN, "zh": ZH})
 _UNKNOWN = {
     "en": re.compile(
         r"\b(?:do not|don't|dont|wouldn't|couldn't) (?:really |actually )?(?:know|remember|recall)\b"
-        r"|\bnot sure\b|\bno idea\b|\bcan(?:no|')?t (?:say|tell|remember)\b", re.IGNORECASE
+        r"|\bnot sure\b|\bno idea\b|\bcan(?:no|')?t (?:say|tell|remember)\b",
+        re.IGNORECASE,
     ),
     "zh": re.compile(r"不知道|不清楚|不确定|记不清|没注意|说不上"),
 }

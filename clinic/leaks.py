@@ -1,13 +1,16 @@
-"""The leak filter: what a patient says never names the case's diagnosis, its synonyms or accepted parents, whoever plays the patient.
+"""The leak filter: what a patient says never names the case's diagnosis, its synonyms or accepted parents, whoever
+plays the patient.
 
-Text and terms are compared by their skeleton: letters and digits alone, folded (case, full-width forms, accents, British ae and oe,
-Cyrillic, Greek and digit look-alikes), so that hyphens, dots, invisible characters or a spelled-out word hide nothing. A Latin term
-counts as a whole word, in singular or plural, since the same letters inside another word tell nothing; a Chinese one wherever it stands. Terms of
-up to four letters are compared without the digit look-alikes, and abbreviations only in capitals or with dots: "10 lbs" is no IBS.
-Not caught: paraphrase, another language than the terms', misspelling by other letters, traditional for simplified characters.
+Text and terms are compared by their skeleton: letters and digits alone, folded (case, full-width forms, accents,
+British ae and oe, Cyrillic, Greek and digit look-alikes), so that hyphens, dots, invisible characters or a spelled-out
+word hide nothing. A Latin term counts as a whole word, in singular or plural, since the same letters inside another
+word tell nothing; a Chinese one wherever it stands. Terms of up to four letters are compared without the digit
+look-alikes, and abbreviations only in capitals or with dots: "10 lbs" is no IBS.
+Not caught: paraphrase, another language than the terms', misspelling by other letters, traditional for simplified
+characters.
 
-A model that echoes a list of diseases without the true one would give it away as surely, so where a model plays the patient
-every other disease known to the run is masked too (`others`).
+A model that echoes a list of diseases without the true one would give it away as surely, so where a model plays the
+patient every other disease known to the run is masked too (`others`).
 """
 
 import re
@@ -19,13 +22,15 @@ from typing import NamedTuple
 from clinic.cases import Case
 from clinic.language import phrases
 
-_LOOKALIKES = str.maketrans({
-    **dict(zip("авеікмнорстухѕјԁһӏԛԝьг", "abeikmhopctyxsjdhlqwbr", strict=True)),  # Cyrillic
-    **dict(zip("αβειικνορτυχγηω", "abeiiknoptuxynw", strict=True)),  # Greek
-    **dict(zip("ɑօսꜱıſæœøłđħʟɡ", "aousiseeoldhlg", strict=True)),
-    **dict(zip("01345@$|", "oleasasl", strict=True)),
-    "i": "l",  # i, l, 1 and | are told apart by nobody who wants to be understood
-})
+_LOOKALIKES = str.maketrans(
+    {
+        **dict(zip("авеікмнорстухѕјԁһӏԛԝьг", "abeikmhopctyxsjdhlqwbr", strict=True)),  # Cyrillic
+        **dict(zip("αβειικνορτυχγηω", "abeiiknoptuxynw", strict=True)),  # Greek
+        **dict(zip("ɑօսꜱıſæœøłđħʟɡ", "aousiseeoldhlg", strict=True)),
+        **dict(zip("01345@$|", "oleasasl", strict=True)),
+        "i": "l",  # i, l, 1 and | are told apart by nobody who wants to be understood
+    }
+)
 _LETTERS_ALONE = {code: letter for code, letter in _LOOKALIKES.items() if not chr(code).isascii()}
 SHORT = 4  # letters of a term that is compared strictly
 _JOINERS = frozenset("-‐‑‒–—_.·•*/'’´`~+")
@@ -44,7 +49,9 @@ class _Skeleton(NamedTuple):
 @lru_cache(maxsize=16384)
 def _fold(character: str, strict: bool) -> str:
     plain = "".join(c for c in unicodedata.normalize("NFKD", character).casefold() if not unicodedata.combining(c))
-    return plain.translate(_LETTERS_ALONE) if strict else plain.translate(_LOOKALIKES).translate(_LOOKALIKES)  # twice: what looks like i looks like l
+    return (
+        plain.translate(_LETTERS_ALONE) if strict else plain.translate(_LOOKALIKES).translate(_LOOKALIKES)
+    )  # twice: what looks like i looks like l
 
 
 @lru_cache(maxsize=8192)
@@ -57,7 +64,9 @@ def skeleton(text: str, strict: bool = False) -> _Skeleton:
             continue
         folded = [c for c in _fold(character, strict) if c.isalnum()]
         start = place
-        while folded == ["e"] and kept and kept[-1][0] in "ao" and set(gap) <= _JOINERS:  # anaemia and anemia are one word
+        while (
+            folded == ["e"] and kept and kept[-1][0] in "ao" and set(gap) <= _JOINERS
+        ):  # anaemia and anemia are one word
             _, start, _, before, _ = kept.pop()
             gap = gap or before
         for c in folded:
@@ -70,16 +79,23 @@ def skeleton(text: str, strict: bool = False) -> _Skeleton:
 
 
 def _held_together(term: _Skeleton, text: _Skeleton, start: int) -> bool:
-    """Whether the text's letters from `start` are written as one expression: as the term is, with joiners, or spelled out letter by letter."""
+    """Whether the text's letters from `start` are written as one expression: as the term is, with joiners, or spelled
+    out letter by letter.
+    """
     inner = range(1, len(term.letters))
     gaps = [text.gaps[start + k] for k in inner]
     if any(len(gap) > _LONGEST_GAP for gap in gaps):
         return False
     if not term.latin[0]:
         return all(set(gap) <= _JOINERS or gap.isspace() for gap in gaps)
-    gaps = ["-" if gap.startswith("-") and gap.strip() == "-" else gap for gap in gaps]  # a word broken at the end of a line
+    gaps = [
+        "-" if gap.startswith("-") and gap.strip() == "-" else gap for gap in gaps
+    ]  # a word broken at the end of a line
     spelled_out = len(gaps) > 1 and all(gaps)
-    return spelled_out or all(set(gap) <= _JOINERS or (term.gaps[k] and not _SENTENCE_END.search(gap)) for k, gap in zip(inner, gaps, strict=True))
+    return spelled_out or all(
+        set(gap) <= _JOINERS or (term.gaps[k] and not _SENTENCE_END.search(gap))
+        for k, gap in zip(inner, gaps, strict=True)
+    )
 
 
 def _ends_at(term: _Skeleton, text: _Skeleton, start: int) -> int | None:
@@ -99,9 +115,15 @@ def _ends_at(term: _Skeleton, text: _Skeleton, start: int) -> int | None:
 @lru_cache(maxsize=65536)
 def _forms(term: str) -> tuple[str, ...]:
     """A term in the forms in which it is said: as it is, in the singular, and an eponym without its noun."""
-    singular = re.sub(r"(?<=[a-z]{2}[^aeious\W])ies\Z", "y", term) if term.endswith("ies") else re.sub(r"(?<=[a-z]{3})(?<![siu])s\Z", "", term)
+    singular = (
+        re.sub(r"(?<=[a-z]{2}[^aeious\W])ies\Z", "y", term)
+        if term.endswith("ies")
+        else re.sub(r"(?<=[a-z]{3})(?<![siu])s\Z", "", term)
+    )
     eponym = re.match(r"(\w{4,})['’]s (?:disease|syndrome)\Z", term, re.IGNORECASE)
-    return tuple(dict.fromkeys((term, singular, *((f"{eponym[1]}'s", f"{eponym[1]} {term.split()[-1]}") if eponym else ()))))
+    return tuple(
+        dict.fromkeys((term, singular, *((f"{eponym[1]}'s", f"{eponym[1]} {term.split()[-1]}") if eponym else ())))
+    )
 
 
 def mentions(term: str, text: str) -> Iterator[tuple[int, int]]:
@@ -122,23 +144,35 @@ def mentions(term: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def _abbreviated(text: str, start: int, end: int) -> bool:
-    """Whether letters are written as an abbreviation: in capitals (a plural s apart), with dots, or with a capital in the middle of a sentence."""
+    """Whether letters are written as an abbreviation: in capitals (a plural s apart), with dots, or with a capital in
+    the middle of a sentence.
+    """
     said, before = text[start:end], text[:start].rstrip()
-    return said.removesuffix("s").isupper() or "." in said or (said[0].isupper() and bool(before) and before[-1] not in ".!?:;。！？")
+    return (
+        said.removesuffix("s").isupper()
+        or "." in said
+        or (said[0].isupper() and bool(before) and before[-1] not in ".!?:;。！？")
+    )
 
 
 class LeakFilter:
     """Removes one case's diagnosis, its synonyms and accepted parents from anything said to the doctor."""
 
     def __init__(self, case: Case, others: Collection[str] = ()) -> None:
-        """Args: the case; names of other diseases that are masked too, uncounted (for patients that could echo the doctor), unless the record itself speaks of them."""
-        self._terms = tuple(sorted({term for term in (case.diagnosis, *case.synonyms, *case.parents) if skeleton(term).letters}))
+        """Args: the case; names of other diseases that are masked too, uncounted (for patients that could echo the
+        doctor), unless the record itself speaks of them.
+        """
+        self._terms = tuple(
+            sorted({term for term in (case.diagnosis, *case.synonyms, *case.parents) if skeleton(term).letters})
+        )
         record = "\n".join((case.self_report, *(fact.text for fact in case.facts)))
         self._others = tuple(other for other in others if next(mentions(other, record), None) is None)
         self._instead = phrases(case.language).that_illness
 
     def clean(self, text: str) -> tuple[str, int]:
-        """Return the text without the terms, and how often one of the case's was removed; overlapping mentions count once."""
+        """Return the text without the terms, and how often one of the case's was removed; overlapping mentions count
+        once.
+        """
         text, leaks = self._without(self._terms, text)
         return self._without(self._others, text)[0] if self._others else text, leaks
 

@@ -45,12 +45,12 @@ def _features(text: str) -> Counter[str]:
     grams: list[str] = []
     for part in _RUN.findall(normalise(text)):
         if _HAN.match(part):
-            words += [part[i:i + 2] for i in range(len(part) - 1)]
+            words += [part[i : i + 2] for i in range(len(part) - 1)]
             grams += [f"#{character}" for character in part if character not in _FILLER_CHARACTERS]
         elif part not in _FILLERS:
             words.append(part)
             padded = f"^{part}$"
-            grams += [f"#{padded[i:i + 3]}" for i in range(len(padded) - 2)]
+            grams += [f"#{padded[i : i + 3]}" for i in range(len(padded) - 2)]
     return Counter(words * 3 + grams)
 
 
@@ -99,11 +99,13 @@ class TopicMatcher:
 
 
 class HybridMatcher:
-    """Finds the topic by words and by sentence embeddings, against the ways in which doctors ask, and against questions that no topic answers.
+    """Finds the topic by words and by sentence embeddings, against the ways in which doctors ask, and against questions
+    that no topic answers.
 
-    A question's similarity to a known one is `WORDS` x the lexical cosine + (1 - `WORDS`) x the cosine of the embeddings; a topic's is the mean of its
-    `NEAREST` highest (`NEAREST_OFF` for those off the record, which have less in common). The nearest topic is meant, unless the questions off the
-    record are nearer or it is below `LEAST`. The numbers were chosen on the open half of data/calibration; the sealed half measures them.
+    A question's similarity to a known one is `WORDS` x the lexical cosine + (1 - `WORDS`) x the cosine of the
+    embeddings; a topic's is the mean of its `NEAREST` highest (`NEAREST_OFF` for those off the record, which have less
+    in common). The nearest topic is meant, unless the questions off the record are nearer or it is below `LEAST`. The
+    numbers were chosen on the open half of data/calibration; the sealed half measures them.
     """
 
     WORDS, NEAREST, NEAREST_OFF, LEAST = 0.2, 3, 2, 0.5
@@ -116,7 +118,10 @@ class HybridMatcher:
             off_record: questions that none of the topics answers.
             embed: texts to unit vectors, float32 (n, D).
         """
-        pairs = [*((topic, text) for topic, texts in asking.items() for text in texts), *(("", text) for text in off_record)]
+        pairs = [
+            *((topic, text) for topic, texts in asking.items() for text in texts),
+            *(("", text) for text in off_record),
+        ]
         self._exact = {normalise(text): topic or None for topic, text in pairs}
         self._embed = embed
         self._lexical = TopicMatcher({str(i): (text,) for i, (_, text) in enumerate(pairs)}, 0.0)
@@ -135,16 +140,21 @@ class HybridMatcher:
         return self._known[key]
 
     def _nearest(self, text: str) -> str | None:
-        similarity = self.WORDS * self._lexical.similarities(text) + (1 - self.WORDS) * (self._vectors @ self._embed([text])[0])
+        similarity = self.WORDS * self._lexical.similarities(text) + (1 - self.WORDS) * (
+            self._vectors @ self._embed([text])[0]
+        )
         score = [
-            float(np.sort(similarity[rows])[-(self.NEAREST if topic else self.NEAREST_OFF) :].mean()) for topic, rows in zip(self._topics, self._rows, strict=True)
+            float(np.sort(similarity[rows])[-(self.NEAREST if topic else self.NEAREST_OFF) :].mean())
+            for topic, rows in zip(self._topics, self._rows, strict=True)
         ]
         best = int(np.argmax(score))
         return self._topics[best] or None if score[best] >= self.LEAST else None
 
 
 def relation(case: Case | Condition, diagnosis: str) -> str:
-    """How a named diagnosis relates to a case's own, or to a condition: "exact" (name or synonym), "parent" (accepted, broader) or "other"."""
+    """How a named diagnosis relates to a case's own, or to a condition: "exact" (name or synonym), "parent" (accepted,
+    broader) or "other".
+    """
     name = normalise(diagnosis)
     own = case.diagnosis if isinstance(case, Case) else case.name
     if name in {normalise(term) for term in (own, *case.synonyms)}:

@@ -18,29 +18,52 @@ from clinic.tables import Comparison, DoctorTable, Interval, McNemar, Summary
 
 Row = dict[str, float | None]
 MEASURES = (
-    "accuracy", "accepted_parent", "top3", "reward", "turns", "tokens", "valid_question_rate", "fact_recall", "recommendation",
-    "judge_diagnosis", "judge_recommendation", "combined", "dei",
+    "accuracy",
+    "accepted_parent",
+    "top3",
+    "reward",
+    "turns",
+    "tokens",
+    "valid_question_rate",
+    "fact_recall",
+    "recommendation",
+    "judge_diagnosis",
+    "judge_recommendation",
+    "combined",
+    "dei",
 )
 TURN_WEIGHT, TOKEN_WEIGHT = 1.0, 0.01  # alpha and beta of DEI
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
 
-def measure(case: Case, events: Sequence[Event], reward: float | None, tokens: int | None, ranking: Sequence[str], verdict: Mapping[str, float] | None = None) -> Row:
+def measure(
+    case: Case,
+    events: Sequence[Event],
+    reward: float | None,
+    tokens: int | None,
+    ranking: Sequence[str],
+    verdict: Mapping[str, float] | None = None,
+) -> Row:
     """The measures of one consultation.
 
     Args:
         case: who was seen.
-        events: one per doctor turn; none if the episode failed or had no room for a turn, which counts as a wrong diagnosis.
+        events: one per doctor turn; none if the episode failed or had no room for a turn, which counts as a wrong
+            diagnosis.
         reward: of the episode; None if it was not scored.
         tokens: tokens the doctor sampled; None for a doctor that is no language model.
         ranking: condition names, likeliest first, from what was heard; empty if unknown.
-        verdict: the evaluation judge's diagnosis and recommendation, each in [0, 1]; None without a judge or where it failed.
+        verdict: the evaluation judge's diagnosis and recommendation, each in [0, 1]; None without a judge or where it
+            failed.
 
     Returns:
-        accuracy, accepted_parent, top3, each 0 or 1 (None for a single-turn question); reward; turns: doctor turns, the diagnosis included; tokens;
-        valid_question_rate: questions that the patient could answer and had not yet answered / questions asked (None if none was asked); fact_recall: present
-        facts told, opening included / present facts; recommendation: ROUGE-L of the recommendation and the case's; judge_diagnosis, judge_recommendation;
-        combined: [(ROUGE-L of diagnosis + of recommendation) / 2 + (the judge's two verdicts) / 2] / 2; dei: combined² / (turns + 0.01 x tokens per turn).
+        accuracy, accepted_parent, top3, each 0 or 1 (None for a single-turn question); reward; turns: doctor turns, the
+        diagnosis included; tokens;
+        valid_question_rate: questions that the patient could answer and had not yet answered / questions asked (None if
+        none was asked); fact_recall: present facts told, opening included / present facts; recommendation: ROUGE-L of
+        the recommendation and the case's; judge_diagnosis, judge_recommendation;
+        combined: [(ROUGE-L of diagnosis + of recommendation) / 2 + (the judge's two verdicts) / 2] / 2; dei: combined²
+        / (turns + 0.01 x tokens per turn).
 
     Source: combined and DEI, evaluation code of DoctorAgent-RL, commit 9db6377 (its judge's 0 to 5 is here / 5).
     """
@@ -54,7 +77,7 @@ def measure(case: Case, events: Sequence[Event], reward: float | None, tokens: i
     told = set(case.opening) | told_topics(events)
     advice = rouge_l(advised, case.recommendation) if case.recommendation else None
     judged = verdict is not None and not single
-    combined = ((rouge_l(named, case.diagnosis) + (advice or 0.0)) / 2 + (verdict["diagnosis"] + verdict["recommendation"]) / 2) / 2 if judged and verdict else None
+    combined = _combined(rouge_l(named, case.diagnosis), advice or 0.0, verdict) if judged and verdict else None
     per_turn = tokens / len(events) if tokens is not None and events else None
     return {
         "accuracy": None if single else float(verdict_of == "exact"),
@@ -69,12 +92,20 @@ def measure(case: Case, events: Sequence[Event], reward: float | None, tokens: i
         "judge_diagnosis": verdict["diagnosis"] if verdict else None,
         "judge_recommendation": verdict["recommendation"] if verdict else None,
         "combined": combined,
-        "dei": combined**2 / (TURN_WEIGHT * len(events) + TOKEN_WEIGHT * per_turn) if combined is not None and per_turn is not None else None,
+        "dei": combined**2 / (TURN_WEIGHT * len(events) + TOKEN_WEIGHT * per_turn)
+        if combined is not None and per_turn is not None
+        else None,
     }
 
 
+def _combined(diagnosis: float, advice: float, verdict: Mapping[str, float]) -> float:
+    words, judgement = (diagnosis + advice) / 2, (verdict["diagnosis"] + verdict["recommendation"]) / 2
+    return (words + judgement) / 2
+
+
 def rouge_l(given: str, true: str) -> float:
-    """ROUGE-L: F1 of the longest common subsequence of words (of characters, in Chinese), in [0, 1]; 0 if either is empty.
+    """ROUGE-L: F1 of the longest common subsequence of words (of characters, in Chinese), in [0, 1]; 0 if either is
+    empty.
 
     Source: Lin, "ROUGE: a package for automatic evaluation of summaries", 2004, with beta 1.
     """
@@ -108,14 +139,23 @@ def by_category(cases: Sequence[Case], rows: Sequence[Row], resamples: int, seed
     groups: dict[str, list[Row]] = {}
     for case, row in sorted(zip(cases, rows, strict=True), key=lambda pair: pair[0].category):
         groups.setdefault(case.category, []).append(row)
-    return DoctorTable(summarise(rows, resamples, seed), {name: summarise(members, resamples, seed) for name, members in groups.items()})
+    return DoctorTable(
+        summarise(rows, resamples, seed),
+        {name: summarise(members, resamples, seed) for name, members in groups.items()},
+    )
 
 
 def paired(rows: Sequence[Row], others: Sequence[Row], resamples: int, seed: int) -> Comparison:
-    """Two doctors on the same cases, in the same order: rows minus others, with bootstrap intervals over cases, and McNemar's test where both have an accuracy."""
+    """Two doctors on the same cases, in the same order: rows minus others, with bootstrap intervals over cases, and
+    McNemar's test where both have an accuracy.
+    """
     measures: dict[str, Interval] = {}
     for name in MEASURES:
-        differences = [a - b for one, other in zip(rows, others, strict=True) if (a := one[name]) is not None and (b := other[name]) is not None]
+        differences = [
+            a - b
+            for one, other in zip(rows, others, strict=True)
+            if (a := one[name]) is not None and (b := other[name]) is not None
+        ]
         if differences:
             measures[name] = _interval(np.array(differences, dtype=np.float64), resamples, seed)
     test = None
@@ -127,7 +167,8 @@ def paired(rows: Sequence[Row], others: Sequence[Row], resamples: int, seed: int
 
 
 def mcnemar(first: int, second: int) -> float:
-    """Exact two-sided McNemar test: how likely a split at least this uneven is, if either doctor is as likely to be the one that was right.
+    """Exact two-sided McNemar test: how likely a split at least this uneven is, if either doctor is as likely to be the
+    one that was right.
 
     Source: McNemar, Psychometrika 12:153 (1947), with the binomial distribution.
     """

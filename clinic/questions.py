@@ -1,7 +1,9 @@
-"""Single-turn medical questions as an environment: a question in, one answer out. Scored by a reward model, a judge or a person.
+"""Single-turn medical questions as an environment: a question in, one answer out.
 
-A question is a case without a patient: its text stands as the self-report, its key points as the facts. So cases of both kinds share one table,
-its splits and its checks.
+Scored by a reward model, a judge or a person.
+
+A question is a case without a patient: its text stands as the self-report, its key points as the facts. So cases of
+both kinds share one table, its splits and its checks.
 """
 
 from clinic.cases import Case
@@ -22,7 +24,10 @@ class SingleTurn:
 
     def opening(self) -> list[Message]:
         """The system message and the question."""
-        return [{"role": "system", "content": phrases(self._case.language).answer_questions}, {"role": "user", "content": self._case.self_report}]
+        return [
+            {"role": "system", "content": phrases(self._case.language).answer_questions},
+            {"role": "user", "content": self._case.self_report},
+        ]
 
     async def step(self, turn: str) -> Reply:
         """Take the answer.

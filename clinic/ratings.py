@@ -1,7 +1,7 @@
 """People's scores of consultations: a JSONL file that the run writes and a person fills in.
 
-One line per consultation: {"transcript_id", "case_id", "score": null or a number, "transcript": [...]}. The id is a hash of the transcript,
-so a score belongs to exactly the words that were rated, whichever run they come from.
+One line per consultation: {"transcript_id", "case_id", "score": null or a number, "transcript": [...]}. The id is a
+hash of the transcript, so a score belongs to exactly the words that were rated, whichever run they come from.
 """
 
 import hashlib
@@ -39,19 +39,32 @@ def read_ratings(path: Path) -> dict[str, float]:
             row = json.loads(line)
             key, score = row["transcript_id"], row["score"]
         except (ValueError, KeyError, TypeError) as error:
-            raise ClinicError(f"{path}, line {number}: not a rating ({' '.join(str(error).split())}); it needs transcript_id and score") from error
+            raise ClinicError(
+                f"{path}, line {number}: not a rating ({' '.join(str(error).split())}); it needs transcript_id and score"
+            ) from error
         if score is None:
             continue
         if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-            raise ClinicError(f"{path}, line {number}: score {score!r} is no number; give one, or null for not yet rated")
+            raise ClinicError(
+                f"{path}, line {number}: score {score!r} is no number; give one, or null for not yet rated"
+            )
         if ratings.setdefault(key, float(score)) != float(score):
-            raise ClinicError(f"{path}, line {number}: transcript {key} is rated {ratings[key]:g} above and {score:g} here; keep one")
+            raise ClinicError(
+                f"{path}, line {number}: transcript {key} is rated {ratings[key]:g} above and {score:g} here; keep one"
+            )
     return ratings
 
 
 def ask_for_ratings(path: Path, missing: Iterable[tuple[str, Messages]]) -> int:
-    """Add (case id, transcript) pairs that the file does not have yet, with score null; returns how many. What stands in it stays."""
-    lines = [f"{line}\n" for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()] if path.exists() else []
+    """Add (case id, transcript) pairs that the file does not have yet, with score null; returns how many.
+
+    What stands in it stays.
+    """
+    lines = (
+        [f"{line}\n" for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+        if path.exists()
+        else []
+    )
     known: set[Any] = {json.loads(line)["transcript_id"] for line in lines}
     added = 0
     for case_id, messages in missing:
@@ -59,7 +72,18 @@ def ask_for_ratings(path: Path, missing: Iterable[tuple[str, Messages]]) -> int:
         if key not in known:
             known.add(key)
             added += 1
-            lines.append(json.dumps({"transcript_id": key, "case_id": case_id, "score": None, "transcript": [dict(m) for m in messages]}, ensure_ascii=False) + "\n")
+            lines.append(
+                json.dumps(
+                    {
+                        "transcript_id": key,
+                        "case_id": case_id,
+                        "score": None,
+                        "transcript": [dict(m) for m in messages],
+                    },
+                    ensure_ascii=False,
+                )
+                + "\n"
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".partial")
     temporary.write_text("".join(lines), encoding="utf-8")

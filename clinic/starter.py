@@ -28,7 +28,8 @@ MAX_MISSES = 100_000  # draws in a row without a new patient, before a clinic co
 def load_starter(directory: Path, second_complaint: float, language: str = EN.code) -> GenerativeClinic:
     """Read `conditions/*.yaml` and `findings/*.yaml` and check them.
 
-    In another language it is the slice of the clinic for which `<language>/conditions.yaml` and `<language>/findings.yaml` have texts, with the same probabilities.
+    In another language it is the slice of the clinic for which `<language>/conditions.yaml` and
+    `<language>/findings.yaml` have texts, with the same probabilities.
 
     Raises:
         ClinicError: something is missing or inconsistent; the message names file, id and value.
@@ -48,33 +49,52 @@ def _translated(clinic: GenerativeClinic, folder: Path, language: str) -> Genera
     """The conditions and findings that have texts in a folder, with those texts; probabilities, urgency and codes stay."""
     phrases(language)
     texts = {name: _texts(folder / f"{name}.yaml") for name in ("conditions", "findings")}
-    findings = tuple(_said_by(f, folder / "findings.yaml", entry) for f in clinic.findings if (entry := texts["findings"].pop(f.finding_id, None)))
+    findings = tuple(
+        _said_by(f, folder / "findings.yaml", entry)
+        for f in clinic.findings
+        if (entry := texts["findings"].pop(f.finding_id, None))
+    )
     kept = {finding.finding_id for finding in findings}
     conditions = tuple(
         replace(
-            c, name=entry["name"], synonyms=tuple(entry["synonyms"]), parents=tuple(entry["parents"]), next_steps=tuple(entry["next_steps"]),
-            findings={k: v for k, v in c.findings.items() if k in kept}, red_flags=tuple(flag for flag in c.red_flags if flag in kept),
+            c,
+            name=entry["name"],
+            synonyms=tuple(entry["synonyms"]),
+            parents=tuple(entry["parents"]),
+            next_steps=tuple(entry["next_steps"]),
+            findings={k: v for k, v in c.findings.items() if k in kept},
+            red_flags=tuple(flag for flag in c.red_flags if flag in kept),
         )
         for c in clinic.conditions
         if (entry := texts["conditions"].pop(c.condition_id, None))
     )
     for name, left in texts.items():
         if left:
-            raise ClinicError(f"{folder / name}.yaml: {next(iter(left))!r} is not among the clinic's {name}; correct the id or remove the entry")
+            raise ClinicError(
+                f"{folder / name}.yaml: {next(iter(left))!r} is not among the clinic's {name}; correct the id or remove the entry"
+            )
     if missing := sorted(kept - {finding_id for condition in conditions for finding_id in condition.findings}):
-        raise ClinicError(f"{folder}/findings.yaml: {missing[0]!r} belongs to no condition of conditions.yaml; remove it or add its condition")
+        raise ClinicError(
+            f"{folder}/findings.yaml: {missing[0]!r} belongs to no condition of conditions.yaml; remove it or add its condition"
+        )
     return replace(clinic, conditions=conditions, findings=findings, language=language)
 
 
 def _said_by(finding: Finding, path: Path, entry: dict[str, Any]) -> Finding:
     wordings = _wordings(path, entry)
-    return replace(finding, name=entry["name"], patient=wordings["patient"], denial=wordings["denial"], doctor=wordings["doctor"])
+    return replace(
+        finding, name=entry["name"], patient=wordings["patient"], denial=wordings["denial"], doctor=wordings["doctor"]
+    )
 
 
 def _texts(path: Path) -> dict[str, dict[str, Any]]:
     """Entries of a file of texts by id."""
     texts: dict[str, dict[str, Any]] = {}
-    needed = ("name", "patient", "denial", "doctor") if path.stem == "findings" else ("name", "synonyms", "parents", "next_steps")
+    needed = (
+        ("name", "patient", "denial", "doctor")
+        if path.stem == "findings"
+        else ("name", "synonyms", "parents", "next_steps")
+    )
     for _, entry in _entries(path):
         missing = [key for key in ("id", *needed) if not entry.get(key)]
         if missing:
@@ -91,7 +111,9 @@ def _texts_of(path: Path, entry: dict[str, Any], key: str) -> tuple[str, ...]:
     """A list of texts; a lone text would be read letter by letter."""
     texts = entry[key]
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ClinicError(f"{path}: entry {entry.get('id', '?')!r}: {key} must be a list of texts, not {texts!r}; write it as [..., ...]")
+        raise ClinicError(
+            f"{path}: entry {entry.get('id', '?')!r}: {key} must be a list of texts, not {texts!r}; write it as [..., ...]"
+        )
     return tuple(texts)
 
 
@@ -113,7 +135,13 @@ def _entries(place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 def _finding(path: Path, entry: dict[str, Any]) -> Finding:
     wordings = _wordings(path, entry)
     try:
-        finding = Finding(finding_id=entry["id"], name=entry["name"], complaint=float(entry["complaint"]), background=float(entry["background"]), **wordings)
+        finding = Finding(
+            finding_id=entry["id"],
+            name=entry["name"],
+            complaint=float(entry["complaint"]),
+            background=float(entry["background"]),
+            **wordings,
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise ClinicError(f"{path}: finding {entry.get('id', '?')!r} lacks or mistypes {error}") from error
     if not 0 < finding.background <= 1:
@@ -123,7 +151,10 @@ def _finding(path: Path, entry: dict[str, Any]) -> Finding:
 
 def _wordings(path: Path, entry: dict[str, Any]) -> dict[str, Wordings]:
     try:
-        wordings = {key: Wordings(*(_texts_of(path, entry[key] | {"id": entry["id"]}, fold) for fold in ("train", "test"))) for key in ("patient", "denial", "doctor")}
+        wordings = {
+            key: Wordings(*(_texts_of(path, entry[key] | {"id": entry["id"]}, fold) for fold in ("train", "test")))
+            for key in ("patient", "denial", "doctor")
+        }
     except (KeyError, TypeError) as error:
         raise ClinicError(f"{path}: finding {entry.get('id', '?')!r} lacks or mistypes {error}") from error
     if any(not w.train or not w.test for w in wordings.values()):
@@ -134,9 +165,17 @@ def _wordings(path: Path, entry: dict[str, Any]) -> dict[str, Wordings]:
 def _condition(path: Path, entry: dict[str, Any], known: set[str]) -> Condition:
     try:
         condition = Condition(
-            condition_id=entry["id"], name=entry["name"], specialty=entry["specialty"], icd10=str(entry["icd10"]), synonyms=_texts_of(path, entry, "synonyms"),
-            parents=_texts_of(path, entry, "parents"), prevalence=float(entry["prevalence"]), urgent=bool(entry["urgent"]), red_flags=_texts_of(path, entry, "red_flags"),
-            next_steps=_texts_of(path, entry, "next_steps"), findings={k: float(v) for k, v in entry["findings"].items()},
+            condition_id=entry["id"],
+            name=entry["name"],
+            specialty=entry["specialty"],
+            icd10=str(entry["icd10"]),
+            synonyms=_texts_of(path, entry, "synonyms"),
+            parents=_texts_of(path, entry, "parents"),
+            prevalence=float(entry["prevalence"]),
+            urgent=bool(entry["urgent"]),
+            red_flags=_texts_of(path, entry, "red_flags"),
+            next_steps=_texts_of(path, entry, "next_steps"),
+            findings={k: float(v) for k, v in entry["findings"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ClinicError(f"{path}: condition {entry.get('id', '?')!r} lacks or mistypes {error}") from error
@@ -162,7 +201,12 @@ def _check_unique(directory: Path, clinic: GenerativeClinic) -> None:
         *(("id", c.condition_id) for c in clinic.conditions),
         *(("id", f.finding_id) for f in clinic.findings),
         *(("name", term.lower()) for c in clinic.conditions for term in {c.name.lower(), *map(str.lower, c.synonyms)}),
-        *(("wording", text.lower()) for f in clinic.findings for w in (f.patient, f.denial, f.doctor) for text in w.train + w.test),
+        *(
+            ("wording", text.lower())
+            for f in clinic.findings
+            for w in (f.patient, f.denial, f.doctor)
+            for text in w.train + w.test
+        ),
     ]:
         key = f"{kind} {name!r}"
         if key in seen:
@@ -180,7 +224,8 @@ def _check_distinguishable(directory: Path, clinic: GenerativeClinic) -> None:
 
 
 def read_asking(directory: Path, clinic: GenerativeClinic) -> tuple[dict[str, list[str]], list[str]]:
-    """How doctors ask: questions by finding id (the clinic's own and those of `asking.yaml`, where there is one for its language), and questions off the record.
+    """How doctors ask: questions by finding id (the clinic's own and those of `asking.yaml`, where there is one for its
+    language), and questions off the record.
 
     Raises:
         ClinicError: `asking.yaml` names a finding that the clinic has not.
@@ -190,8 +235,14 @@ def read_asking(directory: Path, clinic: GenerativeClinic) -> tuple[dict[str, li
     if not path.exists():
         return asking, []
     more = YAML(typ="safe").load(path)
-    if not isinstance(more, dict) or not isinstance(more.get("asking"), dict) or not isinstance(more.get("off_record"), list):
-        raise ClinicError(f"{path} needs a mapping `asking` (finding id: questions) and a list `off_record` (questions that no finding answers)")
+    if (
+        not isinstance(more, dict)
+        or not isinstance(more.get("asking"), dict)
+        or not isinstance(more.get("off_record"), list)
+    ):
+        raise ClinicError(
+            f"{path} needs a mapping `asking` (finding id: questions) and a list `off_record` (questions that no finding answers)"
+        )
     for finding_id, questions in more["asking"].items():
         if finding_id not in asking:
             raise ClinicError(f"{path}: {finding_id!r} is no finding of the clinic; correct the id or remove the entry")
@@ -238,13 +289,24 @@ def check_worth_learning(clinic: GenerativeClinic, patients: int, seed: int) -> 
     """
     accuracy = bayes_accuracy(clinic, patients, seed)
     if not 0.85 <= accuracy["full_information"] <= 0.98:
-        raise ClinicError(f"clinic {clinic.name}: Bayes accuracy with the whole chart is {accuracy['full_information']:.3f}; it must lie in .85 to .98")
+        raise ClinicError(
+            f"clinic {clinic.name}: Bayes accuracy with the whole chart is {accuracy['full_information']:.3f}; it must lie in .85 to .98"
+        )
     if accuracy["no_questions"] > 0.40:
-        raise ClinicError(f"clinic {clinic.name}: Bayes accuracy with no question is {accuracy['no_questions']:.3f}; it must be at most .40")
+        raise ClinicError(
+            f"clinic {clinic.name}: Bayes accuracy with no question is {accuracy['no_questions']:.3f}; it must be at most .40"
+        )
     return accuracy
 
 
-def draw_cases(clinic: GenerativeClinic, count: int, seed: int, split: SplitParams, licence: str = LICENCE, keep: Sequence[str] | None = None) -> Iterator[Case]:
+def draw_cases(
+    clinic: GenerativeClinic,
+    count: int,
+    seed: int,
+    split: SplitParams,
+    licence: str = LICENCE,
+    keep: Sequence[str] | None = None,
+) -> Iterator[Case]:
     """Draw distinct patients and word them.
 
     A test case uses patient wordings that no training text contains. A patient with the same condition and
@@ -272,7 +334,9 @@ def draw_cases(clinic: GenerativeClinic, count: int, seed: int, split: SplitPara
         if group in seen or (keep is not None and fold not in keep):
             misses += 1
             if misses >= MAX_MISSES:
-                raise ClinicError(f"clinic {clinic.name}: found {len(seen)} distinct patients of {count} asked for; ask for fewer cases")
+                raise ClinicError(
+                    f"clinic {clinic.name}: found {len(seen)} distinct patients of {count} asked for; ask for fewer cases"
+                )
             continue
         seen.add(group)
         misses = 0
@@ -281,7 +345,15 @@ def draw_cases(clinic: GenerativeClinic, count: int, seed: int, split: SplitPara
 
 
 def _worded_case(  # noqa: PLR0913  the parts of one drawn patient
-    clinic: GenerativeClinic, row: int, opening: tuple[int, ...], present_F: Any, case_id: str, group: str, fold: str, licence: str, rng: np.random.Generator
+    clinic: GenerativeClinic,
+    row: int,
+    opening: tuple[int, ...],
+    present_F: Any,
+    case_id: str,
+    group: str,
+    fold: str,
+    licence: str,
+    rng: np.random.Generator,
 ) -> Case:
     condition = clinic.conditions[row]
     facts = []
@@ -291,11 +363,23 @@ def _worded_case(  # noqa: PLR0913  the parts of one drawn patient
     said = [facts[column].text for column in opening]
     self_report = clinic.words.also.join(said)
     return Case(
-        case_id=case_id, group_id=group, split=fold, source=clinic.name, licence=licence, language=clinic.language,
-        category=condition.specialty, persona="plain",
+        case_id=case_id,
+        group_id=group,
+        split=fold,
+        source=clinic.name,
+        licence=licence,
+        language=clinic.language,
+        category=condition.specialty,
+        persona="plain",
         self_report=self_report[0].upper() + self_report[1:] + clinic.words.stop,
-        opening=tuple(facts[column].topic for column in opening), facts=tuple(facts),
-        diagnosis_id=condition.condition_id, diagnosis=condition.name, synonyms=condition.synonyms,
-        parents=condition.parents, recommendation=condition.next_steps[0], urgent=condition.urgent,
-        red_flags=condition.red_flags, flags=(),
+        opening=tuple(facts[column].topic for column in opening),
+        facts=tuple(facts),
+        diagnosis_id=condition.condition_id,
+        diagnosis=condition.name,
+        synonyms=condition.synonyms,
+        parents=condition.parents,
+        recommendation=condition.next_steps[0],
+        urgent=condition.urgent,
+        red_flags=condition.red_flags,
+        flags=(),
     )

@@ -1,7 +1,9 @@
-"""Evaluation tables: doctors by category of cases, comparisons of two doctors, notes on patients. `clinic.metrics` makes their figures.
+"""Evaluation tables: doctors by category of cases, comparisons of two doctors, notes on patients.
 
-Made by `evaluate_doctor`, which stores them as JSON; read by the page, the record and the reports. `to_json` and `from_json` are the only places that
-know the layout of the file.
+`clinic.metrics` makes their figures.
+
+Made by `evaluate_doctor`, which stores them as JSON; read by the page, the record and the reports. `to_json` and
+`from_json` are the only places that know the layout of the file.
 """
 
 import math
@@ -46,7 +48,10 @@ class Summary:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The summary again."""
-        return cls(stored["cases"], {name: Interval(**found) if found else None for name, found in stored.items() if name != "cases"})
+        return cls(
+            stored["cases"],
+            {name: Interval(**found) if found else None for name, found in stored.items() if name != "cases"},
+        )
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,18 @@ class DoctorTable:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        return {OVERALL: self.overall.to_json(), **{name: summary.to_json() for name, summary in self.categories.items()}}
+        return {
+            OVERALL: self.overall.to_json(),
+            **{name: summary.to_json() for name, summary in self.categories.items()},
+        }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The table again."""
-        return cls(Summary.from_json(stored[OVERALL]), {name: Summary.from_json(summary) for name, summary in stored.items() if name != OVERALL})
+        return cls(
+            Summary.from_json(stored[OVERALL]),
+            {name: Summary.from_json(summary) for name, summary in stored.items() if name != OVERALL},
+        )
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,11 @@ class Evaluation:
 
     def __or__(self, other: "Evaluation") -> "Evaluation":
         """Both; of two tables with the same name the other's."""
-        return Evaluation({**self.doctors, **other.doctors}, {**self.comparisons, **other.comparisons}, {**self.patients, **other.patients})
+        return Evaluation(
+            {**self.doctors, **other.doctors},
+            {**self.comparisons, **other.comparisons},
+            {**self.patients, **other.patients},
+        )
 
     @property
     def accuracies(self) -> dict[str, Interval]:
@@ -124,6 +139,12 @@ class Evaluation:
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The tables again."""
         doctors = {name: DoctorTable.from_json(table) for name, table in stored.items() if OVERALL in table}
-        patients = {name.removeprefix(PATIENTS_OF): table for name, table in stored.items() if name.startswith(PATIENTS_OF)}
-        others = {name: Comparison.from_json(table) for name, table in stored.items() if OVERALL not in table and not name.startswith(PATIENTS_OF)}
+        patients = {
+            name.removeprefix(PATIENTS_OF): table for name, table in stored.items() if name.startswith(PATIENTS_OF)
+        }
+        others = {
+            name: Comparison.from_json(table)
+            for name, table in stored.items()
+            if OVERALL not in table and not name.startswith(PATIENTS_OF)
+        }
         return cls(doctors, others, patients)

@@ -1,8 +1,9 @@
 """A disease vocabulary for imported cases: the diagnosis becomes an id, with synonyms and broader terms that count.
 
-Read from a CSV of the columns doid, label, synonyms_exact and parents, "|" between several: a report of the Human Disease Ontology, or one's own in
-the same shape. A case whose diagnosis or a synonym is in it, whatever its case and punctuation, gets the class's id, its label and exact synonyms as names of the exact
-diagnosis, and its direct parents as accepted broader terms; any other case stays as it was.
+Read from a CSV of the columns doid, label, synonyms_exact and parents, "|" between several: a report of the Human
+Disease Ontology, or one's own in the same shape. A case whose diagnosis or a synonym is in it, whatever its case and
+punctuation, gets the class's id, its label and exact synonyms as names of the exact diagnosis, and its direct parents
+as accepted broader terms; any other case stays as it was.
 
 Source: Schriml et al., Human Disease Ontology, disease-ontology.org (CC0 1.0).
 """
@@ -17,7 +18,9 @@ from clinic.errors import ClinicError
 from clinic.matching import normalise
 
 COLUMNS = ("doid", "label", "synonyms_exact", "parents")
-TOO_WIDE = frozenset({"disease", "syndrome", "disease of anatomical entity", "disease by infectious agent", "genetic disease"})
+TOO_WIDE = frozenset(
+    {"disease", "syndrome", "disease of anatomical entity", "disease by infectious agent", "genetic disease"}
+)
 """Classes so high up that naming them tells nothing; they are no accepted parents."""
 
 
@@ -61,13 +64,23 @@ def read_vocabulary(path: Path) -> Vocabulary:
         with path.open(encoding="utf-8", newline="") as file:
             rows: list[Mapping[str, str | None]] = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ClinicError(f"{path} cannot be read ({' '.join(str(error).split())}); correct patient_cases.vocabulary in params.yaml or set it to null") from error
+        raise ClinicError(
+            f"{path} cannot be read ({' '.join(str(error).split())}); correct patient_cases.vocabulary in params.yaml or set it to null"
+        ) from error
     if not rows or any(rows[0].get(column) is None for column in COLUMNS):
         raise ClinicError(f"{path} is no vocabulary: it needs the columns {', '.join(COLUMNS)} and at least one row")
-    return Vocabulary([
-        Term(str(row["doid"]), str(row["label"]), _several(row["synonyms_exact"]), tuple(p for p in _several(row["parents"]) if p not in TOO_WIDE))
-        for row in rows if row["label"]
-    ])
+    return Vocabulary(
+        [
+            Term(
+                str(row["doid"]),
+                str(row["label"]),
+                _several(row["synonyms_exact"]),
+                tuple(p for p in _several(row["parents"]) if p not in TOO_WIDE),
+            )
+            for row in rows
+            if row["label"]
+        ]
+    )
 
 
 def _several(cell: str | None) -> tuple[str, ...]:
@@ -75,10 +88,17 @@ def _several(cell: str | None) -> tuple[str, ...]:
 
 
 def with_vocabulary(case: Case, vocabulary: Vocabulary) -> Case:
-    """The case with id, synonyms and parents of its disease, as it was if the vocabulary does not know it; own synonyms come first."""
+    """The case with id, synonyms and parents of its disease, as it was if the vocabulary does not know it; own synonyms
+    come first.
+    """
     term = vocabulary.find((case.diagnosis, *case.synonyms))
     if term is None:
         return case
     known = {normalise(name) for name in (case.diagnosis, *case.synonyms)}
     new = tuple(dict.fromkeys(name for name in (term.label, *term.synonyms) if normalise(name) not in known))
-    return replace(case, diagnosis_id=term.term_id, synonyms=(*case.synonyms, *new), parents=tuple(dict.fromkeys((*case.parents, *term.parents))))
+    return replace(
+        case,
+        diagnosis_id=term.term_id,
+        synonyms=(*case.synonyms, *new),
+        parents=tuple(dict.fromkeys((*case.parents, *term.parents))),
+    )

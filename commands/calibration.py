@@ -12,9 +12,15 @@ import sys
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["questions", "judge"])
-    parser.add_argument("--imported", metavar="FORMAT=FILE", help="questions: recorded question and answer pairs, for example mtmeddialog_cases=cases.jsonl.gz")
+    parser.add_argument(
+        "--imported",
+        metavar="FORMAT=FILE",
+        help="questions: recorded question and answer pairs, for example mtmeddialog_cases=cases.jsonl.gz",
+    )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
     given = parser.parse_args()
     from doctor.calibration import judge_lines, questions, recorded_pairs

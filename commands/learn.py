@@ -1,4 +1,5 @@
-"""`make learn`: does the doctor learn? Warm start, training and evaluation for each seed and algorithm, on the same base model and cases.
+"""`make learn`: does the doctor learn? Warm start, training and evaluation for each seed and algorithm, on the same
+base model and cases.
 
 Writes under runs/learn/<seed>/ and touches nothing versioned. Ends with status 1 if a run misses a goal.
 """
@@ -25,7 +26,9 @@ GAP_GOAL, CLOSED_GOAL, CASES_GOAL = 0.15, 0.60, 500
 def main() -> int:
     """Run the seeds and algorithms named on the command line."""
     chosen = YAML(typ="safe").load(ROOT / "params.yaml")["algorithm"]["name"]
-    parser = argparse.ArgumentParser(prog="python -m commands.learn", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m commands.learn", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--algorithms", default=chosen, help="names of recipes; default: the one in params.yaml")
     given = parser.parse_args()
@@ -34,7 +37,9 @@ def main() -> int:
         environment = {**os.environ, "PREFECT_API_URL": address}
         for seed in map(int, given.seeds.split(",")):
             folder = ROOT / "runs" / "learn" / str(seed)
-            _stage("warm_start", _params(folder / "params.yaml", seed, chosen), environment, "--out", folder / "warm_start")
+            _stage(
+                "warm_start", _params(folder / "params.yaml", seed, chosen), environment, "--out", folder / "warm_start"
+            )
             for algorithm in given.algorithms.split(","):
                 rows.append(_report(seed, algorithm, *_run(folder, seed, algorithm, environment)))
                 sys.stderr.write(rows[-1][0] + "\n")
@@ -53,7 +58,9 @@ def _params(path: Path, seed: int, algorithm: str) -> Path:
 
 
 class Cost(NamedTuple):
-    """What a stage took, in seconds: on the clock, which other work on the machine stretches, and of processor, which it hardly does."""
+    """What a stage took, in seconds: on the clock, which other work on the machine stretches, and of processor, which
+    it hardly does.
+    """
 
     wall: float
     cpu: float
@@ -62,13 +69,20 @@ class Cost(NamedTuple):
 def _stage(name: str, params: Path, environment: dict[str, str], *options: str | Path) -> Cost:
     """One flow, in a process of its own."""
     began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", f"flows.{name}", "--params-file", str(params), *map(str, options)], cwd=ROOT, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-m", f"flows.{name}", "--params-file", str(params), *map(str, options)],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Cost(time.monotonic() - began, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime)
 
 
 def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -> tuple[Evaluation, Cost, float]:
-    """Training and evaluation from the seed's warm start; returns the evaluation, cost and gradient steps per rollout step."""
+    """Training and evaluation from the seed's warm start; returns the evaluation, cost and gradient steps per rollout
+    step.
+    """
     place = folder / algorithm
     params = _params(place / "params.yaml", seed, algorithm)
     warm_start, doctor, table = folder / "warm_start", place / "doctor", place / "evaluate_doctor.json"
@@ -76,7 +90,11 @@ def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -
     _stage("evaluate_doctor", params, environment, "--warm-start", warm_start, "--doctor", doctor, "--out", table)
     with (place / "plots" / "train_doctor.csv").open() as file:
         steps = [float(row["learn/gradient_steps"]) for row in csv.DictReader(file)]
-    return Evaluation.from_json(json.loads(table.read_text())), Cost(cost.wall / len(steps), cost.cpu / len(steps)), sum(steps) / len(steps)
+    return (
+        Evaluation.from_json(json.loads(table.read_text())),
+        Cost(cost.wall / len(steps), cost.cpu / len(steps)),
+        sum(steps) / len(steps),
+    )
 
 
 def _report(seed: int, algorithm: str, metrics: Evaluation, cost: Cost, gradient_steps: float) -> tuple[str, bool]:
@@ -90,7 +108,10 @@ def _report(seed: int, algorithm: str, metrics: Evaluation, cost: Cost, gradient
     shown = "  ".join(f"{name} {a.mean:.3f} [{a.low:.3f}, {a.high:.3f}]" for name, a in doctors)
     verdict = "goals met" if passed else "goals MISSED"
     spent = f"{cost.wall:.1f} s, {cost.cpu:.1f} CPU-seconds and {gradient_steps:.1f} gradient steps a rollout step"
-    return f"{algorithm}, seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {cases} cases  {spent}  {verdict}", passed
+    return (
+        f"{algorithm}, seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {cases} cases  {spent}  {verdict}",
+        passed,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The reference of all parameters, docs/reference/parameters.md, and the JSON schemas that editors complete from, made of the descriptions in the code."""
+"""The reference of all parameters, docs/reference/parameters.md, and the JSON schemas that editors complete from, made
+of the descriptions in the code.
+"""
 
 import argparse
 import sys
@@ -17,7 +19,9 @@ def main() -> int:
         if not given.check and path.relative_to(ROOT).as_posix() in old:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-    sys.stdout.write("".join(f"{name}: {'out of date' if given.check else 'written'}\n" for name in old) or "all up to date\n")
+    sys.stdout.write(
+        "".join(f"{name}: {'out of date' if given.check else 'written'}\n" for name in old) or "all up to date\n"
+    )
     return int(given.check and bool(old))
 
 

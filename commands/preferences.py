@@ -1,4 +1,6 @@
-"""Preference pairs out of stored experience: the best against the worst consultation of every group, as JSONL for `dpo`."""
+"""Preference pairs out of stored experience: the best against the worst consultation of every group, as JSONL for
+`dpo`.
+"""
 
 import argparse
 import json

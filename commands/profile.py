@@ -1,4 +1,6 @@
-"""Reference profiles: overlays that rewrite `params.yaml` and a recipe, shown as a diff with the plan that follows from them."""
+"""Reference profiles: overlays that rewrite `params.yaml` and a recipe, shown as a diff with the plan that follows from
+them.
+"""
 
 import argparse
 import os

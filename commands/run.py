@@ -15,11 +15,17 @@ from tasks.server import AWAITED, ROOT, starting_server
 
 def main() -> int:
     """Run the `retrain` flow; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m commands.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m commands.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
     given = parser.parse_args()
     settings = {
-        "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DVC_NO_ANALYTICS": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TQDM_DISABLE": "1",
     }
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     with starting_server() as (address, ready):
@@ -34,7 +40,9 @@ def main() -> int:
 
 
 def wait_for(child: "subprocess.Popen[bytes]") -> int:
-    """Its exit status, however long it takes to stop DVC and the stage: a terminal interrupts it too, other signals to end are passed on as an interrupt."""
+    """Its exit status, however long it takes to stop DVC and the stage: a terminal interrupts it too, other signals to
+    end are passed on as an interrupt.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: child.send_signal(signal.SIGINT))
     while True:

@@ -1,7 +1,8 @@
-"""What attacks on the reward earn, beside honest doctors, under every preset that asks nobody; on the starter clinic or an imported case set.
+"""What attacks on the reward earn, beside honest doctors, under every preset that asks nobody; on the starter clinic or
+an imported case set.
 
-The honest weak doctor of the starter clinic asks at random and decides by Bayes; of an imported set, whose probabilities are unknown, it asks what
-was asked of the most similar case it has seen and names that one's diagnosis.
+The honest weak doctor of the starter clinic asks at random and decides by Bayes; of an imported set, whose
+probabilities are unknown, it asks what was asked of the most similar case it has seen and names that one's diagnosis.
 """
 
 from collections import Counter
@@ -42,23 +43,50 @@ def on_starter(params: Params, count: int, presets: Sequence[str]) -> dict[str, 
     def honest(rule: Ask) -> Player:
         def consult(case: Case, consultation: Consultation, i: int) -> Consulted:
             rng = np.random.default_rng([params.seed, i])
-            return _consult(ReferenceDoctor(clinic=factory.clinic, case=case, ask=rule, questions=largest_turn_budget(params.consultation) - 1, rng=rng), consultation)
+            return _consult(
+                ReferenceDoctor(
+                    clinic=factory.clinic,
+                    case=case,
+                    ask=rule,
+                    questions=largest_turn_budget(params.consultation) - 1,
+                    rng=rng,
+                ),
+                consultation,
+            )
 
         return consult
 
     players = {WEAK: honest(at_random), STRONG: honest(greedy)}
-    return _earnings(params, cases, factory.matcher, [factory.clinic], players | _attackers(params, cases, trade_of(factory.clinic)), presets)
+    return _earnings(
+        params,
+        cases,
+        factory.matcher,
+        [factory.clinic],
+        players | _attackers(params, cases, trade_of(factory.clinic)),
+        presets,
+    )
 
 
 def on_imported(params: Params, source: str, count: int, presets: Sequence[str]) -> dict[str, dict[str, float]]:
     """The same on the last `count` cases of an imported set; the others are what the honest doctor has seen before."""
     name, _, path = source.partition("=")
-    found, _ = load_source(CaseSource.model_validate({"format": name, "path": path, "cases": 0, "licence": "see its source"}), params.patient_cases.split)
+    found, _ = load_source(
+        CaseSource.model_validate({"format": name, "path": path, "cases": 0, "licence": "see its source"}),
+        params.patient_cases.split,
+    )
     seen, cases = found[:-count], found[-count:]
     colleague = NearestCase(seen)
     common = Counter(case.synonyms[0] if case.synonyms else case.diagnosis for case in seen)
-    questions = [question for question in dict.fromkeys(fact.topic for case in seen for fact in case.facts) if question.count("?") == 1] or [f"{f.topic}?" for f in seen[0].facts]
-    trade = {"names": [name for name, _ in common.most_common()], "broader": ["inflammation", "infection"], "questions": questions}
+    questions = [
+        question
+        for question in dict.fromkeys(fact.topic for case in seen for fact in case.facts)
+        if question.count("?") == 1
+    ] or [f"{f.topic}?" for f in seen[0].facts]
+    trade = {
+        "names": [name for name, _ in common.most_common()],
+        "broader": ["inflammation", "infection"],
+        "questions": questions,
+    }
 
     def honest(case: Case, consultation: Consultation, i: int) -> Consulted:  # noqa: ARG001  one signature
         return _consult(colleague.doctor(case, largest_turn_budget(params.consultation) - 1), consultation)
@@ -72,7 +100,13 @@ def _attackers(params: Params, cases: Sequence[Case], trade: Mapping[str, Any]) 
         def consult(case: Case, consultation: Consultation, i: int) -> Consulted:  # noqa: ARG001  one signature
             neighbour = cases[(i + 1) % len(cases)]
             known = {**trade, "neighbour": (neighbour.diagnosis, neighbour.recommendation)}
-            return play(attack, consultation, largest_turn_budget(params.consultation), known, np.random.default_rng([params.seed, i]))
+            return play(
+                attack,
+                consultation,
+                largest_turn_budget(params.consultation),
+                known,
+                np.random.default_rng([params.seed, i]),
+            )
 
         return consult
 
@@ -80,15 +114,25 @@ def _attackers(params: Params, cases: Sequence[Case], trade: Mapping[str, Any]) 
 
 
 def _earnings(
-    params: Params, cases: Sequence[Case], matcher: Matcher | None, clinics: Sequence[GenerativeClinic],
-    players: Mapping[str, Player], presets: Sequence[str],
+    params: Params,
+    cases: Sequence[Case],
+    matcher: Matcher | None,
+    clinics: Sequence[GenerativeClinic],
+    players: Mapping[str, Player],
+    presets: Sequence[str],
 ) -> dict[str, dict[str, float]]:
     scorers = {preset: Scorer(load_reward(preset), clinics) for preset in presets}
     table = {}
     for name, player in players.items():
         played = []
         for i, case in enumerate(cases):
-            consultation = Consultation(case, ScriptedPatient(case, matcher), params.consultation, largest_turn_budget(params.consultation), None)
+            consultation = Consultation(
+                case,
+                ScriptedPatient(case, matcher),
+                params.consultation,
+                largest_turn_budget(params.consultation),
+                None,
+            )
             played.append((case, *player(case, consultation, i)))
         table[name] = {preset: _mean(scorer, played) for preset, scorer in scorers.items()}
     return table
@@ -101,7 +145,9 @@ def paid_attacks(table: Mapping[str, Mapping[str, float]], preset: str) -> list[
 
 
 def trade_of(clinic: GenerativeClinic) -> dict[str, Any]:
-    """What anybody in the trade knows of a clinic: names by how common they are, broader terms by how many they cover, questions."""
+    """What anybody in the trade knows of a clinic: names by how common they are, broader terms by how many they cover,
+    questions.
+    """
     by_prevalence = sorted(clinic.conditions, key=lambda condition: -condition.prevalence)
     weight: dict[str, float] = {}
     for condition in clinic.conditions:
@@ -125,4 +171,6 @@ def _consult(doctor: Doctor, consultation: Consultation) -> Consulted:
 
 
 def _mean(scorer: Scorer, played: Sequence[tuple[Case, list[Event], str]]) -> float:
-    return float(np.mean([sum(sum(turn.values()) for turn in scorer.score(case, events, stop)) for case, events, stop in played]))
+    return float(
+        np.mean([sum(sum(turn.values()) for turn in scorer.score(case, events, stop)) for case, events, stop in played])
+    )

@@ -18,7 +18,9 @@ class AskingRoundParams(_Section):
 
     kind: Literal["asking"] = Field(description="all questions of the dialogues count, and the resident thinks aloud")
     dialogues: int = Field(ge=0, description="resident dialogues, on fresh cases")
-    focus: float = Field(ge=0, description="how much the resident prefers what is typical of the illness it chases, as in warm_start")
+    focus: float = Field(
+        ge=0, description="how much the resident prefers what is typical of the illness it chases, as in warm_start"
+    )
     checklists: int = Field(ge=0, description="texts that hold the questions for one illness, each once")
     checklist_focus: float = Field(ge=0, description="as focus, of the order of a checklist; 0: any order")
     charts: int = Field(ge=0, description="cases told as interviews and excerpts, as in the first phase")
@@ -30,7 +32,9 @@ class AskingRoundParams(_Section):
 class OwnRoundParams(_Section):
     """A round in which the model learns to read the dialogues that it holds itself."""
 
-    kind: Literal["own"] = Field(description="it learns what should come to mind at each turn of its own dialogues, nothing else")
+    kind: Literal["own"] = Field(
+        description="it learns what should come to mind at each turn of its own dialogues, nothing else"
+    )
     dialogues: int = Field(ge=1, description="dialogues that it holds, on fresh cases")
     temperature: float = Field(gt=0, description="of its sampling there")
     minds_weight: float = Field(gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1")
@@ -46,12 +50,25 @@ class BaseModelRecipe(_Section):
     excerpt_facts: int = Field(ge=1, description="facts of an excerpt at most, besides the opening complaints")
     interviews_per_case: int = Field(ge=0, description="charts as questions and answers")
     interview_repeats: float = Field(ge=0, lt=1, description="of an interview's questions: asked before")
-    minds: int = Field(ge=1, description="conditions that come to mind at every length of a text, drawn from the posterior; equal ones are merged")
+    minds: int = Field(
+        ge=1,
+        description="conditions that come to mind at every length of a text, drawn from the posterior; equal ones are merged",
+    )
     minds_weight: float = Field(gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1")
-    asking_every: int = Field(ge=1, description="every so manieth resident dialogue of the first phase teaches its questions too")
-    asking_random_share: float = Field(ge=0, le=1, description="of the resident's questions in rounds of asking: drawn at random")
-    anchored_share: float = Field(ge=0, le=1, description="of these dialogues: held by a resident with a fixed idea, whose thoughts are not learned")
-    reading_focus: float = Field(ge=0, description="focus of the first phase's resident; .inf: it chases the most typical finding")
+    asking_every: int = Field(
+        ge=1, description="every so manieth resident dialogue of the first phase teaches its questions too"
+    )
+    asking_random_share: float = Field(
+        ge=0, le=1, description="of the resident's questions in rounds of asking: drawn at random"
+    )
+    anchored_share: float = Field(
+        ge=0,
+        le=1,
+        description="of these dialogues: held by a resident with a fixed idea, whose thoughts are not learned",
+    )
+    reading_focus: float = Field(
+        ge=0, description="focus of the first phase's resident; .inf: it chases the most typical finding"
+    )
     hasty_share: float = Field(ge=0, le=1, description="of excerpts, interviews and dialogues: hurried notes")
     hasty_left_out: float = Field(ge=0, lt=1, description="of the words of hurried notes")
     article_repeats: int = Field(ge=0, description="how often the articles are read")
@@ -62,7 +79,9 @@ class BaseModelRecipe(_Section):
     context: int = Field(ge=64, description="tokens that it is made for")
     store_dtype: Literal["float32", "bfloat16"] = Field(description="of the weights that are saved")
     sft: SFTParams = Field(description="the first phase's training; shared with every round, but for what that names")
-    rounds: list[Annotated[AskingRoundParams | OwnRoundParams, Field(discriminator="kind")]] = Field(description="after the first phase, one after the other")
+    rounds: list[Annotated[AskingRoundParams | OwnRoundParams, Field(discriminator="kind")]] = Field(
+        description="after the first phase, one after the other"
+    )
 
 
 class BaseModelParams(Params):
@@ -84,7 +103,11 @@ def load_base_model_params(params_file: Path | None = None, recipe_file: Path | 
 
 def _written_out(content: Any) -> Any:
     """With every round's `sft` whole: the shared block, and over it what the round names."""
-    if not isinstance(content, dict) or not isinstance(content.get("sft"), dict) or not isinstance(content.get("rounds"), list):
+    if (
+        not isinstance(content, dict)
+        or not isinstance(content.get("sft"), dict)
+        or not isinstance(content.get("rounds"), list)
+    ):
         return content  # the mistake is told by whoever parses it
     return content | {"rounds": [_whole(lesson, content["sft"]) for lesson in content["rounds"]]}
 

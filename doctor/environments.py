@@ -66,7 +66,9 @@ class ConsultationFactory:
         asking, off_record = read_asking(self.starter, self.clinic)
         if not off_record:
             where = f"asking.yaml for language {self.clinic.language!r} in {self.starter}"
-            raise ParameterError(f"params.yaml: consultation.matching is hybrid, but there is no {where}; use lexical, or write one")
+            raise ParameterError(
+                f"params.yaml: consultation.matching is hybrid, but there is no {where}; use lexical, or write one"
+            )
         return HybridMatcher(asking, off_record, self.embed).match
 
     @cached_property
@@ -77,7 +79,9 @@ class ConsultationFactory:
 
     @property
     def matchers(self) -> dict[str, Matcher]:
-        """How questions are matched to findings, by the source of the case; cases of other sources are matched against their own record."""
+        """How questions are matched to findings, by the source of the case; cases of other sources are matched against
+        their own record.
+        """
         return {self.clinic.name: self.matcher}
 
     @cached_property
@@ -90,9 +94,15 @@ class ConsultationFactory:
     @cached_property
     def diseases(self) -> frozenset[str]:
         """Names of every disease that the run knows."""
-        named: list[tuple[str, Sequence[str]]] = [(condition.name, condition.synonyms) for condition in self.clinic.conditions]
+        named: list[tuple[str, Sequence[str]]] = [
+            (condition.name, condition.synonyms) for condition in self.clinic.conditions
+        ]
         if self.cases is not None:
-            named += [(case.diagnosis, case.synonyms) for case in read_cases(self.cases / "cases.parquet") if case.source != SOURCE]
+            named += [
+                (case.diagnosis, case.synonyms)
+                for case in read_cases(self.cases / "cases.parquet")
+                if case.source != SOURCE
+            ]
         return frozenset(name for first, others in named for name in (first, *others))
 
     @cached_property
@@ -109,7 +119,9 @@ class ConsultationFactory:
         return search
 
     def consultation(self, case: Case, budget: int, *, chart: bool = False) -> Consultation | SingleTurn:
-        """A fresh consultation, with `chart` one that begins with the whole chart; a single-turn question is its own environment."""
+        """A fresh consultation, with `chart` one that begins with the whole chart; a single-turn question is its own
+        environment.
+        """
         if case.source == SOURCE:
             return SingleTurn(case)
         matcher = self.matchers.get(case.source)
@@ -119,14 +131,21 @@ class ConsultationFactory:
         return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
 
     def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int, first: int = 0) -> list[EpisodeSpec]:
-        """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling noise. `first` numbers the first group."""
+        """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling
+        noise. `first` numbers the first group.
+        """
         specs = []
         for place, case in enumerate(cases, first):
             budget = draw_turn_budget(self.rules, (seed, step, place))
             specs += [
                 EpisodeSpec(
-                    case_id=case.case_id, group_id=f"{step}.{place}/{case.case_id}", sample=sample, turn_budget=budget, noise=(seed, step),
-                    make=partial(self.consultation, case, budget), privileged=dict(privileged(case)),
+                    case_id=case.case_id,
+                    group_id=f"{step}.{place}/{case.case_id}",
+                    sample=sample,
+                    turn_budget=budget,
+                    noise=(seed, step),
+                    make=partial(self.consultation, case, budget),
+                    privileged=dict(privileged(case)),
                 )
                 for sample in range(samples)
             ]
@@ -136,22 +155,37 @@ class ConsultationFactory:
 def _found(hit: Hit) -> FoundPassage:
     passage = hit.passage
     return FoundPassage(
-        passage_id=passage.passage_id, title=passage.title, text=passage.text, source=passage.source, licence=passage.licence, score=hit.score
+        passage_id=passage.passage_id,
+        title=passage.title,
+        text=passage.text,
+        source=passage.source,
+        licence=passage.licence,
+        score=hit.score,
     )
 
 
 def open_factory(params: Params, index: Path, cases: Path | None = None) -> ConsultationFactory:
-    """Load the starter clinic and the rules of the consultation; `cases` is the folder of the case table, where there is one yet."""
+    """Load the starter clinic and the rules of the consultation; `cases` is the folder of the case table, where there
+    is one yet.
+    """
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
     return ConsultationFactory(
-        rules=params.consultation, clinic=clinic, starter=ROOT / starter.directory, index=index, cases=cases, knowledge_base=params.knowledge_base,
-        patient_model=params.language_models.patient, seed=params.seed,
+        rules=params.consultation,
+        clinic=clinic,
+        starter=ROOT / starter.directory,
+        index=index,
+        cases=cases,
+        knowledge_base=params.knowledge_base,
+        patient_model=params.language_models.patient,
+        seed=params.seed,
     )
 
 
 def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -> list[Case]:
-    """The cases of draw `number` (from 0) of a run: consecutive pieces of endless reshuffles, a function of seed and number alone."""
+    """The cases of draw `number` (from 0) of a run: consecutive pieces of endless reshuffles, a function of seed and
+    number alone.
+    """
     chosen: list[Case] = []
     first = number * prompts
     for place in range(first, first + prompts):

@@ -34,12 +34,32 @@ EVALUATION_STEP = -2  # the step in the noise key of evaluation episodes, the sa
 
 
 class EvaluationSet:
-    """Everything an evaluation of one source of cases needs: held-out cases, rules and scorer. Not a dataclass, so that Prefect passes it on without walking through it."""
+    """Everything an evaluation of one source of cases needs: held-out cases, rules and scorer.
 
-    def __init__(self, params: Params, cases: Sequence[Case], factory: ConsultationFactory, opinions: Gather, judge: Gather | None, *, first: bool) -> None:
-        """Args: parameters, test cases of one source, how to seat them, opinions for the reward preset, the evaluation judge if there is one; `first`: it stands for the doctor."""
+    Not a dataclass, so that Prefect passes it on without walking through it.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        cases: Sequence[Case],
+        factory: ConsultationFactory,
+        opinions: Gather,
+        judge: Gather | None,
+        *,
+        first: bool,
+    ) -> None:
+        """Args: parameters, test cases of one source, how to seat them, opinions for the reward preset, the evaluation
+        judge if there is one; `first`: it stands for the doctor.
+        """
         self.first = first
-        self.params, self.cases, self.factory, self.opinions, self.judge = params, tuple(cases), factory, opinions, judge
+        self.params, self.cases, self.factory, self.opinions, self.judge = (
+            params,
+            tuple(cases),
+            factory,
+            opinions,
+            judge,
+        )
         self.reward = load_reward(params.reward.preset)
         self.scorer = Scorer(self.reward, [factory.clinic])
         self.rows: dict[str, list[Row]] = {}  # of every doctor evaluated so far, for paired comparisons
@@ -70,30 +90,46 @@ class EvaluationSet:
 
 
 def open_evaluation_sets(params: Params, cases: Path, index: Path) -> list[EvaluationSet]:
-    """The test cases, a test_set for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them at most."""
+    """The test cases, a test_set for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them
+    at most.
+    """
     factory = open_factory(params, index, cases)
-    opinions = opinions_of(load_reward(params.reward.preset), params.language_models, ROOT, params.seed) if params.reward.preset != "human" else _nobody
+    opinions = (
+        opinions_of(load_reward(params.reward.preset), params.language_models, ROOT, params.seed)
+        if params.reward.preset != "human"
+        else _nobody
+    )
     judge = params.language_models.evaluation_judge
     judging = judged_by(judge, ("diagnosis", "recommendation"), params.seed) if judge is not None else None
     by_source: dict[str, list[Case]] = {factory.clinic.name: []}
     for case in read_cases(cases / "cases.parquet", "test"):
         by_source.setdefault(case.source, []).append(case)
     held_out = [found[: params.evaluate_doctor.cases] for found in by_source.values() if found]
-    return [EvaluationSet(params, found, factory, opinions, judging, first=not place) for place, found in enumerate(held_out)]
+    return [
+        EvaluationSet(params, found, factory, opinions, judging, first=not place)
+        for place, found in enumerate(held_out)
+    ]
 
 
 def _nobody(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:  # noqa: ARG001  one signature
     return [None] * len(trajectories)
 
 
-def policy_table(test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, keep: Path | None, progress: Progress) -> Evaluation:
+def policy_table(
+    test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, keep: Path | None, progress: Progress
+) -> Evaluation:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
     params = test_set.params
     live = LocalSession(str(model), params.machines.compute, params.rollout, None, params.seed)
     specs = [
         EpisodeSpec(
-            case_id=case.case_id, group_id=case.case_id, sample=0, turn_budget=budget, noise=(params.seed, EVALUATION_STEP),
-            make=partial(test_set.factory.consultation, case, budget, chart=chart), privileged={},
+            case_id=case.case_id,
+            group_id=case.case_id,
+            sample=0,
+            turn_budget=budget,
+            noise=(params.seed, EVALUATION_STEP),
+            make=partial(test_set.factory.consultation, case, budget, chart=chart),
+            privileged={},
         )
         for case in test_set.cases
     ]
@@ -103,8 +139,17 @@ def policy_table(test_set: EvaluationSet, name: str, model: Path, budget: int, c
     scores = score_all(test_set.scorer, test_set.cases, trajectories, opinions)
     rankings = _rankings(test_set, live, trajectories)
     rows = [
-        measure(case, read_events(trajectory.events), score.reward if score.turns else None, trajectory.sampled_tokens, ranking, verdict)
-        for case, trajectory, score, ranking, verdict in zip(test_set.cases, trajectories, scores, rankings, verdicts, strict=True)
+        measure(
+            case,
+            read_events(trajectory.events),
+            score.reward if score.turns else None,
+            trajectory.sampled_tokens,
+            ranking,
+            verdict,
+        )
+        for case, trajectory, score, ranking, verdict in zip(
+            test_set.cases, trajectories, scores, rankings, verdicts, strict=True
+        )
     ]
     if keep is not None:
         write_trajectories(trajectories, keep / "rollout.parquet")
@@ -113,7 +158,9 @@ def policy_table(test_set: EvaluationSet, name: str, model: Path, budget: int, c
 
 
 def _rankings(test_set: EvaluationSet, live: Session, trajectories: Sequence[Trajectory]) -> list[list[str]]:
-    """The clinic's conditions in the order in which the policy would name them in its last turn; empty on other cases and without a turn."""
+    """The clinic's conditions in the order in which the policy would name them in its last turn; empty on other cases
+    and without a turn.
+    """
     played = [place for place, trajectory in enumerate(trajectories) if trajectory.turns] if test_set.generative else []
     prefixes = [trajectories[place].token_ids[: trajectories[place].turns[-1][0]] for place in played]
     scores_PC = live.rank(prefixes, diagnosis_turns(live.chat, test_set.factory.clinic))
@@ -124,7 +171,9 @@ def _rankings(test_set: EvaluationSet, live: Session, trajectories: Sequence[Tra
 
 
 def _opinions(test_set: EvaluationSet, trajectories: Sequence[Trajectory]) -> tuple[Opinions, Opinions]:
-    """What the reward's judge or model, and the evaluation judge, said of consultations; people are not asked about test cases."""
+    """What the reward's judge or model, and the evaluation judge, said of consultations; people are not asked about
+    test cases.
+    """
     opinions, params = test_set.opinions(test_set.cases, trajectories), test_set.params
     if params.reward.preset != "human":
         refuse_if_many_missing(test_set.reward, params.reward.max_missing_share, trajectories, opinions)
@@ -132,21 +181,36 @@ def _opinions(test_set: EvaluationSet, trajectories: Sequence[Trajectory]) -> tu
         return opinions, [None] * len(trajectories)
     verdicts = test_set.judge(test_set.cases, trajectories)
     if unjudged := sum(verdict is None for verdict in verdicts):
-        log.warning("%d of %d consultations have no verdict of the evaluation judge; its measures are means over the others", unjudged, len(verdicts))
+        log.warning(
+            "%d of %d consultations have no verdict of the evaluation judge; its measures are means over the others",
+            unjudged,
+            len(verdicts),
+        )
     return opinions, verdicts
 
 
 def patients_of(test_set: EvaluationSet, name: str, trajectories: Sequence[Trajectory]) -> Evaluation:
-    """How true to the record the patients were, and how often the filter had to step in, where a model plays them; where they are worth a look."""
+    """How true to the record the patients were, and how often the filter had to step in, where a model plays them;
+    where they are worth a look.
+    """
     if test_set.params.language_models.patient is None:
         return Evaluation()
     leaks = sum(leaks_of(read_events(trajectory.events)) for trajectory in trajectories)
-    return Evaluation(patients={test_set.label(name): {**patient_metrics(test_set.cases, trajectories, test_set.factory.matchers), "leaks": leaks}})
+    return Evaluation(
+        patients={
+            test_set.label(name): {
+                **patient_metrics(test_set.cases, trajectories, test_set.factory.matchers),
+                "leaks": leaks,
+            }
+        }
+    )
 
 
 def comparison(test_set: EvaluationSet, name: str, other: str) -> Evaluation:
     """Two evaluated doctors on the same cases: differences with intervals, and McNemar's test."""
-    found = paired(test_set.rows[name], test_set.rows[other], test_set.params.evaluate_doctor.resamples, test_set.params.seed)
+    found = paired(
+        test_set.rows[name], test_set.rows[other], test_set.params.evaluate_doctor.resamples, test_set.params.seed
+    )
     return Evaluation(comparisons={f"{test_set.label(name)} minus {test_set.label(other)}": found})
 
 
@@ -155,7 +219,9 @@ def reference_table(test_set: EvaluationSet, name: str, ask: doctors.Ask, questi
     rows = []
     for place, case in enumerate(test_set.cases):
         rng = np.random.default_rng([test_set.params.seed, place])
-        doctor = doctors.ReferenceDoctor(clinic=test_set.factory.clinic, case=case, ask=ask, questions=questions, rng=rng, wordings="test")
+        doctor = doctors.ReferenceDoctor(
+            clinic=test_set.factory.clinic, case=case, ask=ask, questions=questions, rng=rng, wordings="test"
+        )
         rows.append(_reference_row(test_set, case, doctor))
     return _table(test_set, name, rows)
 
@@ -164,7 +230,9 @@ def full_information_table(test_set: EvaluationSet) -> Evaluation:
     """Bayes' decision from the whole chart: the ceiling of any diagnosis."""
     rows = []
     for case in test_set.cases:
-        doctor = doctors.ReferenceDoctor(clinic=test_set.factory.clinic, case=case, ask=doctors.at_random, questions=0, rng=np.random.default_rng(0))
+        doctor = doctors.ReferenceDoctor(
+            clinic=test_set.factory.clinic, case=case, ask=doctors.at_random, questions=0, rng=np.random.default_rng(0)
+        )
         for fact in case.facts:
             doctor.learn(fact.topic, fact.present)
         row = _reference_row(test_set, case, doctor)
@@ -173,7 +241,9 @@ def full_information_table(test_set: EvaluationSet) -> Evaluation:
 
 
 def _reference_row(test_set: EvaluationSet, case: Case, doctor: doctors.ReferenceDoctor) -> Row:
-    consultation = Consultation(case, ScriptedPatient(case, test_set.factory.matcher), test_set.params.consultation, doctor.questions + 1, None)
+    consultation = Consultation(
+        case, ScriptedPatient(case, test_set.factory.matcher), test_set.params.consultation, doctor.questions + 1, None
+    )
     events: list[Event] = []
     while True:
         reply = at_once(consultation.step(doctor.turn()))
@@ -192,12 +262,22 @@ def _table(test_set: EvaluationSet, name: str, rows: Sequence[Row]) -> Evaluatio
     table = by_category(test_set.cases, rows, test_set.params.evaluate_doctor.resamples, test_set.params.seed)
     which = "accuracy" if table.overall.accuracy else "reward"
     if (shown := table.overall.measures[which]) is not None:
-        log.info("%s: %s %.3f [%.3f, %.3f] on %d cases", test_set.label(name), which, shown.mean, shown.low, shown.high, len(rows))
+        log.info(
+            "%s: %s %.3f [%.3f, %.3f] on %d cases",
+            test_set.label(name),
+            which,
+            shown.mean,
+            shown.low,
+            shown.high,
+            len(rows),
+        )
     return Evaluation(doctors={test_set.label(name): table})
 
 
 def closed_distance(metrics: Evaluation) -> float:
-    """(trained - warm start) / (bayes_optimal - warm start), in accuracy: how much of what asking well can give was learned; NaN without a starter clinic."""
+    """(trained - warm start) / (bayes_optimal - warm start), in accuracy: how much of what asking well can give was
+    learned; NaN without a starter clinic.
+    """
     found = metrics.accuracies
     if not {"trained", "warm_start", "bayes_optimal"} <= set(found):
         return float("nan")
@@ -212,7 +292,9 @@ def write_accuracy_plot(metrics: Evaluation, path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(["doctor", "accuracy", "low", "high", "turns"])
         for name, accuracy in metrics.accuracies.items():
-            writer.writerow([name, accuracy.mean, accuracy.low, accuracy.high, metrics.doctors[name].overall.mean("turns")])
+            writer.writerow(
+                [name, accuracy.mean, accuracy.low, accuracy.high, metrics.doctors[name].overall.mean("turns")]
+            )
 
 
 def table_text(metrics: Evaluation) -> str:
@@ -221,16 +303,22 @@ def table_text(metrics: Evaluation) -> str:
     for name, accuracy in metrics.accuracies.items():
         measures = metrics.doctors[name].overall.measures
         shown = f"{accuracy.mean:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}]"
-        cells = [f"{found.mean:.2f}" if (found := measures[k]) else "-" for k in ("top3", "reward", "turns", "fact_recall")]
+        cells = [
+            f"{found.mean:.2f}" if (found := measures[k]) else "-" for k in ("top3", "reward", "turns", "fact_recall")
+        ]
         lines.append(f"{name:<24}{shown:>22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>7}{cells[3]:>8}")
     for name, comparison in metrics.comparisons.items():
         if comparison.mcnemar:
             by = comparison.measures["accuracy"]
-            lines.append(f"{name}: {by.mean:+.3f} [{by.low:+.3f}, {by.high:+.3f}], McNemar p {comparison.mcnemar.p:.2g}")
+            lines.append(
+                f"{name}: {by.mean:+.3f} [{by.low:+.3f}, {by.high:+.3f}], McNemar p {comparison.mcnemar.p:.2g}"
+            )
     return "\n".join(lines)
 
 
-def trajectories_of_note(trajectories: Sequence[Trajectory], scores: Sequence[Scores], count: int) -> tuple[list[Trajectory], list[Scores]]:
+def trajectories_of_note(
+    trajectories: Sequence[Trajectory], scores: Sequence[Scores], count: int
+) -> tuple[list[Trajectory], list[Scores]]:
     """A fixed sample to look at: the best, the worst, and the first ones."""
     if count <= 0:
         return [], []

@@ -42,7 +42,9 @@ def judged_by(params: LanguageModelParams, criteria: Sequence[str], seed: int) -
 
     def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:
         async def all_of_them() -> Opinions:
-            return await asyncio.gather(*(_verdict(ask, case, t, criteria) for case, t in zip(cases, trajectories, strict=True)))
+            return await asyncio.gather(
+                *(_verdict(ask, case, t, criteria) for case, t in zip(cases, trajectories, strict=True))
+            )
 
         return asyncio.run(all_of_them())
 
@@ -72,12 +74,20 @@ def subject_of(case: Case, trajectory: Trajectory) -> Subject:
 
 def _by_model(params: RewardModelParams, root: Path) -> Gather:
     path = str(params.path)
-    model = RewardModel(str(root / path) if (root / path).exists() else path, params.dtype, params.batch_size, params.max_tokens)
+    model = RewardModel(
+        str(root / path) if (root / path).exists() else path, params.dtype, params.batch_size, params.max_tokens
+    )
 
     def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:  # noqa: ARG001  one signature
         played = [trajectory for trajectory in trajectories if trajectory.played]
-        scores = {id(t): value for t, value in zip(played, model.score([trajectory.texts for trajectory in played]), strict=True)}
-        return [{"model": value} if (value := scores.get(id(trajectory))) is not None else None for trajectory in trajectories]
+        scores = {
+            id(t): value
+            for t, value in zip(played, model.score([trajectory.texts for trajectory in played]), strict=True)
+        }
+        return [
+            {"model": value} if (value := scores.get(id(trajectory))) is not None else None
+            for trajectory in trajectories
+        ]
 
     return gather
 
@@ -88,16 +98,28 @@ def _by_people(params: HumanParams, root: Path) -> Gather:
     def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:
         ratings = read_ratings(path)
         keys = [transcript_id(trajectory.texts) for trajectory in trajectories]
-        missing = [(case.case_id, t.texts) for case, t, key in zip(cases, trajectories, keys, strict=True) if t.played and key not in ratings]
+        missing = [
+            (case.case_id, t.texts)
+            for case, t, key in zip(cases, trajectories, keys, strict=True)
+            if t.played and key not in ratings
+        ]
         if missing:
             added = ask_for_ratings(path, missing)
-            log.warning("%d of %d consultations are not rated in %s; %d were added to it", len(missing), len(trajectories), path, added)
+            log.warning(
+                "%d of %d consultations are not rated in %s; %d were added to it",
+                len(missing),
+                len(trajectories),
+                path,
+                added,
+            )
         return [{"human": ratings[key]} if key in ratings else None for key in keys]
 
     return gather
 
 
-def refuse_if_many_missing(reward: PresetParams, max_missing_share: float, trajectories: Sequence[Trajectory], opinions: Opinions) -> None:
+def refuse_if_many_missing(
+    reward: PresetParams, max_missing_share: float, trajectories: Sequence[Trajectory], opinions: Opinions
+) -> None:
     """Stop when too many scores are owed.
 
     Raises:
@@ -106,5 +128,11 @@ def refuse_if_many_missing(reward: PresetParams, max_missing_share: float, traje
     played = [opinion for t, opinion in zip(trajectories, opinions, strict=True) if t.played]
     missing = sum(opinion is None for opinion in played)
     if PRESETS[reward.name].opinion and played and missing / len(played) > max_missing_share:
-        fix = f"rate them in {reward.path} (a number in place of null) and run again" if isinstance(reward, HumanParams) else "see the warnings above, mend the judge and run again"
-        raise ClinicError(f"{missing} of {len(played)} consultations have no score, more than reward.max_missing_share = {max_missing_share:g}; {fix}")
+        fix = (
+            f"rate them in {reward.path} (a number in place of null) and run again"
+            if isinstance(reward, HumanParams)
+            else "see the warnings above, mend the judge and run again"
+        )
+        raise ClinicError(
+            f"{missing} of {len(played)} consultations have no score, more than reward.max_missing_share = {max_missing_share:g}; {fix}"
+        )

@@ -1,4 +1,7 @@
-"""What every parameter is, from the one place that says it: the descriptions of the fields. Made of them: a page for people, and JSON schemas that editors complete from."""
+"""What every parameter is, from the one place that says it: the descriptions of the fields.
+
+Made of them: a page for people, and JSON schemas that editors complete from.
+"""
 
 import json
 import re
@@ -33,7 +36,11 @@ def generated() -> dict[Path, str]:
 
 def stale() -> list[str]:
     """Names of the files that are missing or say something else by now."""
-    return [path.relative_to(ROOT).as_posix() for path, text in generated().items() if not path.exists() or path.read_text() != text]
+    return [
+        path.relative_to(ROOT).as_posix()
+        for path, text in generated().items()
+        if not path.exists() or path.read_text() != text
+    ]
 
 
 def page() -> str:
@@ -44,26 +51,52 @@ def page() -> str:
         shipped = read_yaml(path)
         preset = TypeAdapter[PresetParams](PresetParams).validate_python(shipped)
         parts += [f"\n## `recipes/rewards/{path.name}`\n", *_tables("", type(preset), shipped, told)]
-    parts += ["\n## `recipes/base_model.yaml`\n", *_tables("", BaseModelRecipe, read_yaml(ROOT / "recipes" / "base_model.yaml"), told)]
+    parts += [
+        "\n## `recipes/base_model.yaml`\n",
+        *_tables("", BaseModelRecipe, read_yaml(ROOT / "recipes" / "base_model.yaml"), told),
+    ]
     return "\n".join(parts)
 
 
 def _schema(file: str, schema: Mapping[str, Any]) -> str:
-    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": file}, indent=1, ensure_ascii=False) + "\n"
+    return (
+        json.dumps(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": file},
+            indent=1,
+            ensure_ascii=False,
+        )
+        + "\n"
+    )
 
 
 def _tables(path: str, model: type[BaseModel], shipped: Any, told: dict[type[BaseModel], str]) -> Iterator[str]:
-    """The table of a section, then those of the blocks in it; a block that can stand in several places is told in the first."""
+    """The table of a section, then those of the blocks in it; a block that can stand in several places is told in the
+    first.
+    """
     values = shipped if isinstance(shipped, Mapping) else {}
     properties = model.model_json_schema()["properties"]
-    yield from [f"{summary}\n" for summary in (model.__doc__ or "").splitlines()[:1] if not re.fullmatch(r"Section `\w+`\.", summary)]
+    yield from [
+        f"{summary}\n"
+        for summary in (model.__doc__ or "").splitlines()[:1]
+        if not re.fullmatch(r"Section `\w+`\.", summary)
+    ]
     yield from ["| key | shipped | may be | what it is |", "|---|---|---|---|"]
     inside: list[tuple[str, type[BaseModel], Any]] = []
     for name, field in model.model_fields.items():
         blocks, value = _models(field.annotation), values.get(name)
         seen = [f"as `{told[block]}`" for block in blocks[:1] if block in told] or ["a block, below"]
-        may_be = _may_be(properties[name]) if not blocks else " or ".join([*seen, *["null"] * (type(None) in get_args(field.annotation))])
-        known = "" if isinstance(value, Mapping) else f"`{_yaml(value)}`" if name in values and not (blocks and value) else "–"
+        may_be = (
+            _may_be(properties[name])
+            if not blocks
+            else " or ".join([*seen, *["null"] * (type(None) in get_args(field.annotation))])
+        )
+        known = (
+            ""
+            if isinstance(value, Mapping)
+            else f"`{_yaml(value)}`"
+            if name in values and not (blocks and value)
+            else "–"
+        )
         yield _row(f"{path}{name}", known, may_be, str(field.description).replace("<", "&lt;"))
         inside += [(f"{path}{name}", block, value) for block in blocks if block not in told]
         told |= {block: f"{path}{name}" for block in blocks if block not in told}

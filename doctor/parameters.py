@@ -20,12 +20,17 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout that is running: its parameters, code and outputs."""
 HOME = Path(os.environ.get("ANAMNESIS_HOME") or os.environ.get("DVC_ROOT") or ROOT).resolve()
-"""The project that owns checkpoints, runs and the MLflow store: the parent's in `dvc exp run --temp`, else the same checkout."""
+"""The project that owns checkpoints, runs and the MLflow store: the parent's in `dvc exp run --temp`, else the same
+checkout.
+"""
 
 MOVED = {
-    "base_model": "recipes/base_model.yaml", "warm_start.dtype": "machines.compute",
-    "rollout.temperature": "decoding.train.temperature", "evaluate_doctor.temperature": "decoding.evaluate.temperature",
-    "rollout.compile": "rollout.engine.compile", "rollout.vllm": "rollout.engine, {kind: vllm, ...}",
+    "base_model": "recipes/base_model.yaml",
+    "warm_start.dtype": "machines.compute",
+    "rollout.temperature": "decoding.train.temperature",
+    "evaluate_doctor.temperature": "decoding.evaluate.temperature",
+    "rollout.compile": "rollout.engine.compile",
+    "rollout.vllm": "rollout.engine, {kind: vllm, ...}",
     "consultation.patient": "consultation.matching, and language_models.patient says who plays the patient (null: rules)",
     **{f"reward.{preset}": f"recipes/rewards/{preset}.yaml" for preset in get_args(PresetName)},
 }
@@ -43,13 +48,20 @@ class _Section(BaseModel):
 class WarmStartParams(_Section):
     """Section `warm_start`."""
 
-    base: str = Field(description="the model that becomes a doctor: a folder, or any Hugging Face id (docs/how-to/use-your-own-model.md)")
+    base: str = Field(
+        description="the model that becomes a doctor: a folder, or any Hugging Face id (docs/how-to/use-your-own-model.md)"
+    )
     dialogues_per_case: int = Field(ge=1, description="resident dialogues of every training case")
     short_every: int = Field(ge=1, description="every so manieth under a smaller turn budget")
     charts_every: int = Field(ge=1, description="every so manieth case as a whole chart too")
     random_share: float = Field(ge=0, le=1, description="of the resident's questions: drawn at random")
-    think_aloud: bool = Field(description="when the resident chases an illness, it says which in <think>...</think>; the patient does not hear it")
-    focus: float = Field(ge=0, description="how much it prefers what is typical of the illness it chases: by probability to this power; .inf: the most typical")
+    think_aloud: bool = Field(
+        description="when the resident chases an illness, it says which in <think>...</think>; the patient does not hear it"
+    )
+    focus: float = Field(
+        ge=0,
+        description="how much it prefers what is typical of the illness it chases: by probability to this power; .inf: the most typical",
+    )
     wandering: float = Field(ge=0, le=1, description="of those illnesses: have nothing to do with the patient")
     forced_cases: int = Field(ge=1, description="validation dialogues on which the forced diagnosis is measured")
     sft: SFTParams = Field(description="the supervised training")
@@ -58,18 +70,24 @@ class WarmStartParams(_Section):
 class AlgorithmChoice(_Section):
     """Section `algorithm`."""
 
-    name: str = Field(description="a file in recipes/: grpo, dr_grpo, rloo, reinforce_pp, dapo, gspo, cispo, ppo, dpo, online_dpo (docs/algorithms/index.md)")
+    name: str = Field(
+        description="a file in recipes/: grpo, dr_grpo, rloo, reinforce_pp, dapo, gspo, cispo, ppo, dpo, online_dpo (docs/algorithms/index.md)"
+    )
 
 
 class TrainDoctorParams(_Section):
     """Section `train_doctor`."""
 
     steps: int = Field(ge=1, description="rollout steps")
-    lora: LoraParams | None = Field(description="null: all weights learn; or the adapter that learns alone, {rank, alpha, target_modules}")
+    lora: LoraParams | None = Field(
+        description="null: all weights learn; or the adapter that learns alone, {rank, alpha, target_modules}"
+    )
     choose: Literal["average", "best", "last"] = Field(
         description="what becomes the doctor: the average of the warm start and the checkpoints that stay, the one that is best on validation accuracy, or the last"
     )
-    patience: int | None = Field(ge=1, description="end once so many validations in a row bring nothing better; null: play all steps")
+    patience: int | None = Field(
+        ge=1, description="end once so many validations in a row bring nothing better; null: play all steps"
+    )
     test_freq: int = Field(ge=1, description="steps between two validations")
     validation_cases: int = Field(ge=1, description="cases of a validation, at most")
     save_freq: int = Field(ge=1, description="steps between two checkpoints")
@@ -89,13 +107,23 @@ class EvaluateDoctorParams(_Section):
 class LanguageModels(_Section):
     """Section `language_models`: who plays patients and judges; null where no model does."""
 
-    patient: LanguageModelParams | None = Field(description="plays the patients; null: they answer by rules, from their record (docs/how-to/patients-and-judges.md)")
-    reward_judge: LanguageModelParams | None = Field(description="grades for the presets doctoragent_judge and weighted")
-    evaluation_judge: LanguageModelParams | None = Field(description="grades in the evaluation; another model than the reward's judge")
+    patient: LanguageModelParams | None = Field(
+        description="plays the patients; null: they answer by rules, from their record (docs/how-to/patients-and-judges.md)"
+    )
+    reward_judge: LanguageModelParams | None = Field(
+        description="grades for the presets doctoragent_judge and weighted"
+    )
+    evaluation_judge: LanguageModelParams | None = Field(
+        description="grades in the evaluation; another model than the reward's judge"
+    )
 
     @model_validator(mode="after")
     def _two_judges(self) -> "LanguageModels":
-        if self.reward_judge is not None and self.evaluation_judge is not None and self.reward_judge.model == self.evaluation_judge.model:
+        if (
+            self.reward_judge is not None
+            and self.evaluation_judge is not None
+            and self.reward_judge.model == self.evaluation_judge.model
+        ):
             raise ValueError(
                 f"reward_judge and evaluation_judge are the same model {self.reward_judge.model!r}: what a doctor learned to please cannot say how good it is; name another for one"
             )
@@ -111,7 +139,9 @@ class Params(_Section):
     knowledge_base: KnowledgeBaseParams = Field(description="what the doctor can look up")
     consultation: ConsultationParams = Field(description="the rules that doctor and patient play by")
     language_models: LanguageModels = Field(description="who plays patients and judges; null where no model does")
-    reward: RewardParams = Field(description="what a consultation is worth; the preset's constants are in recipes/rewards/<preset>.yaml")
+    reward: RewardParams = Field(
+        description="what a consultation is worth; the preset's constants are in recipes/rewards/<preset>.yaml"
+    )
     algorithm: AlgorithmChoice = Field(description="how the doctor learns; its numbers are in recipes/<name>.yaml")
     train_doctor: TrainDoctorParams = Field(description="the run")
     rollout: RolloutParams = Field(description="playing consultations")
@@ -131,9 +161,15 @@ class Params(_Section):
                 "or the best checkpoint may be deleted before it is chosen"
             )
         if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
-            raise ValueError(f"reward.preset {self.reward.preset} needs language_models.reward_judge; name a model or an endpoint there")
-        if self.reward.preset not in SINGLE_TURN and any(source.format == "questions" for source in self.patient_cases.imported):
-            raise ValueError(f"reward.preset {self.reward.preset} cannot score the single-turn questions of patient_cases.imported; choose one of: {', '.join(SINGLE_TURN)}")
+            raise ValueError(
+                f"reward.preset {self.reward.preset} needs language_models.reward_judge; name a model or an endpoint there"
+            )
+        if self.reward.preset not in SINGLE_TURN and any(
+            source.format == "questions" for source in self.patient_cases.imported
+        ):
+            raise ValueError(
+                f"reward.preset {self.reward.preset} cannot score the single-turn questions of patient_cases.imported; choose one of: {', '.join(SINGLE_TURN)}"
+            )
         return self
 
 
@@ -203,14 +239,23 @@ def _one_line(path: Path, content: Any, error: ValidationError) -> str:
 
 
 def _unknown(mistake: ErrorDetails, mistakes: Sequence[ErrorDetails], content: Any) -> str:
-    """What is wrong with a key that does not exist, and what does: as there are no defaults, its neighbours that are known, and those that are missing."""
+    """What is wrong with a key that does not exist, and what does: as there are no defaults, its neighbours that are
+    known, and those that are missing.
+    """
     *place, last = mistake["loc"]
     key = ".".join(str(part) for part in mistake["loc"])
     if key in MOVED:
         return f"{key} is not read any more; it is {MOVED[key]} now"
     here: Any = content
     for part in place:
-        here = here[int(part)] if isinstance(here, list) else here.get(part, here)  # the kind of a block is part of a location too
-    near = {kind: {str(other["loc"][-1]) for other in mistakes if other["type"] == kind and list(other["loc"][:-1]) == place} for kind in ("missing", "extra_forbidden")}
+        here = (
+            here[int(part)] if isinstance(here, list) else here.get(part, here)
+        )  # the kind of a block is part of a location too
+    near = {
+        kind: {
+            str(other["loc"][-1]) for other in mistakes if other["type"] == kind and list(other["loc"][:-1]) == place
+        }
+        for kind in ("missing", "extra_forbidden")
+    }
     known = [str(name) for name in here if str(name) not in near["extra_forbidden"]] + sorted(near["missing"])
     return f"unknown key {key} = {mistake['input']!r}{did_you_mean(last, sorted(near['missing']) or known) or '; known here: ' + ', '.join(known)}"

@@ -14,9 +14,15 @@ def stored_pairs(steps: Path, margin: float) -> list[dict[str, object]]:
     Raises:
         TrainingError: there is none with a difference of more than `margin` (reward units).
     """
-    rows = [row for path in sorted(steps.rglob("rollout*.parquet")) for row in pairs(read_trajectories(path), read_scores(_scores_of(path)), margin)]
+    rows = [
+        row
+        for path in sorted(steps.rglob("rollout*.parquet"))
+        for row in pairs(read_trajectories(path), read_scores(_scores_of(path)), margin)
+    ]
     if not rows:
-        raise TrainingError(f"{steps} holds no group whose best and worst consultation are more than {margin} apart; lower --margin or name another folder")
+        raise TrainingError(
+            f"{steps} holds no group whose best and worst consultation are more than {margin} apart; lower --margin or name another folder"
+        )
     return rows
 
 
@@ -31,10 +37,16 @@ def pairs(trajectories: list[Trajectory], scores: list[Scores], margin: float) -
         for best, worst in mine_pairs({i: scores[i].reward for i in members}, 1, margin):
             chosen, rejected = (list(trajectories[i].texts) for i in (best, worst))
             start = next(k for k, message in enumerate(chosen) if message["role"] == "assistant")
-            rows.append({
-                "prompt": chosen[:start], "chosen": chosen[start:], "rejected": rejected[start:],
-                "group": group, "chosen_reward": scores[best].reward, "rejected_reward": scores[worst].reward,
-            })
+            rows.append(
+                {
+                    "prompt": chosen[:start],
+                    "chosen": chosen[start:],
+                    "rejected": rejected[start:],
+                    "group": group,
+                    "chosen_reward": scores[best].reward,
+                    "rejected_reward": scores[worst].reward,
+                }
+            )
     return rows
 
 

@@ -1,4 +1,6 @@
-"""Reference profiles: overlays that rewrite `params.yaml` and recipes, shown as a diff with the plan that follows from them."""
+"""Reference profiles: overlays that rewrite `params.yaml` and recipes, shown as a diff with the plan that follows from
+them.
+"""
 
 import difflib
 import io
@@ -58,7 +60,11 @@ def _same_kind(block: Any, changes: Mapping[str, Any]) -> bool:
 def difference(path: Path, text: str) -> str:
     """Unified diff of a file and its new content."""
     name = path.relative_to(ROOT).as_posix()
-    return "".join(difflib.unified_diff(path.read_text().splitlines(keepends=True), text.splitlines(keepends=True), name, f"{name} (profile)", n=0))
+    return "".join(
+        difflib.unified_diff(
+            path.read_text().splitlines(keepends=True), text.splitlines(keepends=True), name, f"{name} (profile)", n=0
+        )
+    )
 
 
 def plan(changed: Mapping[Path, str]) -> str:

@@ -21,7 +21,9 @@ def load_algorithm(params: Params) -> Algorithm:
     if not path.exists():
         known = sorted(p.stem for p in path.parent.glob("*.yaml") if p.stem != "base_model")
         near = did_you_mean(params.algorithm.name, known)
-        raise ParameterError(f"params.yaml: algorithm.name is {params.algorithm.name!r} but {path.name} is not in recipes/{near or '; choose one of: ' + ', '.join(known)}")
+        raise ParameterError(
+            f"params.yaml: algorithm.name is {params.algorithm.name!r} but {path.name} is not in recipes/{near or '; choose one of: ' + ', '.join(known)}"
+        )
     return parse_algorithm(read_yaml(path), params, path)
 
 
@@ -31,7 +33,9 @@ def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
     dynamic = algorithm.dynamic_sampling
     named = {*algorithm.reward_components, *({dynamic.by} - {"reward"} if dynamic is not None else ())}
     if unknown := sorted(named - REWARD_COMPONENTS):
-        raise ParameterError(f"recipes/{path.name}: {', '.join(unknown)} is no reward component; known: {', '.join(sorted(REWARD_COMPONENTS))}")
+        raise ParameterError(
+            f"recipes/{path.name}: {', '.join(unknown)} is no reward component; known: {', '.join(sorted(REWARD_COMPONENTS))}"
+        )
     trajectories = params.rollout.prompts * algorithm.group_size
     if algorithm.optimizer.mini_batch_size > trajectories:
         raise ParameterError(
@@ -47,9 +51,13 @@ def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:
     """Experience of the policy before the last update has to be corrected for, and comes in one draw."""
     correction = getattr(algorithm.recipe, "sampler_correction", None)
     if correction is None or algorithm.dynamic_sampling is not None:
-        raise ParameterError(f"params.yaml: rollout.ahead is 1, which {path.stem} cannot do; set it to 0, or take an algorithm with sampler_correction, without dynamic sampling")
+        raise ParameterError(
+            f"params.yaml: rollout.ahead is 1, which {path.stem} cannot do; set it to 0, or take an algorithm with sampler_correction, without dynamic sampling"
+        )
     if correction.level == "none":
-        raise ParameterError(f"params.yaml: rollout.ahead is 1, but recipes/{path.name} does not correct for it; set sampler_correction.level to token or sequence")
+        raise ParameterError(
+            f"params.yaml: rollout.ahead is 1, but recipes/{path.name} does not correct for it; set sampler_correction.level to token or sequence"
+        )
 
 
 def recipe_path(params: Params) -> Path:
@@ -71,10 +79,18 @@ def load_reward(preset: str) -> PresetParams:
     path = reward_path(preset)
     reward: PresetParams = validated(read_yaml(path), path, TypeAdapter(PresetParams).validate_python)
     if reward.name != preset:
-        raise ParameterError(f"recipes/rewards/{path.name}: name is {reward.name!r}; it must be that of the file, {preset!r}")
+        raise ParameterError(
+            f"recipes/rewards/{path.name}: name is {reward.name!r}; it must be that of the file, {preset!r}"
+        )
     if isinstance(reward, RewardModelParams | HumanParams) and reward.path is None:
-        kind = "a folder or Hugging Face id of a sequence-classification model" if reward.name == "model" else "a JSONL file of ratings"
-        raise ParameterError(f"recipes/rewards/{path.name}: path is null, but reward.preset {preset} needs one; name {kind}")
+        kind = (
+            "a folder or Hugging Face id of a sequence-classification model"
+            if reward.name == "model"
+            else "a JSONL file of ratings"
+        )
+        raise ParameterError(
+            f"recipes/rewards/{path.name}: path is null, but reward.preset {preset} needs one; name {kind}"
+        )
     return reward
 
 
@@ -89,5 +105,7 @@ def pairs_path(algorithm: Algorithm) -> Path | None:
         return None
     path = ROOT / str(name)
     if not path.is_file():
-        raise ParameterError(f"recipes: pairs is {name!r}, but {path} does not exist; set pairs: rollout, or name a JSONL file of prompt, chosen, rejected")
+        raise ParameterError(
+            f"recipes: pairs is {name!r}, but {path} does not exist; set pairs: rollout, or name a JSONL file of prompt, chosen, rejected"
+        )
     return path

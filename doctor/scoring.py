@@ -15,11 +15,16 @@ from doctor.opinions import Opinions
 from rl.experience import Scores, StopReason, Trajectory
 
 
-def score_all(scorer: Scorer, cases: Sequence[Case], trajectories: Sequence[Trajectory], opinions: Opinions | None = None) -> list[Scores]:
+def score_all(
+    scorer: Scorer, cases: Sequence[Case], trajectories: Sequence[Trajectory], opinions: Opinions | None = None
+) -> list[Scores]:
     """Score each trajectory against its case; a failed episode, and one whose opinion is missing, gets no component."""
     by_id = {case.case_id: case for case in cases}
     return [
-        Scores(t.episode_id, tuple(scorer.score(by_id[t.case_id], read_events(t.events), t.stop_reason, opinion)) if t.played else ())
+        Scores(
+            t.episode_id,
+            tuple(scorer.score(by_id[t.case_id], read_events(t.events), t.stop_reason, opinion)) if t.played else (),
+        )
         for t, opinion in zip(trajectories, opinions or [None] * len(trajectories), strict=True)
     ]
 
@@ -31,20 +36,28 @@ def right(case: Case, trajectory: Trajectory) -> bool:
 
 
 def accuracy(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> float:
-    """Share of consultations that ended with the exact condition; single-turn questions are none. NaN where there is no consultation."""
+    """Share of consultations that ended with the exact condition; single-turn questions are none.
+
+    NaN where there is no consultation.
+    """
     patients = {case.case_id: case for case in cases if case.source != QUESTIONS}
     seen = [right(patients[t.case_id], t) for t in trajectories if t.case_id in patients]
     return sum(seen) / len(seen) if seen else float("nan")
 
 
-def step_metrics(cases: Sequence[Case], trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> dict[str, float]:
+def step_metrics(
+    cases: Sequence[Case], trajectories: Sequence[Trajectory], scores: Sequence[Scores]
+) -> dict[str, float]:
     """What one rollout step looked like: rewards by component, accuracy, actions, endings, lengths."""
     rewards = np.array([score.reward for score in scores if score.turns] or [np.nan])
     recorded = [read_events(t.events) for t in trajectories]
     events = [event for one in recorded for event in one]
     questions = [event for event in events if isinstance(event, Asked)]
     metrics = {
-        "reward/mean": float(rewards.mean()), "reward/max": float(rewards.max()), "reward/min": float(rewards.min()), "reward/std": float(rewards.std()),
+        "reward/mean": float(rewards.mean()),
+        "reward/max": float(rewards.max()),
+        "reward/min": float(rewards.min()),
+        "reward/std": float(rewards.std()),
         "rollout/accuracy": accuracy(cases, trajectories),
         "rollout/turns": float(np.mean([len(t.turns) for t in trajectories])),
         "rollout/sampled_tokens": float(np.mean([t.sampled_tokens for t in trajectories])),
@@ -54,16 +67,21 @@ def step_metrics(cases: Sequence[Case], trajectories: Sequence[Trajectory], scor
         "rollout/unscored": float(np.mean([not score.turns for score in scores])),
         "rollout/leaks": float(np.mean([leaks_of(one) for one in recorded])),
         "rollout/valid_actions": 1 - sum(isinstance(event, Invalid) for event in events) / max(len(events), 1),
-        "rollout/valid_questions": sum(q.topic is not None and not q.repeated for q in questions) / max(len(questions), 1),
+        "rollout/valid_questions": sum(q.topic is not None and not q.repeated for q in questions)
+        / max(len(questions), 1),
     }
     scored = [score for score in scores if score.turns]
     names = {name for score in scored for turn in score.turns for name in turn}
     for name in sorted(names):
-        metrics[f"reward/{name}"] = float(np.mean([sum(turn.get(name, 0.0) for turn in score.turns) for score in scored]))
+        metrics[f"reward/{name}"] = float(
+            np.mean([sum(turn.get(name, 0.0) for turn in score.turns) for score in scored])
+        )
     return metrics
 
 
-def patient_metrics(cases: Sequence[Case], trajectories: Sequence[Trajectory], matchers: Mapping[str, Matcher]) -> dict[str, float]:
+def patient_metrics(
+    cases: Sequence[Case], trajectories: Sequence[Trajectory], matchers: Mapping[str, Matcher]
+) -> dict[str, float]:
     """How true to the record the patients were (`clinic.patients.fidelity`)."""
     by_id = {case.case_id: case for case in cases}
     measures = fidelity(((by_id[t.case_id], read_events(t.events)) for t in trajectories), matchers)

@@ -1,4 +1,6 @@
-"""What a stage's result depends on, as dvc.yaml says it: DVC reads it to see what is stale, and here it identifies a run that was killed. One list, so that the two agree."""
+"""What a stage's result depends on, as dvc.yaml says it: DVC reads it to see what is stale, and here it identifies a
+run that was killed. One list, so that the two agree.
+"""
 
 import hashlib
 import json
@@ -11,9 +13,19 @@ from doctor.parameters import ROOT, Params, read_yaml
 
 ENDPOINT = ("url", "key_env", "timeout_s", "retries", "concurrency")
 WITHOUT_EFFECT = frozenset(
-    {"rollout.max_failed_share", "reward.max_missing_share", *(f"language_models.{role}.{key}" for role in ("patient", "reward_judge", "evaluation_judge") for key in ENDPOINT)}
+    {
+        "rollout.max_failed_share",
+        "reward.max_missing_share",
+        *(
+            f"language_models.{role}.{key}"
+            for role in ("patient", "reward_judge", "evaluation_judge")
+            for key in ENDPOINT
+        ),
+    }
 )
-"""Parameters that a stage watches as part of a section, but that change no result: when a run gives up, and where an endpoint is."""
+"""Parameters that a stage watches as part of a section, but that change no result: when a run gives up, and where an
+endpoint is.
+"""
 
 
 def input_hash(stage: str, params: Params, given: Mapping[str, Path]) -> str:
@@ -22,7 +34,8 @@ def input_hash(stage: str, params: Params, given: Mapping[str, Path]) -> str:
     Args:
         stage: its name in dvc.yaml.
         params: what it runs with, from whatever file.
-        given: where the data lies that the flow was told to use, by its name in dvc.yaml; other dependencies are the checkout's.
+        given: where the data lies that the flow was told to use, by its name in dvc.yaml; other dependencies are the
+            checkout's.
     """
     declared = read_yaml(ROOT / "dvc.yaml")["stages"][stage]
     content = params.model_dump(mode="json")
@@ -44,7 +57,11 @@ def watched(content: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 def files_hash(place: Path) -> str:
     """sha256 over the names and contents of a file, or of a folder's files but for compiled code."""
     digest = hashlib.sha256()
-    found = sorted(path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts) if place.is_dir() else [place]
+    found = (
+        sorted(path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        if place.is_dir()
+        else [place]
+    )
     for path in found:
         digest.update(path.relative_to(place).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

@@ -1,4 +1,6 @@
-"""A training run as an object: what it reads, its session, what it has played, and the hash of all that decides its result."""
+"""A training run as an object: what it reads, its session, what it has played, and the hash of all that decides its
+result.
+"""
 
 import csv
 import json
@@ -16,7 +18,15 @@ from doctor.recipe import load_algorithm, load_reward, pairs_path
 from doctor.stages import input_hash
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups
-from rl.experience import Scores, Trajectory, mask_unscored, read_scores, read_trajectories, write_scores, write_trajectories
+from rl.experience import (
+    Scores,
+    Trajectory,
+    mask_unscored,
+    read_scores,
+    read_trajectories,
+    write_scores,
+    write_trajectories,
+)
 from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.preferences import read_preferences
@@ -25,28 +35,59 @@ from rl.workers.local import LocalSession
 
 log = logging.getLogger(__name__)
 
-class Training:
-    """One training run: its inputs, its session and what it has played. Made by `open_training`, passed to every task of the flow.
 
-    Experience is written once and kept in memory while it is needed; a file is read where an earlier process wrote it. Not a dataclass, so that Prefect
-    passes a run on without walking through it.
+class Training:
+    """One training run: its inputs, its session and what it has played.
+
+    Made by `open_training`, passed to every task of the flow.
+
+    Experience is written once and kept in memory while it is needed; a file is read where an earlier process wrote it.
+    Not a dataclass, so that Prefect passes a run on without walking through it.
     """
 
-    def __init__(self, params: Params, algorithm: Algorithm, factory: ConsultationFactory, warm_start: Path, cases: Path, digest: str) -> None:
-        """Args: parameters, the learning rule, how to seat patients, the start weights, the folder of cases, the hash of all that decides the result."""
-        self.params, self.algorithm, self.factory, self.warm_start, self.input_hash = params, algorithm, factory, warm_start, digest
-        self.folder = HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
+    def __init__(
+        self,
+        params: Params,
+        algorithm: Algorithm,
+        factory: ConsultationFactory,
+        warm_start: Path,
+        cases: Path,
+        digest: str,
+    ) -> None:
+        """Args: parameters, the learning rule, how to seat patients, the start weights, the folder of cases, the hash
+        of all that decides the result.
+        """
+        self.params, self.algorithm, self.factory, self.warm_start, self.input_hash = (
+            params,
+            algorithm,
+            factory,
+            warm_start,
+            digest,
+        )
+        self.folder = (
+            HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
+        )
         self.train = tuple(read_cases(cases / "cases.parquet", "train"))
         patients = (case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS)
         self.validation = tuple(patients)[: params.train_doctor.validation_cases]
         self.session: Session = LocalSession(
-            str(warm_start), params.machines.compute, params.rollout, algorithm, params.seed, params.train_doctor.lora, params.decoding.train.temperature
+            str(warm_start),
+            params.machines.compute,
+            params.rollout,
+            algorithm,
+            params.seed,
+            params.train_doctor.lora,
+            params.decoding.train.temperature,
         )
         source = pairs_path(algorithm)
-        self.pairs = read_preferences(source, self.session.chat) if source is not None else None  # what an offline algorithm reads instead of playing
+        self.pairs = (
+            read_preferences(source, self.session.chat) if source is not None else None
+        )  # what an offline algorithm reads instead of playing
         self.reward = load_reward(params.reward.preset)
         self.scorer = Scorer(self.reward, [factory.clinic])
-        self.opinions = opinions_of(self.reward, params.language_models, ROOT, params.seed)  # of judges, models or people, for the presets that ask them
+        self.opinions = opinions_of(
+            self.reward, params.language_models, ROOT, params.seed
+        )  # of judges, models or people, for the presets that ask them
         self._played: dict[tuple[int, int], list[Trajectory]] = {}
         self._scored: dict[tuple[int, int], list[Scores]] = {}
 
@@ -64,7 +105,9 @@ class Training:
 
     @property
     def max_draws(self) -> int:
-        """Rollouts in one rollout step, at most: one, unless the algorithm refills groups without signal; none, if it reads its pairs from a file."""
+        """Rollouts in one rollout step, at most: one, unless the algorithm refills groups without signal; none, if it
+        reads its pairs from a file.
+        """
         if self.pairs is not None:
             return 0
         return self.algorithm.dynamic_sampling.max_draws if self.algorithm.dynamic_sampling is not None else 1
@@ -76,7 +119,9 @@ class Training:
 
     def cases(self, step: int, draw: int) -> list[Case]:
         """The cases of one rollout of a step."""
-        return cases_of_draw(self.train, self.params.rollout.prompts, (step - 1) * self.max_draws + draw, self.params.seed)
+        return cases_of_draw(
+            self.train, self.params.rollout.prompts, (step - 1) * self.max_draws + draw, self.params.seed
+        )
 
     def keep_played(self, step: int, draw: int, trajectories: list[Trajectory]) -> None:
         """Write what one rollout recorded, and have it at hand."""
@@ -101,13 +146,17 @@ class Training:
         return self._scored[step, draw]
 
     def experience(self, step: int, draws: int | None = None) -> tuple[list[Trajectory], list[Scores]]:
-        """What was played and scored for a step, draw after draw, all of it or the first `draws`; of a file of pairs, the step's share."""
+        """What was played and scored for a step, draw after draw, all of it or the first `draws`; of a file of pairs,
+        the step's share.
+        """
         if self.pairs is not None:
             return self.pairs.share(step, self.params.train_doctor.steps)
         trajectories: list[Trajectory] = []
         scores: list[Scores] = []
         for draw in range(self.max_draws if draws is None else draws):
-            if draw and (step, draw) not in self._scored and not self.scores_file(step, draw).exists():  # enough groups before it
+            if (
+                draw and (step, draw) not in self._scored and not self.scores_file(step, draw).exists()
+            ):  # enough groups before it
                 break
             trajectories += self.played(step, draw)
             scores += self.scored(step, draw)
@@ -134,10 +183,17 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     algorithm = load_algorithm(params)
     factory = open_factory(params, index, cases)
     log.info("%s", plan_text(params, algorithm))
-    memory = estimate(model_shape(str(warm_start), params.machines.compute, params.train_doctor.lora), params.rollout, algorithm, holes=not params.machines.spare_memory)
+    memory = estimate(
+        model_shape(str(warm_start), params.machines.compute, params.train_doctor.lora),
+        params.rollout,
+        algorithm,
+        holes=not params.machines.spare_memory,
+    )
     log.info("%s", memory_text(memory))
     refuse_what_cannot_fit(memory, available_bytes())
-    digest = input_hash("train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index})
+    digest = input_hash(
+        "train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}
+    )
     return Training(params, algorithm, factory, warm_start, cases, digest)
 
 
@@ -145,7 +201,9 @@ def plan_text(params: Params, algorithm: Algorithm) -> str:
     """The accounting of a run in one line."""
     optimizer, group_size = algorithm.optimizer, algorithm.group_size
     trajectories = params.rollout.prompts * group_size
-    updates = gradient_steps_per_rollout(algorithm.planned_units(params.rollout.prompts), algorithm.gradient_units, optimizer.num_epochs)
+    updates = gradient_steps_per_rollout(
+        algorithm.planned_units(params.rollout.prompts), algorithm.gradient_units, optimizer.num_epochs
+    )
     return (
         f"{params.rollout.prompts} cases x {group_size} samples = {trajectories} trajectories a rollout step, {updates} gradient steps each; "
         f"{params.train_doctor.steps} rollout steps; warm-up {optimizer.warmup_rollout_steps} rollout steps = {optimizer.warmup_rollout_steps * updates} gradient steps"
@@ -153,9 +211,13 @@ def plan_text(params: Params, algorithm: Algorithm) -> str:
 
 
 def has_enough_groups(run: Training, step: int, draws: int) -> bool:
-    """Whether a step's first `draws` rollouts hold all the groups it can learn from: always, unless the algorithm refills those without signal."""
+    """Whether a step's first `draws` rollouts hold all the groups it can learn from: always, unless the algorithm
+    refills those without signal.
+    """
     dynamic = run.algorithm.dynamic_sampling
-    return dynamic is None or len(informative_groups(*run.experience(step, draws), dynamic)) >= run.params.rollout.prompts
+    return (
+        dynamic is None or len(informative_groups(*run.experience(step, draws), dynamic)) >= run.params.rollout.prompts
+    )
 
 
 def history(run: Training) -> list[dict[str, float]]:

@@ -18,14 +18,18 @@ from rl.sft import Example
 
 
 def examples(chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], params: Params) -> list[Example]:
-    """Resident dialogues of every training case, some under a smaller budget, and whole charts: with one turn left it diagnoses, whatever was said before."""
+    """Resident dialogues of every training case, some under a smaller budget, and whole charts: with one turn left it
+    diagnoses, whatever was said before.
+    """
     rng = np.random.default_rng([params.seed, 1])
     matcher = factory.topics
     section = params.warm_start
     ask = resident(section.random_share, aloud=section.think_aloud, focus=section.focus, wandering=section.wandering)
     rules = params.consultation
     dialogues = [
-        resident_dialogue(factory.clinic, case, matcher, rules if place % section.short_every else shorter(rules, rng), ask, rng)
+        resident_dialogue(
+            factory.clinic, case, matcher, rules if place % section.short_every else shorter(rules, rng), ask, rng
+        )
         for _ in range(section.dialogues_per_case)
         for place, case in enumerate(cases)
     ]
@@ -33,21 +37,32 @@ def examples(chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Cas
     return [Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues]
 
 
-def forced_accuracy(rank: Rank, chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], params: Params) -> tuple[float, float]:
-    """Accuracy of the likeliest diagnosis after a resident's dialogue of random length: the model's, and Bayes' on the same words."""
+def forced_accuracy(
+    rank: Rank, chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], params: Params
+) -> tuple[float, float]:
+    """Accuracy of the likeliest diagnosis after a resident's dialogue of random length: the model's, and Bayes' on the
+    same words.
+    """
     rng = np.random.default_rng([params.seed, 2])
     prefixes, bayes = [], []
     for case in cases:
-        messages, doctor = _interview(factory, case, int(rng.integers(max(params.consultation.turn_budget, 2))), params, rng)
+        messages, doctor = _interview(
+            factory, case, int(rng.integers(max(params.consultation.turn_budget, 2))), params, rng
+        )
         prefixes.append(chat.dialogue_ids([*messages, {"role": "assistant", "content": ""}])[0][:-1])
         bayes.append(int(doctor.posterior().argmax()))
     forced = rank(prefixes, diagnosis_turns(chat, factory.clinic)).argmax(dim=1)
     truths = [factory.clinic.condition_index[case.diagnosis_id] for case in cases]
-    of_model, of_bayes = (round(float(np.mean([said == truth for said, truth in zip(answers, truths, strict=True)])), 4) for answers in (forced.tolist(), bayes))
+    of_model, of_bayes = (
+        round(float(np.mean([said == truth for said, truth in zip(answers, truths, strict=True)])), 4)
+        for answers in (forced.tolist(), bayes)
+    )
     return of_model, of_bayes
 
 
-def _interview(factory: ConsultationFactory, case: Case, questions: int, params: Params, rng: np.random.Generator) -> tuple[list[Message], ReferenceDoctor]:
+def _interview(
+    factory: ConsultationFactory, case: Case, questions: int, params: Params, rng: np.random.Generator
+) -> tuple[list[Message], ReferenceDoctor]:
     section = params.warm_start
     ask = resident(section.random_share, aloud=section.think_aloud, focus=section.focus, wandering=section.wandering)
     doctor = ReferenceDoctor(clinic=factory.clinic, case=case, ask=ask, questions=questions, rng=rng)

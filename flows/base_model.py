@@ -12,7 +12,9 @@ from tracking.console import follow
 
 @flow(name="base_model", on_running=[follow])
 def base_model(out: Path, params_file: Path | None = None, recipe_file: Path | None = None) -> None:
-    """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues; a killed run goes on after its last complete round."""
+    """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues; a killed run
+    goes on after its last complete round.
+    """
     params = load_base_model_params(params_file, recipe_file)
     read_first(params)
     for number in range(1, 1 + len(params.base_model.rounds)):

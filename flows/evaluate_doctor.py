@@ -26,14 +26,23 @@ def evaluate_doctor(
     cases: Path = ROOT / "data/cases",
     index: Path = ROOT / "data/kb_index",
 ) -> None:
-    """Compare the trained doctor with its warm start (or any other checkpoint) and with reference doctors, on the same test cases and budget."""
+    """Compare the trained doctor with its warm start (or any other checkpoint) and with reference doctors, on the same
+    test cases and budget.
+    """
     out = output(out, "evaluate_doctor.json")
     params = load_params(params_file)
     played = out.parent / "consultations"
     metrics = Evaluation()
     for test_set in open_evaluation_sets(params, cases, index):
         questions = test_set.budget - 1
-        metrics |= evaluate_policy(test_set, "trained", doctor, test_set.budget, chart=False, keep=played if test_set.first else played / test_set.source)
+        metrics |= evaluate_policy(
+            test_set,
+            "trained",
+            doctor,
+            test_set.budget,
+            chart=False,
+            keep=played if test_set.first else played / test_set.source,
+        )
         metrics |= evaluate_policy(test_set, "warm_start", warm_start, test_set.budget, chart=False, keep=None)
         metrics |= compare(test_set, "trained", "warm_start")
         if test_set.consultations:
@@ -46,7 +55,12 @@ def evaluate_doctor(
             metrics |= evaluate_full_information(test_set)
     write_json(out, metrics.to_json())
     write_accuracy_plot(metrics, plots_file(out, "evaluate_doctor.csv"))
-    page = evaluation_page(params, metrics, {"models/doctor": doctor, "models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}, out)
+    page = evaluation_page(
+        params,
+        metrics,
+        {"models/doctor": doctor, "models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index},
+        out,
+    )
     record_evaluation(metrics, doctor, played, page)
 
 

@@ -13,7 +13,12 @@ from tracking.console import follow
 
 
 @flow(name="warm_start", on_running=[follow])
-def warm_start(out: Path | None = None, params_file: Path | None = None, cases: Path = ROOT / "data/cases", index: Path = ROOT / "data/kb_index") -> None:
+def warm_start(
+    out: Path | None = None,
+    params_file: Path | None = None,
+    cases: Path = ROOT / "data/cases",
+    index: Path = ROOT / "data/kb_index",
+) -> None:
     """Fine-tune the base model on the resident's dialogues and charts of training cases."""
     out = output(out, "warm_start")
     metrics = fine_tune(load_params(params_file), cases, index, out)

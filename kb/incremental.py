@@ -37,9 +37,7 @@ class EmbeddedPassages:
     reused: int
 
 
-def embed_passages(
-    passages: Sequence[Passage], embedder: Embedder, reuse: Path | None
-) -> EmbeddedPassages:
+def embed_passages(passages: Sequence[Passage], embedder: Embedder, reuse: Path | None) -> EmbeddedPassages:
     """Embed passages, taking over the vectors of a previous index where nothing changed.
 
     An absent, corrupt or foreign previous index costs time, not the build: everything is embedded

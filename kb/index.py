@@ -183,9 +183,7 @@ def _check_input(passages: Sequence[Passage], vectors_ND: Vectors) -> None:
         )
     worst = float(np.abs(np.linalg.norm(vectors_ND, axis=1) - 1).max())
     if not worst <= UNIT_TOLERANCE:  # catches NaN too
-        raise KnowledgeBaseError(
-            f"vectors are not of unit length (off by {worst:.3g}): normalise them before indexing"
-        )
+        raise KnowledgeBaseError(f"vectors are not of unit length (off by {worst:.3g}): normalise them before indexing")
     repeated = [name for name, n in Counter(p.passage_id for p in passages).items() if n > 1]
     if repeated:
         raise KnowledgeBaseError(f"passage id {repeated[0]!r} occurs twice: make ids distinct")
@@ -216,10 +214,7 @@ def _empty_index(n_passages: int, dimension: int, kind: IndexKind) -> faiss.Inde
                     f"an IVF-PQ index needs a dimension divisible by {PQ_DIMENSIONS_PER_BYTE}, "
                     f"not {dimension}: use another embedder"
                 )
-            recipe = (
-                f"IVF{IVF_CELLS_PER_ROOT * isqrt(n_passages)},"
-                f"PQ{dimension // PQ_DIMENSIONS_PER_BYTE}"
-            )
+            recipe = f"IVF{IVF_CELLS_PER_ROOT * isqrt(n_passages)},PQ{dimension // PQ_DIMENSIONS_PER_BYTE}"
             cells = faiss.index_factory(dimension, recipe, faiss.METRIC_INNER_PRODUCT)
             faiss.extract_index_ivf(cells).nprobe = IVF_PROBES
             return cells
@@ -236,9 +231,7 @@ def _replacing(directory: Path) -> Iterator[Path]:
     if directory.exists() and not directory.is_dir():
         raise KnowledgeBaseError(f"{directory} is a file: give the index a folder of its own")
     if directory.is_dir() and any(directory.iterdir()) and not (directory / MANIFEST_FILE).exists():
-        raise KnowledgeBaseError(
-            f"{directory} holds something that is not an index: empty it or give another folder"
-        )
+        raise KnowledgeBaseError(f"{directory} holds something that is not an index: empty it or give another folder")
     directory.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:

@@ -74,13 +74,10 @@ def read_manifest(directory: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise KnowledgeBaseError(
-            f"{path} is not a manifest ({where}: {first['msg']}): {REBUILD}"
-        ) from error
+        raise KnowledgeBaseError(f"{path} is not a manifest ({where}: {first['msg']}): {REBUILD}") from error
     if manifest.schema_version != SCHEMA_VERSION:
         raise KnowledgeBaseError(
-            f"{path} has schema version {manifest.schema_version}, this code reads "
-            f"{SCHEMA_VERSION}: {REBUILD}"
+            f"{path} has schema version {manifest.schema_version}, this code reads {SCHEMA_VERSION}: {REBUILD}"
         )
     for name, expected in manifest.files.items():
         _verify(directory / name, expected)
@@ -93,6 +90,5 @@ def _verify(path: Path, expected: str) -> None:
     found = sha256_file(path)
     if found != expected:
         raise KnowledgeBaseError(
-            f"{path} is corrupt (sha256 {found[:12]}..., its manifest says {expected[:12]}...): "
-            f"{REBUILD}"
+            f"{path} is corrupt (sha256 {found[:12]}..., its manifest says {expected[:12]}...): {REBUILD}"
         )

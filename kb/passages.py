@@ -178,9 +178,7 @@ class _Splitter:
     def _fits(self, text: str, room: int) -> bool:
         return self.count_tokens([text])[0] <= room
 
-    def _fit_sentences(
-        self, text: str, sentences: Sequence[Sentence], budget: int
-    ) -> tuple[list[Sentence], list[int]]:
+    def _fit_sentences(self, text: str, sentences: Sequence[Sentence], budget: int) -> tuple[list[Sentence], list[int]]:
         """Cut the sentences that need more than `budget` tokens; return the rest as they are."""
         pieces: list[Sentence] = []
         costs: list[int] = []
@@ -201,9 +199,7 @@ class _Splitter:
         return [max(0, count - self.special_tokens) for count in self.count_tokens(texts)]
 
     def _hopeless(self, what: str) -> KnowledgeBaseError:
-        return KnowledgeBaseError(
-            f"{what!r} cannot be cut into passages of {self.max_tokens} tokens: raise max_tokens"
-        )
+        return KnowledgeBaseError(f"{what!r} cannot be cut into passages of {self.max_tokens} tokens: raise max_tokens")
 
 
 def halve(text: str, sentence: Sentence) -> list[Sentence]:
@@ -221,9 +217,7 @@ def halve(text: str, sentence: Sentence) -> list[Sentence]:
     return [replace(sentence, end=left), Sentence(right, sentence.end, False)]
 
 
-def pack(
-    costs: Sequence[int], opens_paragraph: Sequence[bool], budget: int, overlap: int
-) -> list[tuple[int, int]]:
+def pack(costs: Sequence[int], opens_paragraph: Sequence[bool], budget: int, overlap: int) -> list[tuple[int, int]]:
     """Group consecutive sentences into passages.
 
     Args:
@@ -239,9 +233,7 @@ def pack(
         KnowledgeBaseError: if a sentence alone is over the budget; it must be cut first.
     """
     if max(costs, default=0) > budget:
-        raise KnowledgeBaseError(
-            f"a sentence of {max(costs)} tokens for passages of {budget}: cut it before packing"
-        )
+        raise KnowledgeBaseError(f"a sentence of {max(costs)} tokens for passages of {budget}: cut it before packing")
     passages: list[tuple[int, int]] = []
     first, done, total = 0, 0, len(costs)
     while done < total:
@@ -263,9 +255,7 @@ def _fill(costs: Sequence[int], first: int, budget: int) -> int:
     return last
 
 
-def _paragraph_end(
-    costs: Sequence[int], opens: Sequence[bool], first: int, done: int, last: int, budget: int
-) -> int:
+def _paragraph_end(costs: Sequence[int], opens: Sequence[bool], first: int, done: int, last: int, budget: int) -> int:
     """Latest paragraph start in (done, last] that leaves the passage full enough, else `last`."""
     for end in range(last, max(first, done), -1):
         if opens[end] and sum(costs[first:end]) >= MIN_FILL * budget:

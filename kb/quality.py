@@ -108,9 +108,7 @@ def _grades(query_id: str, ranking: Sequence[str], qrels: Qrels) -> dict[str, in
     if query_id not in qrels:
         raise KnowledgeBaseError(f"query {query_id!r} is not in the qrels: judge it or drop it")
     if len(set(ranking)) < len(ranking):
-        raise KnowledgeBaseError(
-            f"the ranking of query {query_id!r} repeats a document: rank each document once"
-        )
+        raise KnowledgeBaseError(f"the ranking of query {query_id!r} repeats a document: rank each document once")
     return qrels[query_id]
 
 
@@ -166,8 +164,7 @@ def _read_qrels(path: Path) -> Qrels:
             judged[doc_id] = int(grade)
         except ValueError as error:
             raise KnowledgeBaseError(
-                f"{path}:{number} is not query_id, doc_id and a whole number, "
-                f"separated by tabs: correct it"
+                f"{path}:{number} is not query_id, doc_id and a whole number, separated by tabs: correct it"
             ) from error
         if repeated:
             raise KnowledgeBaseError(f"{path}:{number} judges {doc_id!r} twice: keep one line")

@@ -63,11 +63,7 @@ class Searcher:
         vectors_QD = self._embedder.encode([queries[place] for place in asked])
         scores_QK, rows_QK = self._index.search(vectors_QD, k)
         for place, scores_K, rows_K in zip(asked, scores_QK, rows_QK, strict=True):
-            found = [
-                (float(-score), int(row))
-                for score, row in zip(scores_K, rows_K, strict=True)
-                if row >= 0
-            ]
+            found = [(float(-score), int(row)) for score, row in zip(scores_K, rows_K, strict=True) if row >= 0]
             hits[place] = [Hit(self._index.passages[row], -score) for score, row in sorted(found)]
         return hits
 
@@ -89,9 +85,7 @@ class Searcher:
                 ranked[place] = rank_documents(hits)[:k]
             exhausted = depth >= n_passages
             open_places = [
-                place
-                for place in open_places
-                if not exhausted and queries[place].strip() and len(ranked[place]) < k
+                place for place in open_places if not exhausted and queries[place].strip() and len(ranked[place]) < k
             ]
             depth *= 2
         return [ranked[place] for place in range(len(queries))]

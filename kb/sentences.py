@@ -73,9 +73,7 @@ def _heading_title(heading: re.Match[str]) -> str:
     return " ".join(heading["title"].rstrip("#").split())
 
 
-def _spans(
-    text: str, start: int, end: int, separator: re.Pattern[str]
-) -> Iterator[tuple[int, int]]:
+def _spans(text: str, start: int, end: int, separator: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Spans between separators, white space stripped, empty ones left out.
 
     A separator's own visible characters (closing quotes) stay with the span before them.

@@ -1,4 +1,5 @@
-"""LoRA adapters: a small trainable product of two matrices beside each chosen weight, which stays frozen (arXiv:2106.09685).
+"""LoRA adapters: a small trainable product of two matrices beside each chosen weight, which stays frozen
+(arXiv:2106.09685).
 
 Switched off, the model is what it was before the training: its own reference, without a second copy.
 """
@@ -19,17 +20,24 @@ Weights = dict[str, torch.Tensor]
 
 
 def add_adapter(model: PreTrainedModel, params: LoraParams, seed: int) -> None:
-    """Freeze the weights and put an adapter beside those of the target modules, in place; it changes no output at first (the second matrix is zero).
+    """Freeze the weights and put an adapter beside those of the target modules, in place; it changes no output at first
+    (the second matrix is zero).
 
     Raises:
         TrainingError: the model has no module of such a name.
     """
     linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
     if unknown := sorted(set(params.target_modules) - linear):
-        raise TrainingError(f"lora.target_modules {unknown} are no linear layers of this model; it has {sorted(linear)}")
+        raise TrainingError(
+            f"lora.target_modules {unknown} are no linear layers of this model; it has {sorted(linear)}"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject_adapter_in_model(LoraConfig(r=params.rank, lora_alpha=params.alpha, target_modules=list(params.target_modules)), model, adapter_name=NAME)
+        inject_adapter_in_model(
+            LoraConfig(r=params.rank, lora_alpha=params.alpha, target_modules=list(params.target_modules)),
+            model,
+            adapter_name=NAME,
+        )
 
 
 def has_adapter(model: torch.nn.Module) -> bool:
@@ -79,8 +87,12 @@ def load_merged(model: PreTrainedModel, weights: Weights) -> None:
     """Give the model weights by the names of one without an adapter; its own adapter, if it has one, then adds nothing."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
     owned = {f"{name}.{part}": f"{name}.base_layer.{part}" for name in layers for part in ("weight", "bias")}
-    missing, unknown = model.load_state_dict({owned.get(name, name): value for name, value in weights.items()}, strict=False)
+    missing, unknown = model.load_state_dict(
+        {owned.get(name, name): value for name, value in weights.items()}, strict=False
+    )
     if unknown or any(".lora_" not in name for name in missing):
-        raise TrainingError(f"these are weights of another model: unknown {unknown[:3]}, missing {[name for name in missing if '.lora_' not in name][:3]}")
+        raise TrainingError(
+            f"these are weights of another model: unknown {unknown[:3]}, missing {[name for name in missing if '.lora_' not in name][:3]}"
+        )
     for layer in layers.values():
         layer.lora_B[NAME].weight.zero_()

@@ -1,8 +1,8 @@
 """From token sequences to tensors: length-sorted micro-batches under a token budget.
 
-A sequence may carry branches (alternative endings at several places): the shared part is computed once, under a mask that keeps them apart.
-How sequences are cut into micro-batches changes speed and memory only: losses are sums divided by a count
-taken over the whole mini-batch beforehand.
+A sequence may carry branches (alternative endings at several places): the shared part is computed once, under a mask
+that keeps them apart. How sequences are cut into micro-batches changes speed and memory only: losses are sums divided
+by a count taken over the whole mini-batch beforehand.
 
 Shapes: B sequences, T tokens (padded), N positions that carry loss.
 """
@@ -23,7 +23,8 @@ SIBLINGS = 4  # sequences behind one shared opening, at most: what they do not s
 
 @dataclass(frozen=True)
 class Branch:
-    """An alternative continuation of a sequence from place `cut` on: it sees the sequence before the cut, what it continues and itself; nobody else sees it.
+    """An alternative continuation of a sequence from place `cut` on: it sees the sequence before the cut, what it
+    continues and itself; nobody else sees it.
 
     Its last token is a target only, unless another branch continues it.
     """
@@ -31,12 +32,16 @@ class Branch:
     cut: int
     token_ids: tuple[int, ...]
     loss_weight: tuple[float, ...]  # of each token; a token of the sequence itself has 1 or 0
-    after: int | None = None  # which branch of the same sequence, with the same cut, it continues; that one continues none
+    after: int | None = (
+        None  # which branch of the same sequence, with the same cut, it continues; that one continues none
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MicroBatch:
-    """Right-padded sequences (each followed by its branches) and what carries loss; of each sequence in order, its branches last."""
+    """Right-padded sequences (each followed by its branches) and what carries loss; of each sequence in order, its
+    branches last.
+    """
 
     index: tuple[int, ...]  # which sequences of the mini-batch
     token_BT: torch.Tensor  # int64
@@ -46,7 +51,9 @@ class MicroBatch:
     weight_N: torch.Tensor  # its weight in the loss, float32
     position_BT: torch.Tensor | None = None  # with branches only: rotary positions
     mask_B1TT: torch.Tensor | None = None  # with branches only: who sees whom
-    sibling_N: torch.Tensor | None = None  # where a row holds several sequences: which of `index` a loss position belongs to
+    sibling_N: torch.Tensor | None = (
+        None  # where a row holds several sequences: which of `index` a loss position belongs to
+    )
     packing: Packing | None = None  # without branches, and where it saves something: the same sequences in one row
 
     @property
@@ -89,10 +96,17 @@ def micro_batches(
         yield _micro_batch(batch, tokens, masks, branches)
 
 
-def sibling_batches(tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], token_budget: int, units: Sequence[Sequence[int]] | None = None) -> Iterator[MicroBatch]:
-    """As `micro_batches` without branches, but sequences that begin with the same opening (all before the first token that carries loss) share its computation where that pays.
+def sibling_batches(
+    tokens: Sequence[Sequence[int]],
+    masks: Sequence[Sequence[int]],
+    token_budget: int,
+    units: Sequence[Sequence[int]] | None = None,
+) -> Iterator[MicroBatch]:
+    """As `micro_batches` without branches, but sequences that begin with the same opening (all before the first token
+    that carries loss) share its computation where that pays.
 
-    It pays for openings at least as long as what follows them: a masked row then costs less than the opening computed again and again (1.42 times for 512 and 224).
+    It pays for openings at least as long as what follows them: a masked row then costs less than the opening computed
+    again and again (1.42 times for 512 and 224).
     """
     families, alone = _families(tokens, masks, units if units is not None else [(i,) for i in range(len(tokens))])
     flat = [i for unit in alone for i in unit]
@@ -102,14 +116,19 @@ def sibling_batches(tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[in
         yield replace(batch, index=tuple(flat[i] for i in batch.index))
     cut = [masks[family[0]].index(1) for family in families]
     openings = [tokens[family[0]][:size] for family, size in zip(families, cut, strict=True)]
-    rests = [[Branch(size, tuple(tokens[i][size:]), tuple(map(float, masks[i][size:]))) for i in family] for family, size in zip(families, cut, strict=True)]
+    rests = [
+        [Branch(size, tuple(tokens[i][size:]), tuple(map(float, masks[i][size:]))) for i in family]
+        for family, size in zip(families, cut, strict=True)
+    ]
     for batch in micro_batches(openings, [[0] * size for size in cut], token_budget, rests):
         members = tuple(i for number in batch.index for i in families[number])
         sibling_N = torch.repeat_interleave(torch.arange(len(members)), torch.tensor([sum(masks[i]) for i in members]))
         yield replace(batch, index=members, sibling_N=sibling_N)
 
 
-def _families(tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], units: Sequence[Sequence[int]]) -> tuple[list[list[int]], list[Sequence[int]]]:
+def _families(
+    tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], units: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], list[Sequence[int]]]:
     """Sequences that share their opening in one row (whole units only), and the units that stay alone."""
     same: dict[tuple[int, ...], list[Sequence[int]]] = defaultdict(list)
     alone: list[Sequence[int]] = []
@@ -136,13 +155,26 @@ def _pad(rows: Sequence[Sequence[int]]) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
 
 
-def _micro_batch(index: list[int], tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], branches: Sequence[Sequence[Branch]] | None) -> MicroBatch:
+def _micro_batch(
+    index: list[int],
+    tokens: Sequence[Sequence[int]],
+    masks: Sequence[Sequence[int]],
+    branches: Sequence[Sequence[Branch]] | None,
+) -> MicroBatch:
     if branches is None:
         token_BT, mask_BT = _pad([tokens[i] for i in index]), _pad([masks[i] for i in index])
         row_N, place_N = mask_BT.nonzero(as_tuple=True)
         packing = pack([tokens[i] for i in index], [list(masks[i]).index(1) if 1 in masks[i] else 0 for i in index])
         target_N, weight_N = token_BT[row_N, place_N], mask_BT[row_N, place_N].float()
-        return MicroBatch(index=tuple(index), token_BT=token_BT, row_N=row_N, source_N=place_N - 1, target_N=target_N, weight_N=weight_N, packing=packing)
+        return MicroBatch(
+            index=tuple(index),
+            token_BT=token_BT,
+            row_N=row_N,
+            source_N=place_N - 1,
+            target_N=target_N,
+            weight_N=weight_N,
+            packing=packing,
+        )
     rows = [_branched(tokens[i], masks[i], branches[i]) for i in index]
     token_BT, position_BT, segment_BT, before_BT, limit_BT = (_pad([row.inputs[k] for row in rows]) for k in range(5))
     place_T = torch.arange(token_BT.shape[1])
@@ -150,10 +182,18 @@ def _micro_batch(index: list[int], tokens: Sequence[Sequence[int]], masks: Seque
     trunk_BTT = (segment_BT[:, None] == 0) & (place_T < limit_BT[:, :, None])
     own_BTT = (segment_BT[:, None] == segment_BT[:, :, None]) | (segment_BT[:, None] == before_BT[:, :, None])
     row_N = torch.tensor([number for number, row in enumerate(rows) for _ in row.loss], dtype=torch.long)
-    source_N, target_N = (torch.tensor([position[k] for row in rows for position in row.loss], dtype=torch.long) for k in (0, 1))
+    source_N, target_N = (
+        torch.tensor([position[k] for row in rows for position in row.loss], dtype=torch.long) for k in (0, 1)
+    )
     weight_N = torch.tensor([weight for row in rows for _, _, weight in row.loss], dtype=torch.float32)
     return MicroBatch(
-        index=tuple(index), token_BT=token_BT, row_N=row_N, source_N=source_N, target_N=target_N, weight_N=weight_N, position_BT=position_BT,
+        index=tuple(index),
+        token_BT=token_BT,
+        row_N=row_N,
+        source_N=source_N,
+        target_N=target_N,
+        weight_N=weight_N,
+        position_BT=position_BT,
         mask_B1TT=((trunk_BTT | own_BTT) & causal_TT)[:, None],
     )
 
@@ -162,7 +202,9 @@ def _micro_batch(index: list[int], tokens: Sequence[Sequence[int]], masks: Seque
 class _Row:
     """A sequence with its branches."""
 
-    inputs: tuple[list[int], list[int], list[int], list[int], list[int]]  # token, position, segment (0 = trunk), segment continued or its own, how much of the trunk is seen
+    inputs: tuple[
+        list[int], list[int], list[int], list[int], list[int]
+    ]  # token, position, segment (0 = trunk), segment continued or its own, how much of the trunk is seen
     loss: list[tuple[int, int, float]]  # predicting place, target, weight
 
 
@@ -175,7 +217,11 @@ def _branched(tokens: Sequence[int], mask: Sequence[int], branches: Sequence[Bra
     last: list[int] = []  # place of each branch's last input
     for number, branch in enumerate(branches):
         read = len(branch.token_ids) - (number not in continued)
-        source, offset = (branch.cut - 1, branch.cut) if branch.after is None else (last[branch.after], position[last[branch.after]] + 1)
+        source, offset = (
+            (branch.cut - 1, branch.cut)
+            if branch.after is None
+            else (last[branch.after], position[last[branch.after]] + 1)
+        )
         start = len(token)
         token += branch.token_ids[:read]
         position += range(offset, offset + read)
@@ -189,7 +235,9 @@ def _branched(tokens: Sequence[int], mask: Sequence[int], branches: Sequence[Bra
 
 
 def hidden_states(decoder: torch.nn.Module, batch: MicroBatch, *, everywhere: bool = True) -> torch.Tensor:
-    """Last hidden states of a decoder, (B, T, D). Padding is on the right and attention is causal, so no mask is needed and padding changes nothing.
+    """Last hidden states of a decoder, (B, T, D).
+
+    Padding is on the right and attention is causal, so no mask is needed and padding changes nothing.
 
     Args:
         decoder: in train or eval mode, as the caller wants it.
@@ -201,7 +249,9 @@ def hidden_states(decoder: torch.nn.Module, batch: MicroBatch, *, everywhere: bo
     if batch.packing is not None and packable(decoder):
         return packed_hidden(decoder, batch.token_BT.to(device), batch.packing.to(device), read_N)
     places = {} if batch.mask_B1TT is None else {"position_ids": batch.position_BT, "attention_mask": batch.mask_B1TT}
-    inputs = {name: value.to(device) for name, value in {"input_ids": batch.token_BT, **places}.items() if value is not None}
+    inputs = {
+        name: value.to(device) for name, value in {"input_ids": batch.token_BT, **places}.items() if value is not None
+    }
     with last_layer_at(decoder, torch.unique(read_N) if read_N is not None and runs_once(decoder) else None):
         hidden_BTD: torch.Tensor = decoder(**inputs, use_cache=False).last_hidden_state
     return hidden_BTD
@@ -218,11 +268,18 @@ def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float
     Returns:
         logprob_N, entropy_N: float32 (N,), nats.
     """
-    return head_logprobs(model, hidden_states(model.get_decoder(), batch, everywhere=False), batch, temperature, entropy_gradient=False)
+    return head_logprobs(
+        model, hidden_states(model.get_decoder(), batch, everywhere=False), batch, temperature, entropy_gradient=False
+    )
 
 
-def head_logprobs(model: PreTrainedModel, hidden_BTD: torch.Tensor, batch: MicroBatch, temperature: float, *, entropy_gradient: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `token_logprobs`, from hidden states. Logits are computed at loss positions only, in chunks; a chunk's are computed again for its gradient."""
+def head_logprobs(
+    model: PreTrainedModel, hidden_BTD: torch.Tensor, batch: MicroBatch, temperature: float, *, entropy_gradient: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `token_logprobs`, from hidden states.
+
+    Logits are computed at loss positions only, in chunks; a chunk's are computed again for its gradient.
+    """
     hidden_ND = hidden_BTD[batch.row_N, batch.source_N]
     target_N = batch.target_N.to(hidden_ND.device)
     head = model.get_output_embeddings()
@@ -238,7 +295,9 @@ def head_logprobs(model: PreTrainedModel, hidden_BTD: torch.Tensor, batch: Micro
     chunks = list(zip(torch.split(hidden_ND, size), torch.split(target_N, size), strict=True))
     for hidden, target in chunks:
         again = len(chunks) > 1 and torch.is_grad_enabled()
-        logprob_N, entropy_N = checkpoint(chunk, hidden, target, use_reentrant=False) if again else chunk(hidden, target)
+        logprob_N, entropy_N = (
+            checkpoint(chunk, hidden, target, use_reentrant=False) if again else chunk(hidden, target)
+        )
         logprobs.append(logprob_N)
         entropies.append(entropy_N)
     return torch.cat(logprobs), torch.cat(entropies)

@@ -1,7 +1,8 @@
 """Messages <-> token ids: token in, token out.
 
-A sampled turn is never decoded and encoded again. What the environment says is encoded once and appended: the suffix that the
-model's chat template puts around a user message after an assistant turn is derived from the template itself. Text from the
+A sampled turn is never decoded and encoded again. What the environment says is encoded once and appended: the suffix
+that the model's chat template puts around a user message after an assistant turn is derived from the template itself.
+Text from the
 environment can not smuggle in control tokens: only the template's own pieces are read with special tokens on.
 """
 
@@ -26,18 +27,24 @@ class ChatFormat:
         """
         self.tokenizer = tokenizer
         if not tokenizer.chat_template:
-            raise TrainingError(f"{tokenizer.name_or_path}: the tokenizer has no chat template; use an instruction-tuned model or set one")
+            raise TrainingError(
+                f"{tokenizer.name_or_path}: the tokenizer has no chat template; use an instruction-tuned model or set one"
+            )
         first, turn, reply = (_MARK.format(i) for i in range(3))
         opening = [{"role": "user", "content": first}]
         dialogue = [*opening, {"role": "assistant", "content": turn}, {"role": "user", "content": reply}]
         start = self._render(opening)
         whole = self._render(dialogue)
         if not whole.startswith(start) or any(whole.count(mark) != 1 for mark in (first, turn, reply)):
-            raise TrainingError(f"{tokenizer.name_or_path}: the chat template rewrites earlier turns, so appending tokens would not match it")
+            raise TrainingError(
+                f"{tokenizer.name_or_path}: the chat template rewrites earlier turns, so appending tokens would not match it"
+            )
         closing, self._after_reply = whole.split(turn)[1].split(reply)
         ids = self.template_ids(closing)
         if not ids:
-            raise TrainingError(f"{tokenizer.name_or_path}: the chat template does not mark the end of a turn; use an instruction-tuned model or set another template")
+            raise TrainingError(
+                f"{tokenizer.name_or_path}: the chat template does not mark the end of a turn; use an instruction-tuned model or set another template"
+            )
         self.end_id = ids[0]
         self._before_reply_ids = ids[1:]
         self.after_reply_ids = self.template_ids(self._after_reply)
@@ -53,7 +60,9 @@ class ChatFormat:
     def content_ids(self, text: str) -> list[int]:
         """Token ids of somebody's words: no control token can come out of them."""
         if text not in self._cache:
-            self._cache[text] = list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)) if text else []
+            self._cache[text] = (
+                list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)) if text else []
+            )
         return self._cache[text]
 
     def opening_ids(self, messages: Sequence[Message]) -> list[int]:
@@ -75,7 +84,8 @@ class ChatFormat:
         return [*self.content_ids(text), self.end_id]
 
     def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
-        """A whole recorded dialogue as ids and loss mask (1 on assistant turns only), exactly as a rollout would have built it.
+        """A whole recorded dialogue as ids and loss mask (1 on assistant turns only), exactly as a rollout would have
+        built it.
 
         Args:
             messages: opening messages, then assistant and user in turn, ending with the assistant.

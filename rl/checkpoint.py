@@ -1,7 +1,7 @@
 """Checkpoints: `global_step_<n>/` folders, complete or absent.
 
-Each is a Hugging Face model folder plus `learner.pt` (optimizer, counters and, with LoRA, the adapter) and `complete.json` with the sha256 of every
-file. The last complete one is where a run goes on from.
+Each is a Hugging Face model folder plus `learner.pt` (optimizer, counters and, with LoRA, the adapter) and
+`complete.json` with the sha256 of every file. The last complete one is where a run goes on from.
 """
 
 import hashlib
@@ -26,11 +26,15 @@ def folder_hash(directory: Path) -> str:
     """sha256 over the names and contents of a folder's files: the identity of a model."""
     digest = hashlib.sha256()
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
-        digest.update(path.relative_to(directory).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        digest.update(
+            path.relative_to(directory).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest()
+        )
     return digest.hexdigest()
 
 
-def save_checkpoint(root: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, learner: dict[str, Any]) -> Path:
+def save_checkpoint(
+    root: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, learner: dict[str, Any]
+) -> Path:
     """Write `root/global_step_<step>` atomically, an adapter merged into the weights."""
     directory = root / f"global_step_{step}"
     temporary = root / f".global_step_{step}.partial"
@@ -64,7 +68,9 @@ def load_learner_state(directory: Path) -> dict[str, Any]:
     for name, expected in files.items():
         path = directory / name
         if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != expected:
-            raise TrainingError(f"{path} is missing or damaged; delete {directory} to resume from the checkpoint before it")
+            raise TrainingError(
+                f"{path} is missing or damaged; delete {directory} to resume from the checkpoint before it"
+            )
     state: dict[str, Any] = torch.load(directory / "learner.pt", weights_only=True)
     return state
 

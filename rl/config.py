@@ -1,4 +1,7 @@
-"""The school's sections of `params.yaml`, parsed once at the edge. No defaults: every number is in the file. A leaf: nothing of torch is loaded for it."""
+"""The school's sections of `params.yaml`, parsed once at the edge.
+
+No defaults: every number is in the file. A leaf: nothing of torch is loaded for it.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -26,10 +29,16 @@ class VllmParams(_Section):
     dtype: DType = Field(description="of its copy of the weights")
     gpu_memory_utilization: float = Field(gt=0, le=1, description="on a GPU: share that it takes, weights and cache")
     kv_cache_gib: float = Field(gt=0, description="on a CPU: of the cache")
-    block_size: int = Field(ge=1, description="tokens of a cache block, only whole blocks are found again; 32 or a multiple on a CPU, 16 on a GPU")
+    block_size: int = Field(
+        ge=1,
+        description="tokens of a cache block, only whole blocks are found again; 32 or a multiple on a CPU, 16 on a GPU",
+    )
     max_sequences: int = Field(ge=1, description="turns sampled at once; more wait")
     enforce_eager: bool = Field(description="no compilation, no CUDA graphs")
-    probe_tolerance: float = Field(gt=0, description="largest difference of a log-probability from the trainer's after a sync; bfloat16 needs about 0.1")
+    probe_tolerance: float = Field(
+        gt=0,
+        description="largest difference of a log-probability from the trainer's after a sync; bfloat16 needs about 0.1",
+    )
     timeout_s: float = Field(gt=0, description="of a start, a sync or a step")
 
 
@@ -44,22 +53,30 @@ class RolloutParams(_Section):
     max_episode_tokens: int = Field(ge=16, description="tokens of a whole dialogue")
     slots: int = Field(ge=1, description="episodes in the engine at once")
     max_failed_share: float = Field(ge=0, le=1, description="of a rollout's episodes; more of them stop the run")
-    ahead: Literal[0, 1] = Field(description="1: play the next step while the learner is at this one, with the policy before its update; needs engine.kind vllm")
+    ahead: Literal[0, 1] = Field(
+        description="1: play the next step while the learner is at this one, with the policy before its update; needs engine.kind vllm"
+    )
     engine: EngineParams = Field(description="what samples the turns")
 
     @field_validator("engine", mode="before")
     @classmethod
     def _engine_is_a_block(cls, engine: Any) -> Any:
         if isinstance(engine, str):
-            raise ValueError("an engine is a block, {kind: transformers, compile: false}, or the one that `python -m commands.profile vllm` shows")
+            raise ValueError(
+                "an engine is a block, {kind: transformers, compile: false}, or the one that `python -m commands.profile vllm` shows"
+            )
         return engine
 
     @model_validator(mode="after")
     def _a_turn_fits(self) -> "RolloutParams":
         if self.response_length >= self.max_episode_tokens:
-            raise ValueError(f"response_length {self.response_length} leaves no room in max_episode_tokens {self.max_episode_tokens}; raise the latter")
+            raise ValueError(
+                f"response_length {self.response_length} leaves no room in max_episode_tokens {self.max_episode_tokens}; raise the latter"
+            )
         if self.ahead and not isinstance(self.engine, VllmParams):
-            raise ValueError(f"ahead 1 needs an engine with weights of its own, and {self.engine.kind} plays with the learner's; use an engine of kind vllm")
+            raise ValueError(
+                f"ahead 1 needs an engine with weights of its own, and {self.engine.kind} plays with the learner's; use an engine of kind vllm"
+            )
         return self
 
 
@@ -72,7 +89,9 @@ class SamplingParams(_Section):
 class TrainSamplingParams(_Section):
     """How the turns are sampled that are learned from."""
 
-    temperature: float = Field(gt=0, description="of the doctor's sampling in rollouts; the learner divides logits by it too")
+    temperature: float = Field(
+        gt=0, description="of the doctor's sampling in rollouts; the learner divides logits by it too"
+    )
 
 
 class DecodingParams(_Section):
@@ -87,7 +106,9 @@ class SFTParams(_Section):
 
     epochs: int = Field(ge=1, description="passes over the texts")
     batch_size: int = Field(ge=1, description="sequences per gradient step")
-    optimizer: Literal["adamw", "muon"] = Field(description="muon: on the weight matrices, AdamW on embeddings and norms; for training from nothing")
+    optimizer: Literal["adamw", "muon"] = Field(
+        description="muon: on the weight matrices, AdamW on embeddings and norms; for training from nothing"
+    )
     learning_rate: float = Field(gt=0, description="after the warm-up")
     warmup_share: float = Field(ge=0, lt=1, description="of the gradient steps, linear")
     weight_decay: float = Field(ge=0, description="decoupled, per gradient step")
@@ -132,12 +153,20 @@ def _kind(given: Any) -> str:
     return "endpoint" if isinstance(given, EndpointParams) or (isinstance(given, dict) and "url" in given) else "local"
 
 
-LanguageModelParams = Annotated[Annotated[EndpointParams, Tag("endpoint")] | Annotated[LocalModelParams, Tag("local")], Discriminator(_kind)]
+LanguageModelParams = Annotated[
+    Annotated[EndpointParams, Tag("endpoint")] | Annotated[LocalModelParams, Tag("local")], Discriminator(_kind)
+]
 
 
 class MachinesParams(_Section):
     """Section `machines`. Results depend on `compute` alone of it."""
 
-    compute: DType = Field(description="of the doctor's weights in the warm start, in training and in the evaluation; with bfloat16 small learning rates round to nothing")
-    threads: Threads = Field(description="that compute; auto: one a core. OMP_NUM_THREADS goes before (docs/how-to/run-beside-other-work.md)")
-    spare_memory: bool = Field(description="give large blocks back as soon as they are free: about a fifth less memory, about a fifth more processor time (glibc)")
+    compute: DType = Field(
+        description="of the doctor's weights in the warm start, in training and in the evaluation; with bfloat16 small learning rates round to nothing"
+    )
+    threads: Threads = Field(
+        description="that compute; auto: one a core. OMP_NUM_THREADS goes before (docs/how-to/run-beside-other-work.md)"
+    )
+    spare_memory: bool = Field(
+        description="give large blocks back as soon as they are free: about a fifth less memory, about a fifth more processor time (glibc)"
+    )

@@ -2,7 +2,8 @@
 
     rollout.parquet   made by the rollout phase: tokens, log-probabilities, mask, turns, events
     scores.parquet    made by reward scoring: components per turn
-    (learning reads both and writes nothing here; old log-probabilities equal the recorded ones while engine and learner share weights)
+    (learning reads both and writes nothing here; old log-probabilities equal the recorded ones while engine and learner
+    share weights)
 
 A file is written under a temporary name, renamed, and its sha256 kept beside it.
 """
@@ -22,7 +23,9 @@ from rl.errors import TrainingError
 
 
 class StopReason(StrEnum):
-    """Why an episode is over where its environment does not say: it has endings of its own, which the school only keeps."""
+    """Why an episode is over where its environment does not say: it has endings of its own, which the school only
+    keeps.
+    """
 
     ENDED = "ended"  # the environment gave no reason
     OUT_OF_TOKENS = "out_of_tokens"  # no room was left for a turn
@@ -33,9 +36,9 @@ class StopReason(StrEnum):
 class Trajectory:
     """The token record of one episode. Made by `rl.rollout`, read by scoring and learning.
 
-    `token_ids`, `logprobs` and `loss_mask` have one entry per token of the whole episode; mask 1 marks exactly the tokens that the
-    policy sampled, and only there is the log-probability meaningful (0.0 elsewhere). `turns` gives the half-open span of every
-    policy turn. `events` has one entry per turn. `privileged` is what only the simulator knows.
+    `token_ids`, `logprobs` and `loss_mask` have one entry per token of the whole episode; mask 1 marks exactly the
+    tokens that the policy sampled, and only there is the log-probability meaningful (0.0 elsewhere). `turns` gives the
+    half-open span of every policy turn. `events` has one entry per turn. `privileged` is what only the simulator knows.
     """
 
     episode_id: str
@@ -68,12 +71,18 @@ class Trajectory:
 
 def mask_unscored(trajectories: Sequence[Trajectory], scores: Sequence["Scores"]) -> list[Trajectory]:
     """The trajectories, those without a score with no token to learn from: what was not judged teaches nothing."""
-    return [t if score.turns else replace(t, loss_mask=(0,) * len(t.loss_mask)) for t, score in zip(trajectories, scores, strict=True)]
+    return [
+        t if score.turns else replace(t, loss_mask=(0,) * len(t.loss_mask))
+        for t, score in zip(trajectories, scores, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Reward components per turn of one trajectory; the reward of a turn is their sum. No turns: not scored, because it failed or nobody judged it."""
+    """Reward components per turn of one trajectory; the reward of a turn is their sum.
+
+    No turns: not scored, because it failed or nobody judged it.
+    """
 
     episode_id: str
     turns: tuple[dict[str, float], ...]
@@ -97,7 +106,13 @@ def write_trajectories(trajectories: Sequence[Trajectory], path: Path) -> str:
 def read_trajectories(path: Path) -> list[Trajectory]:
     """Read a rollout back, checking its hash."""
     return [
-        Trajectory(**{**row, **{k: tuple(row[k]) for k in ("token_ids", "logprobs", "loss_mask", "texts", "events")}, "turns": tuple((a, b) for a, b in row["turns"])})
+        Trajectory(
+            **{
+                **row,
+                **{k: tuple(row[k]) for k in ("token_ids", "logprobs", "loss_mask", "texts", "events")},
+                "turns": tuple((a, b) for a, b in row["turns"]),
+            }
+        )
         for row in _read(path)
     ]
 
@@ -113,7 +128,9 @@ def read_scores(path: Path) -> list[Scores]:
 
 
 def _write(rows: list[dict[str, Any]], columns: list[str], path: Path) -> str:
-    table = pd.DataFrame([{k: json.dumps(v, ensure_ascii=False) for k, v in row.items()} for row in rows], columns=columns)
+    table = pd.DataFrame(
+        [{k: json.dumps(v, ensure_ascii=False) for k, v in row.items()} for row in rows], columns=columns
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".partial")
     table.to_parquet(temporary, index=False)
@@ -131,5 +148,7 @@ def intact(path: Path) -> bool:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     if not intact(path):
-        raise TrainingError(f"{path} is missing or damaged; delete its folder and run the stage again, it resumes from the last complete step")
+        raise TrainingError(
+            f"{path} is missing or damaged; delete its folder and run the stage again, it resumes from the last complete step"
+        )
     return [{str(k): json.loads(v) for k, v in row.items()} for row in pd.read_parquet(path).to_dict("records")]

@@ -33,7 +33,9 @@ Units = Sequence[tuple[int, ...]]
 class Sampler:
     """What a learner has to know about whoever samples its experience. Made by the session, read by the learner."""
 
-    exact: bool  # computes log-probabilities with these very weights, in this precision; then the pass for old log-probabilities is skipped
+    # computes log-probabilities with these very weights, in this precision; then the pass for old log-probabilities is
+    # skipped
+    exact: bool
     staleness: int  # updates that the policy which sampled may be behind the learner
 
 
@@ -49,7 +51,14 @@ class Learner:
     """Owns the optimizers; changes the models in place. The policy and the critic are live, the reference is frozen."""
 
     def __init__(
-        self, model: PreTrainedModel, algorithm: Algorithm, prompts: int, temperature: float, seed: int, reference: PreTrainedModel | None = None, sampler: Sampler = IN_STEP
+        self,
+        model: PreTrainedModel,
+        algorithm: Algorithm,
+        prompts: int,
+        temperature: float,
+        seed: int,
+        reference: PreTrainedModel | None = None,
+        sampler: Sampler = IN_STEP,
     ) -> None:
         """Make what the algorithm's roles ask for.
 
@@ -59,33 +68,51 @@ class Learner:
             prompts: cases per rollout step; fixes the planned warm-up.
             temperature: of the sampling.
             seed: of the shuffling.
-            reference: the frozen model, if the algorithm declares one; not needed where the policy has an adapter, which can be switched off.
+            reference: the frozen model, if the algorithm declares one; not needed where the policy has an adapter,
+                which can be switched off.
             sampler: how the engine relates to the learner.
 
         Raises:
             TrainingError: the algorithm declares a reference and none is given.
         """
         if "reference" in algorithm.roles and reference is None and not has_adapter(model):
-            raise TrainingError(f"{type(algorithm).__name__} compares with a frozen reference model, and none was given")
+            raise TrainingError(
+                f"{type(algorithm).__name__} compares with a frozen reference model, and none was given"
+            )
         self.model, self.algorithm, self.temperature, self.seed = model, algorithm, temperature, seed
         self.reference, self.sampler = reference, sampler
         params = algorithm.optimizer
         if params.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only: never while the engine plays
-        self._decoder: torch.nn.Module = torch.compile(model.get_decoder(), dynamic=True) if params.compile else model.get_decoder()  # type: ignore[assignment]  # torch.compile gives a module for a module
+            model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only, never at play
+        decoder = model.get_decoder()
+        self._decoder: torch.nn.Module = torch.compile(decoder, dynamic=True) if params.compile else decoder  # type: ignore[assignment]
         self.optimizer = self._adamw(model, params.learning_rate)
         self.critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
-        self.critic_optimizer = self._adamw(self.critic, algorithm.critic.learning_rate) if self.critic is not None and algorithm.critic is not None else None
-        planned = gradient_steps_per_rollout(algorithm.planned_units(prompts), algorithm.gradient_units, params.num_epochs)
+        self.critic_optimizer = (
+            self._adamw(self.critic, algorithm.critic.learning_rate)
+            if self.critic is not None and algorithm.critic is not None
+            else None
+        )
+        planned = gradient_steps_per_rollout(
+            algorithm.planned_units(prompts), algorithm.gradient_units, params.num_epochs
+        )
         self.warmup_gradient_steps = params.warmup_rollout_steps * planned
         self.gradient_step = 0
         self.skipped_in_a_row = 0
         self.policy_version = 0
 
     def _adamw(self, model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
-        return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=self.algorithm.optimizer.weight_decay, betas=(0.9, 0.98))
+        return torch.optim.AdamW(
+            model.parameters(), lr=learning_rate, weight_decay=self.algorithm.optimizer.weight_decay, betas=(0.9, 0.98)
+        )
 
-    def update(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Callable[[int, int], None] | None = None) -> dict[str, float]:
+    def update(
+        self,
+        trajectories: Sequence[Trajectory],
+        scores: Sequence[Scores],
+        step: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> dict[str, float]:
         """One training phase.
 
         Args:
@@ -98,7 +125,8 @@ class Learner:
             Metrics: means over the updates applied, unless the name says otherwise.
 
         Raises:
-            TrainingError: a trajectory was sampled by a policy version that is too old, or too many updates in a row were not finite.
+            TrainingError: a trajectory was sampled by a policy version that is too old, or too many updates in a row
+                were not finite.
         """
         self._refuse_stale(trajectories)
         records, metrics = self._records(trajectories, scores)
@@ -110,38 +138,52 @@ class Learner:
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
         self.model.train()
-        for epoch in range(params.num_epochs):
-            order = signal.units[:]
-            random.Random(f"{self.seed}/{step}/{epoch}").shuffle(order)
-            for start in range(0, len(order), self.algorithm.gradient_units):
-                units = order[start : start + self.algorithm.gradient_units]
-                means, fresh = self._gradient_step(units, trajectories, records, signal, compare=not steps and self.algorithm.on_policy)
-                steps += 1
-                if progress is not None:
-                    progress(steps, gradient_steps_per_rollout(len(order), self.algorithm.gradient_units, params.num_epochs))
-                if not math.isfinite(means["grad_norm"]):
-                    skipped += 1
-                    continue
-                metrics = fresh | metrics  # a pass over all, if there was one, says it better
-                for name, value in means.items():
-                    applied[name].append(value)
+        planned = gradient_steps_per_rollout(len(signal.units), self.algorithm.gradient_units, params.num_epochs)
+        for units in self._mini_batches(signal, step):
+            compare = not steps and self.algorithm.on_policy
+            means, fresh = self._gradient_step(units, trajectories, records, signal, compare=compare)
+            steps += 1
+            if progress is not None:
+                progress(steps, planned)
+            if not math.isfinite(means["grad_norm"]):
+                skipped += 1
+                continue
+            metrics = fresh | metrics  # a pass over all, if there was one, says it better
+            for name, value in means.items():
+                applied[name].append(value)
         self.model.eval()
         self.policy_version += 1
         metrics |= {name: sum(values) / len(values) for name, values in applied.items()}
         metrics |= self.algorithm.finish(metrics, len(signal.units))
         rate = float(self.optimizer.param_groups[0]["lr"])  # the last one used
-        return {"grad_norm": 0.0} | metrics | {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
+        counted = {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
+        return {"grad_norm": 0.0} | metrics | counted
+
+    def _mini_batches(self, signal: TrainingSignal, step: int) -> Iterator[list[tuple[int, ...]]]:
+        """The units of every gradient step, shuffled anew in every epoch."""
+        for epoch in range(self.algorithm.optimizer.num_epochs):
+            order = list(signal.units)
+            random.Random(f"{self.seed}/{step}/{epoch}").shuffle(order)
+            for start in range(0, len(order), self.algorithm.gradient_units):
+                yield order[start : start + self.algorithm.gradient_units]
 
     def _refuse_stale(self, trajectories: Sequence[Trajectory]) -> None:
         for trajectory in trajectories:
-            if self.algorithm.on_policy and not 0 <= self.policy_version - trajectory.policy_version <= self.sampler.staleness:
+            if (
+                self.algorithm.on_policy
+                and not 0 <= self.policy_version - trajectory.policy_version <= self.sampler.staleness
+            ):
                 raise TrainingError(
                     f"trajectory {trajectory.episode_id} was sampled by policy version {trajectory.policy_version}, the learner is at "
                     f"{self.policy_version}: training off-policy is refused; roll out again"
                 )
 
-    def _records(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]) -> tuple[list[TokenRecord], dict[str, float]]:
-        """What has to be known before the first update, and how far sampler and trainer disagree if it was looked at here."""
+    def _records(
+        self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]
+    ) -> tuple[list[TokenRecord], dict[str, float]]:
+        """What has to be known before the first update, and how far sampler and trainer disagree if it was looked at
+        here.
+        """
         budget = self.algorithm.optimizer.micro_batch_tokens
         look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.sampler.exact)
         old = logprobs_of(self.model, trajectories, budget, self.temperature) if look_again else None
@@ -157,9 +199,17 @@ class Learner:
             return logprobs_of(reference, trajectories, self.algorithm.optimizer.micro_batch_tokens, self.temperature)
 
     def _gradient_step(
-        self, units: Units, trajectories: Sequence[Trajectory], records: Sequence[TokenRecord], signal: TrainingSignal, *, compare: bool
+        self,
+        units: Units,
+        trajectories: Sequence[Trajectory],
+        records: Sequence[TokenRecord],
+        signal: TrainingSignal,
+        *,
+        compare: bool,
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """One optimizer update; returns means over the mini-batch, and if asked (the policy is still the sampler's) how far sampler and trainer disagree."""
+        """One optimizer update; returns means over the mini-batch, and if asked (the policy is still the sampler's) how
+        far sampler and trainer disagree.
+        """
         chosen = [i for unit in units for i in unit]
         place = {i: k for k, i in enumerate(chosen)}
         together = [tuple(place[i] for i in unit) for unit in units]
@@ -175,34 +225,62 @@ class Learner:
             for name, value in parts.items():
                 means[name] += value
             if compare:
-                seen.append((tokens.logprob_N.detach().double().cpu().numpy(), tokens.old_logprob_N.double().cpu().numpy()))
+                seen.append(
+                    (tokens.logprob_N.detach().double().cpu().numpy(), tokens.old_logprob_N.double().cpu().numpy())
+                )
         norms = self._norms()
         self._apply(norms["grad_norm"])
         return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True))) if seen else {}
 
-    def _batches(self, tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], together: Units) -> Iterator[MicroBatch]:
+    def _batches(
+        self, tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], together: Units
+    ) -> Iterator[MicroBatch]:
         budget = self.algorithm.optimizer.micro_batch_tokens
-        return sibling_batches(tokens, masks, budget, together) if self.critic is None else micro_batches(tokens, masks, budget, None, together)
+        return (
+            sibling_batches(tokens, masks, budget, together)
+            if self.critic is None
+            else micro_batches(tokens, masks, budget, None, together)
+        )
 
-    def _token_batch(self, batch: MicroBatch, chosen: Sequence[int], together: Units, records: Sequence[TokenRecord], signal: TrainingSignal, total: Totals) -> TokenBatch:
+    def _token_batch(
+        self,
+        batch: MicroBatch,
+        chosen: Sequence[int],
+        together: Units,
+        records: Sequence[TokenRecord],
+        signal: TrainingSignal,
+        total: Totals,
+    ) -> TokenBatch:
         hidden_BTD = hidden_states(self._decoder, batch, everywhere=self.critic is not None)
-        logprob_N, entropy_N = head_logprobs(self.model, hidden_BTD, batch, self.temperature, entropy_gradient=self.algorithm.entropy_gradient)
+        logprob_N, entropy_N = head_logprobs(
+            self.model, hidden_BTD, batch, self.temperature, entropy_gradient=self.algorithm.entropy_gradient
+        )
         value_N = self.critic(batch, hidden_BTD)[batch.row_N, batch.source_N] if self.critic is not None else None
 
         def gather(parts: Sequence[Array]) -> torch.Tensor:
             return torch.from_numpy(np.concatenate(parts)).to(logprob_N.device, torch.float32)
 
         unit_of = {i: number for number, unit in enumerate(together) for i in unit}
-        unit_S = torch.unique(torch.tensor([unit_of[i] for i in batch.index]), return_inverse=True)[1].to(logprob_N.device)
+        unit_S = torch.unique(torch.tensor([unit_of[i] for i in batch.index]), return_inverse=True)[1].to(
+            logprob_N.device
+        )
         index = [chosen[i] for i in batch.index]
         some = [records[i] for i in index]
         return TokenBatch(
-            sequence_N=batch.sequence_N.to(logprob_N.device), unit_S=unit_S, logprob_N=logprob_N, entropy_N=entropy_N, value_N=value_N,
+            sequence_N=batch.sequence_N.to(logprob_N.device),
+            unit_S=unit_S,
+            logprob_N=logprob_N,
+            entropy_N=entropy_N,
+            value_N=value_N,
             old_logprob_N=gather([r.old_logprob_A for r in some]),
-            reference_logprob_N=gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None]) if "reference" in self.algorithm.roles else None,
+            reference_logprob_N=gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None])
+            if "reference" in self.algorithm.roles
+            else None,
             old_value_N=gather([r.value_A for r in some if r.value_A is not None]) if self.critic is not None else None,
-            advantage_N=gather([signal.advantage[i] for i in index]), weight_N=gather([signal.weight[i] for i in index]),
-            target_N=gather([signal.target[i] for i in index]) if signal.target is not None else None, total=total,
+            advantage_N=gather([signal.advantage[i] for i in index]),
+            weight_N=gather([signal.weight[i] for i in index]),
+            target_N=gather([signal.target[i] for i in index]) if signal.target is not None else None,
+            total=total,
         )
 
     def critic_learns_alone(self, policy_version: int) -> bool:
@@ -230,7 +308,9 @@ class Learner:
             self.skipped_in_a_row += 1
             log.warning("gradient step %d skipped: gradient norm is %s", self.gradient_step, norm)
             if self.skipped_in_a_row > SKIPS_ALLOWED:
-                raise TrainingError(f"{self.skipped_in_a_row} gradient steps in a row had a loss or gradient that is not finite; lower optimizer.learning_rate in the recipe")
+                raise TrainingError(
+                    f"{self.skipped_in_a_row} gradient steps in a row had a loss or gradient that is not finite; lower optimizer.learning_rate in the recipe"
+                )
             return
         self.skipped_in_a_row = 0
         share = min(1.0, (self.gradient_step + 1) / self.warmup_gradient_steps) if self.warmup_gradient_steps else 1.0
@@ -243,7 +323,10 @@ class Learner:
     def state(self) -> dict[str, Any]:
         """What a resumed run needs besides the weights."""
         state = {
-            "optimizer": self.optimizer.state_dict(), "gradient_step": self.gradient_step, "policy_version": self.policy_version, "skipped_in_a_row": self.skipped_in_a_row,
+            "optimizer": self.optimizer.state_dict(),
+            "gradient_step": self.gradient_step,
+            "policy_version": self.policy_version,
+            "skipped_in_a_row": self.skipped_in_a_row,
             "algorithm": self.algorithm.state(),
         }
         if self.critic is not None and self.critic_optimizer is not None:

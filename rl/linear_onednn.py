@@ -1,6 +1,8 @@
-"""Matrix products of linear layers by oneDNN, where that is the faster library: float32 on processors with AVX-512 that are not Intel's.
+"""Matrix products of linear layers by oneDNN, where that is the faster library: float32 on processors with AVX-512 that
+are not Intel's.
 
-PyTorch gives them to MKL, which on other makers' processors stays with 256-bit code; oneDNN uses the full width, at the same precision. Nothing else of a
+PyTorch gives them to MKL, which on other makers' processors stays with 256-bit code; oneDNN uses the full width, at the
+same precision. Nothing else of a
 layer changes: weights, names and what is saved are those of `torch.nn.Linear`.
 """
 

@@ -1,4 +1,7 @@
-"""What a process takes of its machine: how many threads compute, and when memory goes back. What the environment says about either goes before."""
+"""What a process takes of its machine: how many threads compute, and when memory goes back.
+
+What the environment says about either goes before.
+"""
 
 import ctypes
 import math
@@ -10,7 +13,13 @@ from pathlib import Path
 from rl.config import MachinesParams, Threads
 
 COUNTING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one has decided how many threads there are
-HEAP = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD")  # whoever sets one has decided how memory is held
+HEAP = (
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "GLIBC_TUNABLES",
+    "LD_PRELOAD",
+)  # whoever sets one has decided how memory is held
 MMAP_THRESHOLD = 2**23  # bytes from which a block is the system's again as soon as it is free
 M_MMAP_THRESHOLD = -3  # in malloc.h of glibc
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -41,7 +50,10 @@ def thread_count(wanted: Threads, environment: Mapping[str, str], cores: int) ->
 
 
 def use_threads(wanted: Threads) -> None:
-    """Compute with so many threads from now on, unless the environment names a number. Where torch is not loaded yet, it will read it when it is."""
+    """Compute with so many threads from now on, unless the environment names a number.
+
+    Where torch is not loaded yet, it will read it when it is.
+    """
     count = thread_count(wanted, os.environ, available_cores())
     if count is None:
         return
@@ -53,7 +65,8 @@ def use_threads(wanted: Threads) -> None:
 
 
 def give_large_blocks_back(environment: Mapping[str, str] = os.environ, threshold: int = MMAP_THRESHOLD) -> bool:
-    """Keep large blocks out of the C library's heap, in which sequences of ever other lengths leave holes; returns whether that was done.
+    """Keep large blocks out of the C library's heap, in which sequences of ever other lengths leave holes; returns
+    whether that was done.
 
     Done with glibc alone, and not where the environment says how memory is to be held.
     """

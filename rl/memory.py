@@ -1,7 +1,8 @@
 """What a training run will need in memory, said before it begins.
 
-An estimate from the model's shape and the numbers of the run, not a measurement: weights, optimizer and cache are exact, activations are what a
-decoder layer keeps for its backward pass under fused attention, logits what one chunk keeps, and the heap has holes. tests/numerics checks it against a run.
+An estimate from the model's shape and the numbers of the run, not a measurement: weights, optimizer and cache are
+exact, activations are what a decoder layer keeps for its backward pass under fused attention, logits what one chunk
+keeps, and the heap has holes. tests/numerics checks it against a run.
 """
 
 import os
@@ -21,11 +22,16 @@ from rl.errors import TrainingError
 GIB = 2**30
 HOLES = 0.5  # of what comes and goes: memory of the C library's heap that is free and not the system's
 KNOBS = {
-    "weights": "a smaller model, or machines.compute: bfloat16", "gradients": "train_doctor.lora", "optimizer": "train_doctor.lora",
-    "critic": "critic.trunk: shared in the recipe", "reference": "train_doctor.lora, or kl.place: none in the recipe",
+    "weights": "a smaller model, or machines.compute: bfloat16",
+    "gradients": "train_doctor.lora",
+    "optimizer": "train_doctor.lora",
+    "critic": "critic.trunk: shared in the recipe",
+    "reference": "train_doctor.lora, or kl.place: none in the recipe",
     "kv_cache": "rollout.slots or rollout.max_episode_tokens, or rollout.engine.kv_cache_gib with vLLM",
     "engine": "rollout.engine.dtype: bfloat16, or an engine of kind transformers",
-    "heap": "machines.spare_memory: true", "activations": "optimizer.micro_batch_tokens or optimizer.gradient_checkpointing in the recipe", "logits": "a smaller vocabulary",
+    "heap": "machines.spare_memory: true",
+    "activations": "optimizer.micro_batch_tokens or optimizer.gradient_checkpointing in the recipe",
+    "logits": "a smaller vocabulary",
 }
 
 
@@ -59,16 +65,27 @@ def model_shape(name: str, dtype: str, lora: LoraParams | None = None) -> ModelS
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError, KeyError) as error:
-        raise TrainingError(f"cannot read the shape of {name!r}: {str(error).splitlines()[0]} (give a Hugging Face id or a folder with config.json)") from error
+        raise TrainingError(
+            f"cannot read the shape of {name!r}: {str(error).splitlines()[0]} (give a Hugging Face id or a folder with config.json)"
+        ) from error
     if lora is not None:
         with torch.device("meta"):
             add_adapter(model, lora, seed=0)
     heads, trunk = config.num_attention_heads, model.get_decoder()
     return ModelShape(
-        parameters=_count(model), trainable=_count(model, trained=True), trunk_parameters=_count(trunk), trainable_trunk=_count(trunk, trained=True),
-        trainable_feed_forward=any(p.requires_grad and config.intermediate_size in p.shape for p in model.parameters()), layers=config.num_hidden_layers, width=config.hidden_size,
-        intermediate=config.intermediate_size, heads=heads, key_value_heads=getattr(config, "num_key_value_heads", heads),
-        head_width=getattr(config, "head_dim", None) or config.hidden_size // heads, vocabulary=config.vocab_size, bytes=torch.finfo(getattr(torch, dtype)).bits // 8,
+        parameters=_count(model),
+        trainable=_count(model, trained=True),
+        trunk_parameters=_count(trunk),
+        trainable_trunk=_count(trunk, trained=True),
+        trainable_feed_forward=any(p.requires_grad and config.intermediate_size in p.shape for p in model.parameters()),
+        layers=config.num_hidden_layers,
+        width=config.hidden_size,
+        intermediate=config.intermediate_size,
+        heads=heads,
+        key_value_heads=getattr(config, "num_key_value_heads", heads),
+        head_width=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        vocabulary=config.vocab_size,
+        bytes=torch.finfo(getattr(torch, dtype)).bits // 8,
     )
 
 
@@ -86,9 +103,11 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm, *,
     reference    parameters x bytes, if there is one and no adapter to switch off
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM on a CPU, what it is given
     engine       vLLM's copy of the weights: parameters x its bytes
-    activations  what a backward pass will ask for. Tokens of a micro-batch x layers x (6 width + 4 intermediate + 4 heads x head width
-                 + 6 key-value heads x head width) x bytes; 2 width less where the norms are frozen and 1 intermediate less where the feed-forward part is;
-                 with gradient checkpointing every layer's input, and what one layer keeps
+    activations  what a backward pass will ask for. Tokens of a micro-batch x layers x (6 width + 4 intermediate + 4
+    heads x head width
+                 + 6 key-value heads x head width) x bytes; 2 width less where the norms are frozen and 1 intermediate
+                 less where the feed-forward part is; with gradient checkpointing every layer's input, and what one
+                 layer keeps
     logits       4 x one chunk, float32
     heap         with `holes`, on a CPU: HOLES x all but the cache. Fitted, not derived: four recipes on one model of 25 million weights (glibc 2.36) took 1.4 to 1.8 times
                  what was in use; where large blocks go back at once (machines.spare_memory) what was in use
@@ -104,23 +123,36 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm, *,
         layers = tokens * (s.layers * s.width + kept) * s.bytes
     passes = 2 if algorithm.critic is not None and algorithm.critic.trunk == "own" else 1
     parts = {
-        "weights": s.parameters * s.bytes, "gradients": s.trainable * s.bytes, "optimizer": 2 * s.trainable * s.bytes,
+        "weights": s.parameters * s.bytes,
+        "gradients": s.trainable * s.bytes,
+        "optimizer": 2 * s.trainable * s.bytes,
         "critic": (s.trunk_parameters + 3 * s.trainable_trunk) * s.bytes * (passes - 1),
         "reference": s.parameters * s.bytes * ("reference" in algorithm.roles and s.trainable == s.parameters),
-        "kv_cache": rollout.slots * rollout.max_episode_tokens * s.layers * 2 * s.key_value_heads * s.head_width * s.bytes,
+        "kv_cache": rollout.slots
+        * rollout.max_episode_tokens
+        * s.layers
+        * 2
+        * s.key_value_heads
+        * s.head_width
+        * s.bytes,
         "engine": 0,
         "activations": passes * layers,
         "logits": logits,
     }
     if isinstance(rollout.engine, VllmParams):
-        parts |= {"kv_cache": int(rollout.engine.kv_cache_gib * GIB), "engine": s.parameters * torch.finfo(getattr(torch, rollout.engine.dtype)).bits // 8}
+        parts |= {
+            "kv_cache": int(rollout.engine.kv_cache_gib * GIB),
+            "engine": s.parameters * torch.finfo(getattr(torch, rollout.engine.dtype)).bits // 8,
+        }
     if holes and not torch.cuda.is_available():
         parts["heap"] = int(HOLES * (sum(parts.values()) - parts["kv_cache"]))
     return {name: value for name, value in parts.items() if value}
 
 
 def available_bytes() -> int:
-    """Memory that a run can have: of the GPU if there is one, else what the machine has free, or the control group's limit."""
+    """Memory that a run can have: of the GPU if there is one, else what the machine has free, or the control group's
+    limit.
+    """
     if torch.cuda.is_available():
         return int(torch.cuda.mem_get_info()[0])
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -136,14 +168,17 @@ def available_bytes() -> int:
 def memory_text(parts: Mapping[str, int]) -> str:
     """The estimate in one line."""
     total = sum(parts.values())
-    return f"memory: about {total / GIB:.2f} GiB = " + " + ".join(f"{name} {value / GIB:.2f}" for name, value in parts.items())
+    return f"memory: about {total / GIB:.2f} GiB = " + " + ".join(
+        f"{name} {value / GIB:.2f}" for name, value in parts.items()
+    )
 
 
 def refuse_what_cannot_fit(parts: Mapping[str, int], available: int) -> None:
     """Stop before anything is loaded.
 
     Raises:
-        TrainingError: the estimate is above what is available; the message names the largest part and the knob that lowers it.
+        TrainingError: the estimate is above what is available; the message names the largest part and the knob that
+            lowers it.
     """
     total = sum(parts.values())
     if total > available:

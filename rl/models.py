@@ -8,7 +8,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from rl.errors import TrainingError
 from rl.files import replace_folder
@@ -34,12 +42,18 @@ def load_model(name: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokeni
     is_path = Path(name).exists()
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=is_path)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype), local_files_only=is_path, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_pretrained(
+            name, dtype=getattr(torch, dtype), local_files_only=is_path, attn_implementation="sdpa"
+        )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise TrainingError(f"cannot load a language model from {name!r}: {first} (give a Hugging Face id or a folder with config.json and model.safetensors)") from error
+        raise TrainingError(
+            f"cannot load a language model from {name!r}: {first} (give a Hugging Face id or a folder with config.json and model.safetensors)"
+        ) from error
     except SafetensorError as error:
-        raise TrainingError(f"{name}/model.safetensors is damaged ({error}); restore it or run the stage that made it again") from error
+        raise TrainingError(
+            f"{name}/model.safetensors is damaged ({error}); restore it or run the stage that made it again"
+        ) from error
     if worthwhile():
         speed_up(model)
     return model, tokenizer
@@ -51,45 +65,77 @@ def new_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerF
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(GRAMMAR_TOKENS), special_tokens=list(CONTROL_TOKENS), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=vocabulary - len(GRAMMAR_TOKENS),
+        special_tokens=list(CONTROL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     core.train_from_iterator(texts, trainer)
     core.add_tokens(list(GRAMMAR_TOKENS))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<|pad|>", eos_token="<|end|>", additional_special_tokens=list(CONTROL_TOKENS[1:4]))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<|pad|>",
+        eos_token="<|end|>",
+        additional_special_tokens=list(CONTROL_TOKENS[1:4]),
+    )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
-def new_model(tokenizer: PreTrainedTokenizerBase, width: int, layers: int, heads: int, context: int, seed: int) -> PreTrainedModel:
+def new_model(
+    tokenizer: PreTrainedTokenizerBase, width: int, layers: int, heads: int, context: int, seed: int
+) -> PreTrainedModel:
     """A small Qwen3 with random weights: `heads` query heads, half as many key-value heads, tied embeddings."""
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=width, intermediate_size=width * 8 // 3 // 32 * 32, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=max(heads // 2, 1), head_dim=width // heads, max_position_embeddings=context,
-        tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=width * 8 // 3 // 32 * 32,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(heads // 2, 1),
+        head_dim=width // heads,
+        max_position_embeddings=context,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
     )
     config._attn_implementation = "sdpa"
     return Qwen3ForCausalLM(config)
 
 
 def average_folders(folders: Sequence[Path], out: Path) -> None:
-    """Write a model whose weights are the mean of those in the folders, complete or absent. Source: model soups, arXiv:2203.05482, here of one run.
+    """Write a model whose weights are the mean of those in the folders, complete or absent.
 
-    Files are read tensor by tensor: no more than one file of weights is in memory. All but the weights, and their precision, is the last folder's.
+    Source: model soups, arXiv:2203.05482, here of one run.
+
+    Files are read tensor by tensor: no more than one file of weights is in memory. All but the weights, and their
+    precision, is the last folder's.
 
     Raises:
         TrainingError: the folders hold different models, or a file is damaged.
     """
     temporary = out.with_name(f".{out.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
-    shutil.copytree(folders[-1], temporary, ignore=lambda _, names: [name for name in names if name.endswith(".safetensors") or name in NOT_OF_A_MODEL])
+    shutil.copytree(
+        folders[-1],
+        temporary,
+        ignore=lambda _, names: [name for name in names if name.endswith(".safetensors") or name in NOT_OF_A_MODEL],
+    )
     try:
         places = [_places(folder) for folder in folders]
         if any(place.keys() != places[0].keys() for place in places):
-            raise TrainingError(f"{folders[0]} and the checkpoints after it hold tensors of other names; they are no checkpoints of one model")
+            raise TrainingError(
+                f"{folders[0]} and the checkpoints after it hold tensors of other names; they are no checkpoints of one model"
+            )
         for file in sorted(set(places[-1].values())):
             names = [name for name, place in places[-1].items() if place == file]
-            save_file({name: _mean([_tensor(place[name], name) for place in places]) for name in names}, temporary / file.name, {"format": "pt"})
+            save_file(
+                {name: _mean([_tensor(place[name], name) for place in places]) for name in names},
+                temporary / file.name,
+                {"format": "pt"},
+            )
     except (OSError, SafetensorError) as error:
         raise TrainingError(f"weights in {', '.join(map(str, folders))} cannot be averaged: {error}") from error
     replace_folder(temporary, out)

@@ -1,9 +1,11 @@
 """Computing beside others: threads that wait for each other let go of their cores as soon as somebody else needs one.
 
-Between two pieces of an operation the threads of torch wait for the last of them. GNU's OpenMP library lets them spin meanwhile, which is fastest on cores of
-one's own. Where others want the cores too, the one who is waited for may have none while the others spin: steps then take tens of times as long. The library
-has a second, short spin count for a process with more OpenMP threads than cores. A pace watches who else computes, and while there are fewer cores than are
-wanted it keeps a second team of threads, asleep: now there are more threads than cores, and all wait without spinning. No result depends on any of this.
+Between two pieces of an operation the threads of torch wait for the last of them. GNU's OpenMP library lets them spin
+meanwhile, which is fastest on cores of one's own. Where others want the cores too, the one who is waited for may have
+none while the others spin: steps then take tens of times as long. The library has a second, short spin count for a
+process with more OpenMP threads than cores. A pace watches who else computes, and while there are fewer cores than are
+wanted it keeps a second team of threads, asleep: now there are more threads than cores, and all wait without spinning.
+No result depends on any of this.
 """
 
 import ctypes
@@ -34,7 +36,9 @@ def crowded(threads: int, cores: int, others: float, *, already: bool = False) -
 
 
 def busy_seconds(stat: str, cores: frozenset[int], tick: int) -> float:
-    """Seconds that some cores have worked for anybody since the machine started, from the text of /proc/stat; `tick` of its units are one second."""
+    """Seconds that some cores have worked for anybody since the machine started, from the text of /proc/stat; `tick` of
+    its units are one second.
+    """
     total = 0
     for line in stat.splitlines():
         name, *fields = line.split()
@@ -53,7 +57,9 @@ class SecondTeam:
         threading.Thread(target=self._keep, args=(library, size), name="second team", daemon=True).start()
 
     def _keep(self, library: ctypes.CDLL, size: int) -> None:
-        library.GOMP_parallel(library.omp_get_num_threads, None, size, 0)  # a region that does nothing; its threads stay with whoever called it, until that thread ends
+        library.GOMP_parallel(
+            library.omp_get_num_threads, None, size, 0
+        )  # a region that does nothing; its threads stay with whoever called it, until that thread ends
         self._over.wait()
 
     def dismiss(self) -> None:
@@ -110,11 +116,18 @@ _KEPT: list[Pace] = []
 
 
 def keep_pace(environment: Mapping[str, str] = os.environ) -> Pace | None:
-    """Begin to look around, once in a process; None where the user has said how threads wait, or where there is nothing to do it with."""
+    """Begin to look around, once in a process; None where the user has said how threads wait, or where there is nothing
+    to do it with.
+    """
     if _KEPT:
         return _KEPT[0]
     library = openmp_of_torch()
-    if library is None or not STAT.exists() or not hasattr(os, "sched_getaffinity") or any(name in environment for name in SAYS):
+    if (
+        library is None
+        or not STAT.exists()
+        or not hasattr(os, "sched_getaffinity")
+        or any(name in environment for name in SAYS)
+    ):
         return None
     _KEPT.append(Pace(library, frozenset(os.sched_getaffinity(0))))
     return _KEPT[0]

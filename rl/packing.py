@@ -1,7 +1,9 @@
-"""Sequences of a micro-batch as one row without padding, in which an opening that several of them share is computed once.
+"""Sequences of a micro-batch as one row without padding, in which an opening that several of them share is computed
+once.
 
-All that a decoder does token by token runs on that row; for attention alone the sequences are laid out one below the other, as plain causal attention wants
-them. What the last layer does after its attention is computed only where somebody reads it. Gradients are those of the padded sequences but for rounding.
+All that a decoder does token by token runs on that row; for attention alone the sequences are laid out one below the
+other, as plain causal attention wants them. What the last layer does after its attention is computed only where
+somebody reads it. Gradients are those of the padded sequences but for rounding.
 
 Shapes: B sequences, T tokens (padded), P = B T padded places, U tokens of the row, H heads, D head width, W width.
 """
@@ -32,7 +34,13 @@ class Packing:
 
     def to(self, device: torch.device) -> "Packing":
         """On another device."""
-        return Packing(self.shape, self.position_U.to(device), self.first_U.to(device), self.token_P.to(device), self.again_A.to(device))
+        return Packing(
+            self.shape,
+            self.position_U.to(device),
+            self.first_U.to(device),
+            self.token_P.to(device),
+            self.again_A.to(device),
+        )
 
 
 def pack(tokens: Sequence[Sequence[int]], openings: Sequence[int]) -> Packing | None:
@@ -96,8 +104,16 @@ class _Take(torch.autograd.Function):
 
 
 def _attend(
-    _module: torch.nn.Module | None, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _mask: torch.Tensor | None, *,
-    packing: Packing, scaling: float | None = None, dropout: float = 0.0, **_: Any,
+    _module: torch.nn.Module | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    _mask: torch.Tensor | None,
+    *,
+    packing: Packing,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal attention of a row (1, H, U, D); gives (1, U, H, D). Signature: transformers' attention interface."""
 
@@ -120,15 +136,22 @@ AttentionInterface.register(NAME, _attend)
 
 
 def packable(decoder: Any) -> bool:
-    """Whether a decoder's attention is plain and causal in every layer, and its forward pass is run once, here (not again for a gradient, nor compiled)."""
+    """Whether a decoder's attention is plain and causal in every layer, and its forward pass is run once, here (not
+    again for a gradient, nor compiled).
+    """
     config = decoder.config
-    sliding = "sliding_attention" in (getattr(config, "layer_types", None) or ()) or getattr(config, "sliding_window", None) is not None
+    sliding = (
+        "sliding_attention" in (getattr(config, "layer_types", None) or ())
+        or getattr(config, "sliding_window", None) is not None
+    )
     return config._attn_implementation == "sdpa" and not sliding and runs_once(decoder)
 
 
 def runs_once(decoder: Any) -> bool:
     """Whether a forward pass is run as it stands: not compiled, and not again for its gradient."""
-    return not isinstance(decoder, torch._dynamo.OptimizedModule) and not (decoder.training and getattr(decoder, "gradient_checkpointing", False))
+    return not isinstance(decoder, torch._dynamo.OptimizedModule) and not (
+        decoder.training and getattr(decoder, "gradient_checkpointing", False)
+    )
 
 
 def packed_hidden(decoder: Any, token_BT: torch.Tensor, packing: Packing, read_R: torch.Tensor | None) -> torch.Tensor:
@@ -146,7 +169,9 @@ def packed_hidden(decoder: Any, token_BT: torch.Tensor, packing: Packing, read_R
     config._attn_implementation = NAME
     try:
         with last_layer_at(decoder, row_R):
-            hidden_1UW = decoder(input_ids=token_1U, position_ids=packing.position_U[None], use_cache=False, packing=packing).last_hidden_state
+            hidden_1UW = decoder(
+                input_ids=token_1U, position_ids=packing.position_U[None], use_cache=False, packing=packing
+            ).last_hidden_state
     finally:
         config._attn_implementation = before
     spread_PW: torch.Tensor = _Spread.apply(hidden_1UW[0], packing)  # type: ignore[no-untyped-call]  # torch's stubs
@@ -155,7 +180,8 @@ def packed_hidden(decoder: Any, token_BT: torch.Tensor, packing: Packing, read_R
 
 @contextmanager
 def last_layer_at(decoder: Any, row_R: torch.Tensor | None) -> Iterator[None]:
-    """While the block runs, compute the feed-forward part of the last layer only for some tokens; the others get nothing added. None: for all.
+    """While the block runs, compute the feed-forward part of the last layer only for some tokens; the others get
+    nothing added. None: for all.
 
     Args:
         decoder: one that `runs_once`; nothing happens to one whose last layer has no `mlp`.
@@ -174,7 +200,11 @@ def last_layer_at(decoder: Any, row_R: torch.Tensor | None) -> Iterator[None]:
         return taken_RW[None], *inputs[1:]
 
     def give(_module: torch.nn.Module, _inputs: Any, out_1RW: torch.Tensor) -> torch.Tensor:
-        return out_1RW.new_zeros(shape[0].numel() // shape[0][-1], shape[0][-1]).index_copy(0, row_R, out_1RW[0]).view(shape[0])
+        return (
+            out_1RW.new_zeros(shape[0].numel() // shape[0][-1], shape[0][-1])
+            .index_copy(0, row_R, out_1RW[0])
+            .view(shape[0])
+        )
 
     hooks = [mlp.register_forward_pre_hook(take), mlp.register_forward_hook(give)]
     try:

@@ -1,7 +1,7 @@
 """Preference pairs from a file, as experience that an offline algorithm can read.
 
-One JSON object a line: `prompt`, `chosen`, `rejected`, each a text or a list of messages (`role`, `content`); `chosen` and `rejected` begin with an
-assistant message and may go on as a dialogue. Only their assistant messages carry loss.
+One JSON object a line: `prompt`, `chosen`, `rejected`, each a text or a list of messages (`role`, `content`); `chosen`
+and `rejected` begin with an assistant message and may go on as a dialogue. Only their assistant messages carry loss.
 """
 
 import json
@@ -44,10 +44,14 @@ def read_preferences(path: Path, chat: ChatFormat) -> Preferences:
             row = json.loads(line)
             prompt = _messages(row["prompt"], "user")
             sides = [_messages(row[key], "assistant") for key in ("chosen", "rejected")]
-            pair = [_trajectory(chat, f"{path.name}:{number}", sample, prompt, side) for sample, side in enumerate(sides)]
+            pair = [
+                _trajectory(chat, f"{path.name}:{number}", sample, prompt, side) for sample, side in enumerate(sides)
+            ]
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             what = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise TrainingError(f"{path}, line {number}: {what}; give prompt, chosen and rejected, each a text or a list of messages with role and content") from error
+            raise TrainingError(
+                f"{path}, line {number}: {what}; give prompt, chosen and rejected, each a text or a list of messages with role and content"
+            ) from error
         trajectories += pair
         scores += [Scores(t.episode_id, ({"preferred": reward},)) for t, reward in zip(pair, (1.0, 0.0), strict=True)]
     if not trajectories:
@@ -60,7 +64,9 @@ def _messages(value: Any, role: str) -> list[Message]:
         return [{"role": role, "content": value}]
     messages = [{"role": str(m["role"]), "content": str(m["content"])} for m in value]
     if not messages or messages[-1 if role == "user" else 0]["role"] != role:
-        raise ValueError(f"a prompt ends with a user message, an answer begins with an assistant message: found {messages!r}")
+        raise ValueError(
+            f"a prompt ends with a user message, an answer begins with an assistant message: found {messages!r}"
+        )
     return messages
 
 
@@ -75,12 +81,30 @@ def _trajectory(chat: ChatFormat, group: str, sample: int, prompt: list[Message]
     unknown = (0.0,) * len(ids)
     events: tuple[dict[str, Any], ...] = ({},) * len(spans)
     return Trajectory(
-        episode_id=f"{group}/{sample}", case_id=group, group_id=group, sample=sample, policy_version=0, turn_budget=len(spans), token_ids=tuple(ids), logprobs=unknown,
-        loss_mask=tuple(mask), turns=tuple(spans), texts=tuple(prompt + answer), events=events, stop_reason=StopReason.ENDED, privileged={}, started_s=0.0, ended_s=0.0,
+        episode_id=f"{group}/{sample}",
+        case_id=group,
+        group_id=group,
+        sample=sample,
+        policy_version=0,
+        turn_budget=len(spans),
+        token_ids=tuple(ids),
+        logprobs=unknown,
+        loss_mask=tuple(mask),
+        turns=tuple(spans),
+        texts=tuple(prompt + answer),
+        events=events,
+        stop_reason=StopReason.ENDED,
+        privileged={},
+        started_s=0.0,
+        ended_s=0.0,
     )
 
 
 def _spans(mask: list[int]) -> list[tuple[int, int]]:
     """Half-open runs of ones."""
-    edges = [place for place in range(len(mask) + 1) if (mask[place] if place < len(mask) else 0) != (mask[place - 1] if place else 0)]
+    edges = [
+        place
+        for place in range(len(mask) + 1)
+        if (mask[place] if place < len(mask) else 0) != (mask[place - 1] if place else 0)
+    ]
     return list(zip(edges[::2], edges[1::2], strict=True))

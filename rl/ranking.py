@@ -1,4 +1,6 @@
-"""Ranks given continuations by the policy's log-probability, without sampling: what it would say if it had to choose now."""
+"""Ranks given continuations by the policy's log-probability, without sampling: what it would say if it had to choose
+now.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -13,7 +15,9 @@ FORWARD_TOKENS = 2048  # padded tokens of a forward; a longer prefix with its ca
 
 
 @torch.inference_mode()
-def continuation_logprobs(model: PreTrainedModel, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
+def continuation_logprobs(
+    model: PreTrainedModel, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]
+) -> torch.Tensor:
     """Log-probability of each candidate after each prefix.
 
     The candidates are branches of a prefix and of the tokens they all begin with, which are computed once.
@@ -35,7 +39,9 @@ def continuation_logprobs(model: PreTrainedModel, prefixes: Sequence[Sequence[in
     scores_PC = torch.zeros(len(prefixes), len(candidates))
     for batch in micro_batches(trunks, masks, FORWARD_TOKENS, branches):
         logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
-        for place, of_prefix in zip(batch.index, torch.split(logprob_N.cpu(), len(shared) + sum(map(len, rests))), strict=True):
+        for place, of_prefix in zip(
+            batch.index, torch.split(logprob_N.cpu(), len(shared) + sum(map(len, rests))), strict=True
+        ):
             together, *apart = torch.split(of_prefix, [len(shared), *map(len, rests)])
             scores_PC[place] = torch.stack([together.sum() + part.sum() for part in apart])
     return scores_PC

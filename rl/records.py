@@ -1,4 +1,5 @@
-"""What is computed once about a step's trajectories before the first update: old and reference log-probabilities, values.
+"""What is computed once about a step's trajectories before the first update: old and reference log-probabilities,
+values.
 
 All in eval mode and without gradient; the recorded actions are read again, never sampled again.
 """
@@ -20,20 +21,28 @@ TRUNCATED = frozenset({StopReason.OUT_OF_TOKENS})
 """Stop reasons of episodes that a limit of the rollout cut; all others are the environment's own endings."""
 
 
-def logprobs_of(model: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int, temperature: float) -> list[Array]:
+def logprobs_of(
+    model: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int, temperature: float
+) -> list[Array]:
     """Log-probability of every action token under a model, (A,) per trajectory, nats."""
     model.eval()
-    return _by_trajectory(trajectories, budget, lambda batch: token_logprobs(model, batch, temperature)[0], sibling_batches)
+    return _by_trajectory(
+        trajectories, budget, lambda batch: token_logprobs(model, batch, temperature)[0], sibling_batches
+    )
 
 
-def values_of(critic: Critic, policy: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int) -> tuple[list[Array], list[float]]:
+def values_of(
+    critic: Critic, policy: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int
+) -> tuple[list[Array], list[float]]:
     """V before every action token, (A,) per trajectory, and V after the last token of each."""
     policy.eval()
     critic.eval()
     last = [0.0] * len(trajectories)
 
     def look(batch: MicroBatch) -> torch.Tensor:
-        value_BT: torch.Tensor = critic(batch, hidden_states(policy.get_decoder(), batch) if critic.trunk is None else None)
+        value_BT: torch.Tensor = critic(
+            batch, hidden_states(policy.get_decoder(), batch) if critic.trunk is None else None
+        )
         for row, i in enumerate(batch.index):
             last[i] = float(value_BT[row, len(trajectories[i].token_ids) - 1])
         return value_BT[batch.row_N, batch.source_N]
@@ -42,7 +51,12 @@ def values_of(critic: Critic, policy: PreTrainedModel, trajectories: Sequence[Tr
 
 
 @torch.no_grad()
-def _by_trajectory(trajectories: Sequence[Trajectory], budget: int, look: Callable[[MicroBatch], torch.Tensor], cut: Callable[..., Iterator[MicroBatch]]) -> list[Array]:
+def _by_trajectory(
+    trajectories: Sequence[Trajectory],
+    budget: int,
+    look: Callable[[MicroBatch], torch.Tensor],
+    cut: Callable[..., Iterator[MicroBatch]],
+) -> list[Array]:
     """Run `look` on micro-batches of the trajectories that have action tokens; its (N,) values per trajectory."""
     found = [np.zeros(0) for _ in trajectories]
     some = [i for i, t in enumerate(trajectories) if t.sampled_tokens]
@@ -70,10 +84,15 @@ def make_records(
         sampler_A = np.array([trajectory.logprobs[place] for place in places], dtype=np.float64)
         records.append(
             TokenRecord(
-                group_id=trajectory.group_id, scores=score, turn_A=np.array([turn_of[place] for place in places], dtype=np.int64),
-                truncated=trajectory.stop_reason in TRUNCATED, sampler_logprob_A=sampler_A, old_logprob_A=old[i] if old is not None else sampler_A,
+                group_id=trajectory.group_id,
+                scores=score,
+                turn_A=np.array([turn_of[place] for place in places], dtype=np.int64),
+                truncated=trajectory.stop_reason in TRUNCATED,
+                sampler_logprob_A=sampler_A,
+                old_logprob_A=old[i] if old is not None else sampler_A,
                 reference_logprob_A=reference[i] if reference is not None else None,
-                value_A=values[0][i] if values is not None else None, next_value=values[1][i] if values is not None else 0.0,
+                value_A=values[0][i] if values is not None else None,
+                next_value=values[1][i] if values is not None else 0.0,
             )
         )
     return records

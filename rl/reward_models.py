@@ -26,15 +26,23 @@ class RewardModel:
         """
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left")
-            model, loaded = AutoModelForSequenceClassification.from_pretrained(path, dtype=getattr(torch, dtype), output_loading_info=True)
+            model, loaded = AutoModelForSequenceClassification.from_pretrained(
+                path, dtype=getattr(torch, dtype), output_loading_info=True
+            )
         except (OSError, ValueError) as error:
-            raise TrainingError(f"reward model {path!r} cannot be loaded ({' '.join(str(error).split())[:200]}); correct reward.model.path in params.yaml") from error
+            raise TrainingError(
+                f"reward model {path!r} cannot be loaded ({' '.join(str(error).split())[:200]}); correct reward.model.path in params.yaml"
+            ) from error
         self._model = model.eval()
         if loaded["missing_keys"]:
             missing = sorted(loaded["missing_keys"])[0]
-            raise TrainingError(f"reward model {path!r} has no weights for {missing}, so its scores would be noise; name a trained sequence-classification model")
+            raise TrainingError(
+                f"reward model {path!r} has no weights for {missing}, so its scores would be noise; name a trained sequence-classification model"
+            )
         if self._model.config.num_labels != 1:
-            raise TrainingError(f"reward model {path!r} has {self._model.config.num_labels} outputs; reward.model needs one with a single score")
+            raise TrainingError(
+                f"reward model {path!r} has {self._model.config.num_labels} outputs; reward.model needs one with a single score"
+            )
         if self._tokenizer.pad_token_id is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
         self._model.config.pad_token_id = self._tokenizer.pad_token_id
@@ -49,13 +57,21 @@ class RewardModel:
 
     @torch.inference_mode()
     def score(self, transcripts: Sequence[Sequence[Mapping[str, str]]]) -> list[float | None]:
-        """The model's output for each transcript, in order, None where it is no number; batches are cut by length so that little is padded."""
+        """The model's output for each transcript, in order, None where it is no number; batches are cut by length so
+        that little is padded.
+        """
         texts = [self.render(messages) for messages in transcripts]
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         scores: list[float | None] = [None] * len(texts)
         for start in range(0, len(order), self._batch_size):
             rows = order[start : start + self._batch_size]
-            inputs = self._tokenizer([texts[i] for i in rows], return_tensors="pt", padding=True, truncation=True, max_length=self._max_tokens)
+            inputs = self._tokenizer(
+                [texts[i] for i in rows],
+                return_tensors="pt",
+                padding=True,
+                truncation=True,
+                max_length=self._max_tokens,
+            )
             for i, value in zip(rows, self._model(**inputs).logits[:, 0].float().tolist(), strict=True):
                 scores[i] = value if math.isfinite(value) else None
         return scores

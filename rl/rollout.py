@@ -1,7 +1,8 @@
 """The rollout phase: environments x engine -> trajectories.
 
-Episodes are independent coroutines: none waits for another's turn. The policy is frozen throughout. What breaks inside one
-episode (an environment that fails) ends that episode as data, with no token to learn from; a broken engine ends the phase.
+Episodes are independent coroutines: none waits for another's turn. The policy is frozen throughout. What breaks inside
+one episode (an environment that fails) ends that episode as data, with no token to learn from; a broken engine ends the
+phase.
 """
 
 import asyncio
@@ -39,7 +40,12 @@ Progress = Callable[[int, int], None]
 
 
 async def play(
-    specs: Sequence[EpisodeSpec], engine: Engine, chat: ChatFormat, params: RolloutParams, temperature: float, progress: Progress | None = None
+    specs: Sequence[EpisodeSpec],
+    engine: Engine,
+    chat: ChatFormat,
+    params: RolloutParams,
+    temperature: float,
+    progress: Progress | None = None,
 ) -> list[Trajectory]:
     """Play all episodes, at most `params.slots` at once; a finished one makes room for the next.
 
@@ -55,11 +61,14 @@ async def play(
         One trajectory per spec, in the order of the specs.
 
     Raises:
-        TrainingError: two specs of the same group and sample: they would share noise, identity and engine session. Or the engine's.
+        TrainingError: two specs of the same group and sample: they would share noise, identity and engine session. Or
+            the engine's.
     """
     names = Counter(f"{spec.group_id}/{spec.sample}" for spec in specs)
     if len(names) < len(specs):
-        raise TrainingError(f"episode {names.most_common(1)[0][0]} is asked for twice in one rollout; give each group an id of its own and number its samples")
+        raise TrainingError(
+            f"episode {names.most_common(1)[0][0]} is asked for twice in one rollout; give each group an id of its own and number its samples"
+        )
     began = time.monotonic()
     queue = iter(enumerate(specs))
     result: dict[int, Trajectory] = {}
@@ -92,7 +101,15 @@ def refuse_if_many_failed(trajectories: Sequence[Trajectory], params: RolloutPar
 class _Episode:
     """The growing token record of one episode."""
 
-    def __init__(self, spec: EpisodeSpec, engine: Engine, chat: ChatFormat, params: RolloutParams, temperature: float, began: float) -> None:
+    def __init__(
+        self,
+        spec: EpisodeSpec,
+        engine: Engine,
+        chat: ChatFormat,
+        params: RolloutParams,
+        temperature: float,
+        began: float,
+    ) -> None:
         self.spec, self.engine, self.chat, self.params, self.began = spec, engine, chat, params, began
         self.temperature = temperature
         self.session = f"{spec.group_id}/{spec.sample}"
@@ -112,9 +129,22 @@ class _Episode:
             self.engine.release(self.session)
         spec = self.spec
         return Trajectory(
-            episode_id=self.session, case_id=spec.case_id, group_id=spec.group_id, sample=spec.sample, policy_version=self.version, turn_budget=spec.turn_budget,
-            token_ids=tuple(self.ids), logprobs=tuple(self.logprobs), loss_mask=tuple(self.mask), turns=tuple(self.turns), texts=tuple(self.messages), events=tuple(self.events),
-            stop_reason=stop_reason, privileged=spec.privileged, started_s=started, ended_s=time.monotonic() - self.began,
+            episode_id=self.session,
+            case_id=spec.case_id,
+            group_id=spec.group_id,
+            sample=spec.sample,
+            policy_version=self.version,
+            turn_budget=spec.turn_budget,
+            token_ids=tuple(self.ids),
+            logprobs=tuple(self.logprobs),
+            loss_mask=tuple(self.mask),
+            turns=tuple(self.turns),
+            texts=tuple(self.messages),
+            events=tuple(self.events),
+            stop_reason=stop_reason,
+            privileged=spec.privileged,
+            started_s=started,
+            ended_s=time.monotonic() - self.began,
         )
 
     async def _converse(self) -> str:
@@ -154,7 +184,9 @@ class _Episode:
         self._append(list(completion.token_ids), list(completion.logprobs), 1)
         text = self.chat.text(completion.token_ids)
         if completion.finish is Finish.LENGTH:
-            log.debug("episode %s: turn %d was cut at %d tokens", self.session, len(self.turns), self.params.response_length)
+            log.debug(
+                "episode %s: turn %d was cut at %d tokens", self.session, len(self.turns), self.params.response_length
+            )
         self.messages.append({"role": "assistant", "content": text})
         return text
 

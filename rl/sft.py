@@ -47,7 +47,12 @@ class SFTPoint:
     tokens_per_second: float
 
 
-def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params: SFTParams, report: Callable[[SFTPoint], None] | None = None) -> float:
+def train_supervised(
+    model: PreTrainedModel,
+    examples: Sequence[Example],
+    params: SFTParams,
+    report: Callable[[SFTPoint], None] | None = None,
+) -> float:
     """Train in place; returns the weighted mean loss (nats per token) of the last tenth of the steps.
 
     The loss of a gradient step is the weighted mean over all its tokens, however it is cut into micro-batches.
@@ -62,7 +67,12 @@ def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params
     rng = random.Random(params.seed)
     batches = [b for _ in range(params.epochs) for b in _shuffled(len(examples), params.batch_size, rng)]
     warmup = max(1, int(params.warmup_share * len(batches)))
-    schedules = [torch.optim.lr_scheduler.LambdaLR(o, lambda s: min(1.0, (s + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * s / len(batches)))) for o in optimizers]
+    schedules = [
+        torch.optim.lr_scheduler.LambdaLR(
+            o, lambda s: min(1.0, (s + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * s / len(batches)))
+        )
+        for o in optimizers
+    ]
     model.train()
     losses: list[float] = []
     started, tokens = time.monotonic(), 0
@@ -72,9 +82,18 @@ def train_supervised(model: PreTrainedModel, examples: Sequence[Example], params
             schedule.step()
         tokens += sum(examples[i].tokens for i in batch)
         if not math.isfinite(losses[-1]):
-            raise TrainingError(f"supervised loss became {losses[-1]} at gradient step {step}; lower the learning_rate of this training in params.yaml")
+            raise TrainingError(
+                f"supervised loss became {losses[-1]} at gradient step {step}; lower the learning_rate of this training in params.yaml"
+            )
         if report is not None:
-            report(SFTPoint(step, len(batches), sum(losses[-SHOWN:]) / len(losses[-SHOWN:]), tokens / (time.monotonic() - started)))
+            report(
+                SFTPoint(
+                    step,
+                    len(batches),
+                    sum(losses[-SHOWN:]) / len(losses[-SHOWN:]),
+                    tokens / (time.monotonic() - started),
+                )
+            )
     tail = losses[-max(1, len(losses) // 10) :]
     return sum(tail) / len(tail)
 
@@ -86,23 +105,38 @@ def _shuffled(count: int, size: int, rng: random.Random) -> list[list[int]]:
 
 
 def _optimizers(model: PreTrainedModel, params: SFTParams) -> list[torch.optim.Optimizer]:
-    """AdamW over everything, or Muon (orthogonalised momentum, its update scaled to AdamW's size: one learning rate fits both) over the matrices of the layers."""
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "layers." in name] if params.optimizer == "muon" else []
+    """AdamW over everything, or Muon (orthogonalised momentum, its update scaled to AdamW's size: one learning rate
+    fits both) over the matrices of the layers.
+    """
+    matrices = (
+        [p for name, p in model.named_parameters() if p.ndim == 2 and "layers." in name]
+        if params.optimizer == "muon"
+        else []
+    )
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
     adamw = torch.optim.AdamW(others, lr=params.learning_rate, weight_decay=params.weight_decay, betas=(0.9, 0.98))
     if not matrices:
         return [adamw]
-    return [adamw, torch.optim.Muon(matrices, lr=params.learning_rate, weight_decay=params.weight_decay, adjust_lr_fn="match_rms_adamw")]
+    return [
+        adamw,
+        torch.optim.Muon(
+            matrices, lr=params.learning_rate, weight_decay=params.weight_decay, adjust_lr_fn="match_rms_adamw"
+        ),
+    ]
 
 
-def _step(model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], examples: Sequence[Example], params: SFTParams) -> float:
+def _step(
+    model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], examples: Sequence[Example], params: SFTParams
+) -> float:
     branches = [e.branches for e in examples] if any(e.branches for e in examples) else None
     weight = sum(e.loss_weight for e in examples)
     total = 0.0
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
-    for batch in micro_batches([e.token_ids for e in examples], [e.loss_mask for e in examples], params.micro_batch_tokens, branches):
+    for batch in micro_batches(
+        [e.token_ids for e in examples], [e.loss_mask for e in examples], params.micro_batch_tokens, branches
+    ):
         logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
         loss = -(batch.weight_N.to(logprob_N.device) * logprob_N).sum() / weight
         loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs

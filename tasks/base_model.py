@@ -26,7 +26,9 @@ CODE = ("clinic", "doctor", "rl")
 
 
 def phase_folder(params: BaseModelParams, number: int) -> Path:
-    """Where the model is after the first phase (0) or a round: complete or absent, and the same for equal parameters, clinic and code only."""
+    """Where the model is after the first phase (0) or a round: complete or absent, and the same for equal parameters,
+    clinic and code only.
+    """
     digest = hashlib.sha256(json.dumps(params.model_dump(mode="json", exclude={"machines"}), sort_keys=True).encode())
     for name in (params.patient_cases.starter.directory, *CODE):
         digest.update(files_hash(ROOT / name).encode())
@@ -42,7 +44,12 @@ def read_first(params: BaseModelParams) -> None:
         return
     chat, examples = first_texts(params)
     model = new_model(chat.tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
-    log.info("base model: %d parameters, %d examples, %.1f million tokens", model.num_parameters(), len(examples), sum(e.tokens for e in examples) / 1e6)
+    log.info(
+        "base model: %d parameters, %d examples, %.1f million tokens",
+        model.num_parameters(),
+        len(examples),
+        sum(e.tokens for e in examples) / 1e6,
+    )
     train_supervised(model, examples, section.sft, supervised("reading"))
     save_model(model.to(getattr(torch, section.store_dtype)), chat.tokenizer, out)
 
@@ -59,10 +66,17 @@ def teach_round(params: BaseModelParams, number: int) -> None:
     session = LocalSession(str(phase_folder(params, number - 1)), "float32", params.rollout, None, section.seed)
     temperature = lesson.temperature if lesson.kind == "own" else 0.0
     examples = round_texts(
-        params, number, factory, session.chat,
-        lambda cases: session.rollout(factory.episodes(cases, 1, section.seed, number), temperature, Phase(f"round {number}, playing", "episodes")),
+        params,
+        number,
+        factory,
+        session.chat,
+        lambda cases: session.rollout(
+            factory.episodes(cases, 1, section.seed, number), temperature, Phase(f"round {number}, playing", "episodes")
+        ),
     )
-    train_supervised(session.model, examples, lesson.sft, supervised(f"round {number}/{len(section.rounds)}, {lesson.kind}"))
+    train_supervised(
+        session.model, examples, lesson.sft, supervised(f"round {number}/{len(section.rounds)}, {lesson.kind}")
+    )
     save_model(session.model.to(getattr(torch, section.store_dtype)), session.tokenizer, out)
 
 

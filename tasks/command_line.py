@@ -1,4 +1,7 @@
-"""Runs a flow from the command line: `python -m flows.<stage> [--out PLACE]`. A user's mistake is one line and exit status 2."""
+"""Runs a flow from the command line: `python -m flows.<stage> [--out PLACE]`.
+
+A user's mistake is one line and exit status 2.
+"""
 
 import argparse
 import inspect
@@ -23,13 +26,22 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
 
     Args:
         flow: a Prefect flow whose parameters are paths, each an option; `out` is where it writes.
-        canonical: where DVC keeps the stage's output; DVC passes it as --out. Without --out the flow writes under runs/<id>/, so that
-            trying something never touches a versioned output.
+        canonical: where DVC keeps the stage's output; DVC passes it as --out. Without --out the flow writes under
+            runs/<id>/, so that trying something never touches a versioned output.
     """
     parser = argparse.ArgumentParser(description=flow.__doc__)
     for name, parameter in inspect.signature(flow).parameters.items():
-        shown = f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}" if name == "out" else f"default {parameter.default}"
-        parser.add_argument("--" + name.replace("_", "-"), type=lambda text: Path(text).absolute(), default=parameter.default, help=shown)
+        shown = (
+            f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}"
+            if name == "out"
+            else f"default {parameter.default}"
+        )
+        parser.add_argument(
+            "--" + name.replace("_", "-"),
+            type=lambda text: Path(text).absolute(),
+            default=parameter.default,
+            help=shown,
+        )
     given = vars(parser.parse_args())
     with told(flow.__name__, *USER_ERRORS):
         machine.use(load_params(given.get("params_file")).machines)
@@ -38,7 +50,9 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
 
 @contextmanager
 def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
-    """Log what the block does; end the process after a user's mistake or an interrupt, each told in one line below no bar."""
+    """Log what the block does; end the process after a user's mistake or an interrupt, each told in one line below no
+    bar.
+    """
     start_logging(stage, attended=True)
     try:
         try:

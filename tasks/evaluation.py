@@ -13,9 +13,13 @@ from tracking.progress import Phase
 
 
 @task(cache_policy=NO_CACHE, task_run_name="evaluate {name}")
-def evaluate_policy(test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, keep: Path | None) -> Evaluation:
+def evaluate_policy(
+    test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, keep: Path | None
+) -> Evaluation:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
-    return evaluation.policy_table(test_set, name, model, budget, chart, keep, Phase(f"evaluate {test_set.label(name)}", "episodes"))
+    return evaluation.policy_table(
+        test_set, name, model, budget, chart, keep, Phase(f"evaluate {test_set.label(name)}", "episodes")
+    )
 
 
 @task(cache_policy=NO_CACHE, task_run_name="evaluate {name}")

@@ -25,7 +25,10 @@ DEPTH = 10
 
 @task(cache_policy=NO_CACHE)
 def index_documents(params: KnowledgeBaseParams, out: Path) -> dict[str, Any]:
-    """Build the index at `out`; returns its counts. Records that cannot be used are counted and listed, not dropped silently."""
+    """Build the index at `out`; returns its counts.
+
+    Records that cannot be used are counted and listed, not dropped silently.
+    """
     sources = [ROOT / source for source in params.sources]
     documents, rejected = load_documents(sources)
     for record in rejected:
@@ -33,10 +36,25 @@ def index_documents(params: KnowledgeBaseParams, out: Path) -> dict[str, Any]:
     embedder = load_embedder(params.embedder, params.batch_size)
     passages = split_passages(documents, embedder.count_tokens, params.max_tokens, params.overlap_tokens)
     embedded = embed_passages(passages, embedder, reuse=out)
-    hashes = {str(Path(name).relative_to(ROOT)) if Path(name).is_relative_to(ROOT) else name: digest for name, digest in hash_sources(sources).items()}
+    hashes = {
+        str(Path(name).relative_to(ROOT)) if Path(name).is_relative_to(ROOT) else name: digest
+        for name, digest in hash_sources(sources).items()
+    }
     manifest = build_index(passages, embedded.vectors, out, embedder.name, sources=hashes)
-    log.info("%d documents, %d passages (%d embedded, %d reused), index %s", len(documents), len(passages), embedded.embedded, embedded.reused, manifest.index_kind)
-    return {"documents": len(documents), "passages": len(passages), "rejected": len(rejected), "dimension": embedder.dimension}
+    log.info(
+        "%d documents, %d passages (%d embedded, %d reused), index %s",
+        len(documents),
+        len(passages),
+        embedded.embedded,
+        embedded.reused,
+        manifest.index_kind,
+    )
+    return {
+        "documents": len(documents),
+        "passages": len(passages),
+        "rejected": len(rejected),
+        "dimension": embedder.dimension,
+    }
 
 
 @task(cache_policy=NO_CACHE)

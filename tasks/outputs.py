@@ -7,7 +7,9 @@ from doctor.parameters import ROOT
 
 
 def output(out: Path | None, name: str) -> Path:
-    """Where a stage writes: what it was told (DVC passes the versioned place), else runs/<time>/<name>, so that trying something touches nothing versioned."""
+    """Where a stage writes: what it was told (DVC passes the versioned place), else runs/<time>/<name>, so that trying
+    something touches nothing versioned.
+    """
     return out or ROOT / "runs" / time.strftime("%Y%m%d-%H%M%S") / name
 
 

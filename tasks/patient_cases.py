@@ -27,7 +27,9 @@ WORTH_PATIENTS = 2000
 
 @task(cache_policy=NO_CACHE)
 def check_starter(params: PatientCasesParams) -> dict[str, float]:
-    """Check the starter clinic's files and that it is worth learning; returns Bayes' accuracy without and with everything known."""
+    """Check the starter clinic's files and that it is worth learning; returns Bayes' accuracy without and with
+    everything known.
+    """
     directory = ROOT / params.starter.directory
     clinic = load_starter(directory, params.starter.second_complaint, params.starter.language)
     check_articles(directory, clinic)
@@ -46,7 +48,11 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     for source in params.imported:
         found, bad = load_source(source.model_copy(update={"path": str(ROOT / source.path)}), params.split)
         generated |= {case.source for case in found} if source.format in GENERATED else set()
-        cases += [flag_opening(with_vocabulary(case, vocabulary)) for case in found] if vocabulary is not None and source.format not in GENERATED else found
+        cases += (
+            [flag_opening(with_vocabulary(case, vocabulary)) for case in found]
+            if vocabulary is not None and source.format not in GENERATED
+            else found
+        )
         rejected += bad
     repeated = [case_id for case_id, count in Counter(case.case_id for case in cases).items() if count > 1]
     if repeated:
@@ -63,6 +69,9 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     write_rejected(rejected, temporary / "rejected.jsonl")
     replace_folder(temporary, out)
     return {
-        "cases": len(cases), "rejected": len(rejected), "flagged": sum(bool(case.flags) for case in cases),
-        "splits": dict(sorted(Counter(case.split for case in cases).items())), "sources": dict(sorted(Counter(case.source for case in cases).items())),
+        "cases": len(cases),
+        "rejected": len(rejected),
+        "flagged": sum(bool(case.flags) for case in cases),
+        "splits": dict(sorted(Counter(case.split for case in cases).items())),
+        "sources": dict(sorted(Counter(case.source for case in cases).items())),
     }

@@ -42,7 +42,9 @@ def _link_or_copy(source: str, target: str) -> None:
 
 @task(cache_policy=NO_CACHE)
 def register_challenger(model: Path) -> str:
-    """Register the model as `challenger` unless this hash is registered already; returns a line that says what was done."""
+    """Register the model as `challenger` unless this hash is registered already; returns a line that says what was
+    done.
+    """
     copy, digest = immutable_copy(model, ROOT / "models" / "registry")
     runs.setup(ROOT)
     tags = {"dvc.md5": output_digest("models/doctor") or "", "path": str(copy), "gate": "none"}
@@ -50,4 +52,6 @@ def register_challenger(model: Path) -> str:
     version, created = runs.register(MODEL_NAME, copy, digest, run_id, "challenger", tags)
     if created:
         return f"registered {MODEL_NAME} version {version} as challenger (sha256 {digest[:12]})"
-    return f"unchanged: {MODEL_NAME} version {version} already holds this model (sha256 {digest[:12]}), nothing registered"
+    return (
+        f"unchanged: {MODEL_NAME} version {version} already holds this model (sha256 {digest[:12]}), nothing registered"
+    )

@@ -33,7 +33,11 @@ def summary(registered: str) -> str:
     metrics = Evaluation.from_json(json.loads((ROOT / "metrics/evaluate_doctor.json").read_text()))
     table = table_text(metrics)
     closed = closed_distance(metrics)
-    told = "" if math.isnan(closed) else f"The trained doctor closes {closed:.0%} of the distance between its warm start and the Bayes doctor at the same turn budget.\n"
+    told = (
+        ""
+        if math.isnan(closed)
+        else f"The trained doctor closes {closed:.0%} of the distance between its warm start and the Bayes doctor at the same turn budget.\n"
+    )
     text = (
         f"\nHeld-out cases of the starter clinic (means with 95% bootstrap intervals):\n\n{table}\n\n"
         f"{told}"
@@ -46,7 +50,8 @@ def summary(registered: str) -> str:
 
 @task(cache_policy=NO_CACHE)
 def evaluation_page(params: Params, metrics: Evaluation, given: Mapping[str, Path], out: Path) -> Path:
-    """Write `report.html` beside the metrics, and the confusion and accuracy-by-turns tables for `dvc plots`; returns the page's path.
+    """Write `report.html` beside the metrics, and the confusion and accuracy-by-turns tables for `dvc plots`; returns
+    the page's path.
 
     The same inputs give the same bytes: no date, no commit. These are in the MLflow run.
 
@@ -59,12 +64,21 @@ def evaluation_page(params: Params, metrics: Evaluation, given: Mapping[str, Pat
     seen = _seen(given["data/cases"], out.parent / "consultations")
     patient = params.language_models.patient
     facts = {
-        "algorithm": params.algorithm.name, "reward": params.reward.preset, "seed": str(params.seed), "turn budget": str(params.consultation.turn_budget),
-        "patients": patient.model if patient is not None else "scripted", "all inputs": f"sha256 {input_hash('evaluate_doctor', params, given)[:12]}",
-        **{Path(name).name.replace("_", " "): f"{path.name}, sha256 {folder_hash(path)[:12]}" for name, path in given.items()},
+        "algorithm": params.algorithm.name,
+        "reward": params.reward.preset,
+        "seed": str(params.seed),
+        "turn budget": str(params.consultation.turn_budget),
+        "patients": patient.model if patient is not None else "scripted",
+        "all inputs": f"sha256 {input_hash('evaluate_doctor', params, given)[:12]}",
+        **{
+            Path(name).name.replace("_", " "): f"{path.name}, sha256 {folder_hash(path)[:12]}"
+            for name, path in given.items()
+        },
     }
     curve = plots_file(out, "train_doctor.csv")
-    rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(curve.open())] if curve.exists() else []
+    rows = (
+        [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(curve.open())] if curve.exists() else []
+    )
     page = out.with_name("report.html")
     write_report(page, f"{params.train_doctor.project}: {params.train_doctor.experiment}", facts, metrics, rows, seen)
     write_confusion(seen, plots_file(out, "confusion.csv"))
@@ -76,8 +90,17 @@ def evaluation_page(params: Params, metrics: Evaluation, given: Mapping[str, Pat
 def _seen(cases: Path, consultations: Path) -> list[Seen]:
     """The doctor's test consultations with their cases and rewards."""
     by_id = {case.case_id: case for case in read_cases(cases / "cases.parquet", "test")}
-    played = zip(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), strict=True)
+    played = zip(
+        read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), strict=True
+    )
     return [
-        Seen(case=(case := by_id[t.case_id]), messages=t.texts, events=read_events(t.events), rewards=score.turns, stop_reason=t.stop_reason, correct=right(case, t))
+        Seen(
+            case=(case := by_id[t.case_id]),
+            messages=t.texts,
+            events=read_events(t.events),
+            rewards=score.turns,
+            stop_reason=t.stop_reason,
+            correct=right(case, t),
+        )
         for t, score in played
     ]

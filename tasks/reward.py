@@ -15,7 +15,9 @@ from rl.experience import Scores, Trajectory, intact
 
 @task(cache_policy=NO_CACHE, task_run_name="score {step}.{draw}")
 def score(run: Training, step: int, draw: int) -> dict[str, float]:
-    """Score one draw's consultations under the preset in force; returns rollout and reward metrics over all draws of the step so far."""
+    """Score one draw's consultations under the preset in force; returns rollout and reward metrics over all draws of
+    the step so far.
+    """
     began = time.monotonic()
     trajectories = run.played(step, draw)
     if not intact(run.scores_file(step, draw)):

@@ -18,10 +18,13 @@ from tracking.progress import Phase
 log = logging.getLogger(__name__)
 
 
-def in_turn(run: Training, steps: Sequence[int], experience: Callable[[Training, int], dict[str, float]]) -> Iterator[tuple[int, dict[str, float]]]:
+def in_turn(
+    run: Training, steps: Sequence[int], experience: Callable[[Training, int], dict[str, float]]
+) -> Iterator[tuple[int, dict[str, float]]]:
     """Rollout steps with the metrics of their experience.
 
-    Each is played when the caller asks for it, but an offline algorithm's all before the first; with `rollout.ahead` the next one is played while the caller learns from this one.
+    Each is played when the caller asks for it, but an offline algorithm's all before the first; with `rollout.ahead`
+    the next one is played while the caller learns from this one.
     """
     if run.plays_first:
         yield from [(step, experience(run, step)) for step in steps]
@@ -45,16 +48,31 @@ def in_turn(run: Training, steps: Sequence[int], experience: Callable[[Training,
 
 @task(cache_policy=NO_CACHE, task_run_name="rollout {step}.{draw}", retries=1)
 def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
-    """Generate the trajectories of one draw of a step. Keyed by (run, step, draw): an intact file of an earlier try is kept."""
+    """Generate the trajectories of one draw of a step.
+
+    Keyed by (run, step, draw): an intact file of an earlier try is kept.
+    """
     path = run.rollout_file(step, draw)
     if intact(path):
         return {}
     if not run.algorithm.on_policy and run.session.policy_version:
-        raise TrainingError(f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again")
-    specs = run.factory.episodes(run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts)
+        raise TrainingError(
+            f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again"
+        )
+    specs = run.factory.episodes(
+        run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts
+    )
     began = time.monotonic()
-    trajectories = run.session.rollout(specs, run.params.decoding.train.temperature, Phase(f"rollout {step}", "episodes"), held=bool(run.params.rollout.ahead))
+    trajectories = run.session.rollout(
+        specs,
+        run.params.decoding.train.temperature,
+        Phase(f"rollout {step}", "episodes"),
+        held=bool(run.params.rollout.ahead),
+    )
     seconds = time.monotonic() - began
     refuse_if_many_failed(trajectories, run.params.rollout)
     run.keep_played(step, draw, trajectories)
-    return {"time/rollout_s": seconds, "time/rollout_tokens_per_s": sum(t.sampled_tokens for t in trajectories) / seconds}
+    return {
+        "time/rollout_s": seconds,
+        "time/rollout_tokens_per_s": sum(t.sampled_tokens for t in trajectories) / seconds,
+    }

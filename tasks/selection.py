@@ -1,4 +1,6 @@
-"""Tasks of `train_doctor` that look at validation cases: how good a step's policy is, whether going on is worth it, and what becomes the doctor."""
+"""Tasks of `train_doctor` that look at validation cases: how good a step's policy is, whether going on is worth it, and
+what becomes the doctor.
+"""
 
 import json
 import logging
@@ -41,18 +43,29 @@ def _accuracy(run: Training) -> dict[str, float]:
 
 def _scores(run: Training) -> dict[int, float]:
     """Validation accuracy by rollout step, as far as it was looked at."""
-    return {int(p.stem): json.loads(p.read_text())["validation/accuracy"] for p in sorted((run.folder / "validation").glob("*.json"))}
+    return {
+        int(p.stem): json.loads(p.read_text())["validation/accuracy"]
+        for p in sorted((run.folder / "validation").glob("*.json"))
+    }
 
 
 def ends(run: Training, step: int) -> bool:
-    """Whether training ends with this step: it is the last one, or `train_doctor.patience` is used up. A function of what is on disk up to the step, so a resumed run agrees."""
+    """Whether training ends with this step: it is the last one, or `train_doctor.patience` is used up.
+
+    A function of what is on disk up to the step, so a resumed run agrees.
+    """
     plan = run.params.train_doctor
     if step >= plan.steps:
         return True
     stale = validations_since_best({at: score for at, score in _scores(run).items() if at <= step})
     if plan.patience is None or stale < plan.patience:
         return False
-    log.info("step %d/%d  ends here: no better validation accuracy in %d looks (train_doctor.patience)", step, plan.steps, stale)
+    log.info(
+        "step %d/%d  ends here: no better validation accuracy in %d looks (train_doctor.patience)",
+        step,
+        plan.steps,
+        stale,
+    )
     return True
 
 
@@ -69,7 +82,9 @@ def validations_since_best(scores: Mapping[int, float]) -> int:
 
 @task(cache_policy=NO_CACHE)
 def export(run: Training, out: Path) -> dict[str, Any]:
-    """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay (`train_doctor.choose`)."""
+    """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay
+    (`train_doctor.choose`).
+    """
     plan = run.params.train_doctor
     there = steps_saved(run.folder)
     saved, scores = [step for step in there if step % plan.keep_every == 0 or step == there[-1]], _scores(run)
@@ -83,7 +98,14 @@ def export(run: Training, out: Path) -> dict[str, Any]:
         temporary = out.with_name(f".{out.name}.partial")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(run.folder / f"global_step_{step}", temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json"))
+        shutil.copytree(
+            run.folder / f"global_step_{step}", temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json")
+        )
         replace_folder(temporary, out)
         chosen, reached = [step], scores[step]
-    return {"chosen_steps": chosen, "chosen_accuracy": reached, "validation_accuracy": {str(k): v for k, v in scores.items()}, "sha256": folder_hash(out)}
+    return {
+        "chosen_steps": chosen,
+        "chosen_accuracy": reached,
+        "validation_accuracy": {str(k): v for k, v in scores.items()},
+        "sha256": folder_hash(out),
+    }

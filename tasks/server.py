@@ -1,4 +1,7 @@
-"""A Prefect server for as long as it is needed. Imports nothing of Prefect, whose address must be in the environment before it is imported."""
+"""A Prefect server for as long as it is needed.
+
+Imports nothing of Prefect, whose address must be in the environment before it is imported.
+"""
 
 import os
 import socket
@@ -18,7 +21,9 @@ AWAITED = "ANAMNESIS_AWAITED_SERVER"  # in a job's environment: the address of a
 
 @contextmanager
 def prefect_server() -> Iterator[str]:
-    """The address of a Prefect server that answers: the one in PREFECT_API_URL, the one on the default port, or a private one for this block."""
+    """The address of a Prefect server that answers: the one in PREFECT_API_URL, the one on the default port, or a
+    private one for this block.
+    """
     with starting_server() as (address, ready):
         ready()
         yield address
@@ -36,7 +41,14 @@ def starting_server() -> Iterator[tuple[str, Callable[[], None]]]:
     (ROOT / "runs").mkdir(exist_ok=True)
     with (ROOT / "runs" / "prefect-server.log").open("w") as log:
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, "PREFECT_API_URL": address}, process_group=0)
+        server = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            env={**os.environ, "PREFECT_API_URL": address},
+            process_group=0,
+        )
     try:
         yield address, lambda: wait_until_healthy(address, server)
     finally:

@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 
 @task(cache_policy=NO_CACHE)
 def restore(run: Training) -> tuple[int, dict[str, float]]:
-    """Go on from the last complete checkpoint; returns the last rollout step that is done and its metrics (step 0: the warm start, none)."""
+    """Go on from the last complete checkpoint; returns the last rollout step that is done and its metrics (step 0: the
+    warm start, none).
+    """
     done = steps_saved(run.folder)
     if not done:
         return 0, {}
@@ -30,7 +32,10 @@ def restore(run: Training) -> tuple[int, dict[str, float]]:
 
 def accumulate_metrics(metrics: dict[str, float], later: dict[str, float]) -> dict[str, float]:
     """Metrics of a step after one more draw: seconds add up, the rest is of all draws so far."""
-    return metrics | {name: value + metrics.get(name, 0.0) if name.endswith("_s") and not name.endswith("per_s") else value for name, value in later.items()}
+    return metrics | {
+        name: value + metrics.get(name, 0.0) if name.endswith("_s") and not name.endswith("per_s") else value
+        for name, value in later.items()
+    }
 
 
 @task(cache_policy=NO_CACHE, task_run_name="learn {step}")
@@ -41,7 +46,9 @@ def learn(run: Training, step: int) -> dict[str, float]:
     trajectories, scores = run.experience(step)
     dropped: dict[str, float] = {}
     if run.algorithm.dynamic_sampling is not None:
-        trajectories, scores, dropped = keep_informative(trajectories, scores, run.algorithm.dynamic_sampling, run.params.rollout.prompts)
+        trajectories, scores, dropped = keep_informative(
+            trajectories, scores, run.algorithm.dynamic_sampling, run.params.rollout.prompts
+        )
     began = time.monotonic()
     metrics = run.session.learn(trajectories, scores, step, Phase(f"learn {step}", "gradient steps")) | dropped
     return {f"learn/{name}": value for name, value in metrics.items()} | {"time/learn_s": time.monotonic() - began}
@@ -56,7 +63,9 @@ def _return_to(run: Training, step: int) -> None:
 
 @task(cache_policy=NO_CACHE, task_run_name="save {step}")
 def save(run: Training, step: int, metrics: dict[str, float], *, last: bool) -> Path | None:
-    """Write the step's metrics, and its checkpoint if it is due (the last one's always is); returns the checkpoint if it is one that stays."""
+    """Write the step's metrics, and its checkpoint if it is due (the last one's always is); returns the checkpoint if
+    it is one that stays.
+    """
     plan = run.params.train_doctor
     write_json(run.step_folder(step) / "metrics.json", metrics)
     if step % plan.save_freq and not last:
@@ -64,5 +73,3 @@ def save(run: Training, step: int, metrics: dict[str, float], *, last: bool) -> 
     directory = run.session.save(run.folder, step)
     prune(run.folder, plan.keep_every)
     return directory if step % plan.keep_every == 0 or last else None
-
-

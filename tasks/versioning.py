@@ -17,7 +17,9 @@ from tracking.console import LINE, screen
 from tracking.progress import listening
 
 log = logging.getLogger(__name__)
-DVC_CHATTER = re.compile(r"$|> |(Updating|Generating) lock file|Use `dvc push`|To track the changes|To enable auto staging|\s+(git add|dvc config) ")
+DVC_CHATTER = re.compile(
+    r"$|> |(Updating|Generating) lock file|Use `dvc push`|To track the changes|To enable auto staging|\s+(git add|dvc config) "
+)
 
 
 class VersioningError(RuntimeError):
@@ -26,13 +28,18 @@ class VersioningError(RuntimeError):
 
 @task(cache_policy=NO_CACHE)
 def reproduce(targets: Sequence[str]) -> None:
-    """`dvc repro` the stages (all if none are named), passing its output on; cancelling this task stops DVC and its stage first.
+    """`dvc repro` the stages (all if none are named), passing its output on; cancelling this task stops DVC and its
+    stage first.
 
     Raises:
         VersioningError: DVC ended with an error.
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets]
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}", "DVC_NO_ANALYTICS": "1"}
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "DVC_NO_ANALYTICS": "1",
+    }
     with listening(screen()) as channel:
         status = _pass_on(command, environment | channel)
     if status:
@@ -42,7 +49,15 @@ def reproduce(targets: Sequence[str]) -> None:
 def _pass_on(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command and log what it writes; returns its status."""
     process: subprocess.Popen[str] = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1, start_new_session=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        bufsize=1,
+        start_new_session=True,
     )
     try:
         for line in process.stdout or ():
@@ -58,7 +73,9 @@ def _pass_on(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _log(line: str) -> None:
-    """Once, as the stage's if it is a line of its log, else as DVC's; what DVC says to people at a terminal is left out."""
+    """Once, as the stage's if it is a line of its log, else as DVC's; what DVC says to people at a terminal is left
+    out.
+    """
     if stage := LINE.fullmatch(line):
         log.info("%s", stage[1], extra={"relayed": True})
     elif not DVC_CHATTER.match(line):

@@ -19,7 +19,8 @@ from tracking.progress import supervised
 
 @task(cache_policy=NO_CACHE)
 def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, float]:
-    """Train on the resident's dialogues with training cases, save to `out`, and measure forced diagnoses on validation cases.
+    """Train on the resident's dialogues with training cases, save to `out`, and measure forced diagnoses on validation
+    cases.
 
     Returns:
         loss (nats per doctor token), forced_accuracy and bayes_accuracy on the same dialogues, and their ratio.
@@ -32,7 +33,14 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == factory.clinic.name]
     loss = train_supervised(model, examples(chat, factory, drawn, params), section.sft, supervised("warm start"))
     model.eval()
-    held_out = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source == factory.clinic.name][: section.forced_cases]
+    held_out = [
+        case for case in read_cases(cases / "cases.parquet", "validation") if case.source == factory.clinic.name
+    ][: section.forced_cases]
     forced, bayes = forced_accuracy(partial(continuation_logprobs, model), chat, factory, held_out, params)
     save_model(model, tokenizer, out)
-    return {"loss": round(loss, 4), "forced_accuracy": forced, "bayes_accuracy": bayes, "forced_to_bayes": round(forced / bayes, 4) if bayes else 0.0}
+    return {
+        "loss": round(loss, 4),
+        "forced_accuracy": forced,
+        "bayes_accuracy": bayes,
+        "forced_to_bayes": round(forced / bayes, 4) if bayes else 0.0,
+    }

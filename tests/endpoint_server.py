@@ -32,7 +32,9 @@ class Server:
 
     def __init__(self, reply: Callable[[list[dict]], str], faults: Faults, key: str, delay_s: float) -> None:
         self.requests: list[dict[str, Any]] = []  # bodies of chat requests
-        self.peak = 0  # most chat requests under way at once; one that the client gives up counts until the server has seen it
+        self.peak = (
+            0  # most chat requests under way at once; one that the client gives up counts until the server has seen it
+        )
         self.port = 0
         self._reply, self._faults, self._key, self._delay_s = reply, faults, key, delay_s
         self._under_way = 0
@@ -59,7 +61,9 @@ class Server:
         return None
 
     async def models(self, request: web.Request) -> web.Response:
-        return self._refused(request) or web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        return self._refused(request) or web.json_response(
+            {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
+        )
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         self._under_way += 1
@@ -76,7 +80,9 @@ class Server:
     async def _answer(self, request: web.Request, body: dict, fault: str) -> web.StreamResponse:
         status, _, after = fault.partition(":")
         if status.isdigit():
-            return _error(int(status), f"scripted {status}", {"Retry-After": after or "0"} if after or status == "429" else {})
+            return _error(
+                int(status), f"scripted {status}", {"Retry-After": after or "0"} if after or status == "429" else {}
+            )
         if fault == "hang":
             await asyncio.Event().wait()
         if fault == "trickle":
@@ -98,9 +104,19 @@ class Server:
             return _error(400, f"no such fault: {fault}")
         text = self._reply(body["messages"])
         content = {"empty": "", "null": None, "cut": text[: len(text) // 2]}.get(fault, text)
-        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "length" if fault == "cut" else "stop"}
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": content},
+            "finish_reason": "length" if fault == "cut" else "stop",
+        }
         return web.json_response(
-            {"id": "chatcmpl-0", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [] if fault == "no_choices" else [choice]}
+            {
+                "id": "chatcmpl-0",
+                "object": "chat.completion",
+                "created": 0,
+                "model": body["model"],
+                "choices": [] if fault == "no_choices" else [choice],
+            }
         )
 
     async def run(self, started: Future) -> None:
@@ -118,11 +134,15 @@ class Server:
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
-    return web.json_response({"error": {"message": message, "type": "scripted", "code": status}}, status=status, headers=headers)
+    return web.json_response(
+        {"error": {"message": message, "type": "scripted", "code": status}}, status=status, headers=headers
+    )
 
 
 @contextmanager
-def chat_server(reply: Callable[[list[dict]], str], faults: Faults = (), *, key: str = "", delay_s: float = 0.0) -> Iterator[Server]:
+def chat_server(
+    reply: Callable[[list[dict]], str], faults: Faults = (), *, key: str = "", delay_s: float = 0.0
+) -> Iterator[Server]:
     """Serve until the block ends.
 
     Args:

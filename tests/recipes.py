@@ -12,7 +12,9 @@ OPTIMIZER = {
 
 
 def recipe(name: str, **changes: Any) -> dict[str, Any]:
-    """`recipes/<name>.yaml` with the test's own optimizer and further changes; a mapping changes the keys that it names."""
+    """`recipes/<name>.yaml` with the test's own optimizer and further changes; a mapping changes the keys that it
+    names.
+    """
     content: dict[str, Any] = YAML(typ="safe").load(FOLDER / f"{name}.yaml") | {"optimizer": OPTIMIZER}
     for key, value in changes.items():
         content[key] = content[key] | value if isinstance(value, dict) else value

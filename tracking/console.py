@@ -1,4 +1,7 @@
-"""What a run tells its user: one line per event with one clock, and on a terminal progress bars below the lines. Nothing here changes a result."""
+"""What a run tells its user: one line per event with one clock, and on a terminal progress bars below the lines.
+
+Nothing here changes a result.
+"""
 
 import logging
 import os
@@ -87,7 +90,9 @@ class Screen:
         """Args: standard error, as a rule."""
         self.stream = stream
         self.live = stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
-        self._console = Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False) if self.live else None
+        self._console = (
+            Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False) if self.live else None
+        )
         self._bars: Progress | None = None
         self._lock = threading.RLock()
         self._drawn = 0.0
@@ -112,7 +117,11 @@ class Screen:
                 self._console.show_cursor(True)  # it stays visible, whatever ends this process
             known = {task.description: task.id for task in self._bars.tasks}
             if bar.done < bar.total:
-                put = partial(self._bars.update, known[bar.name]) if bar.name in known else partial(self._bars.add_task, bar.name)
+                put = (
+                    partial(self._bars.update, known[bar.name])
+                    if bar.name in known
+                    else partial(self._bars.add_task, bar.name)
+                )
                 put(completed=bar.done, total=bar.total, bar=bar, at=time.monotonic())
             elif bar.name in known:
                 self._bars.remove_task(known[bar.name])
@@ -152,11 +161,17 @@ class _Rows(Progress):
 def _bars(console: Console) -> Progress:
     """One row each: name, bar, count, rate, time left."""
     return _Rows(
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)),
+        TextColumn(
+            "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)
+        ),
         BarColumn(bar_width=None, table_column=Column(ratio=1)),
         TextColumn("{task.completed}/{task.total}", table_column=Column(no_wrap=True, justify="right")),
         _Told(table_column=Column(no_wrap=True, overflow="ellipsis", justify="right")),
-        console=console, auto_refresh=False, transient=True, expand=True, redirect_stdout=sys.stdout.isatty(),
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        expand=True,
+        redirect_stdout=sys.stdout.isatty(),
     )
 
 
@@ -184,7 +199,9 @@ class ConsoleHandler(logging.Handler):
     """Writes our records, and of the libraries' what warns; Prefect's account of its own states stays on its pages."""
 
     def __init__(self, stage: str, *, attended: bool) -> None:
-        """Args: the stage that speaks, and whether an exception of its flow reaches a caller that tells it (then Prefect's words about it are left out)."""
+        """Args: the stage that speaks, and whether an exception of its flow reaches a caller that tells it (then
+        Prefect's words about it are left out).
+        """
         super().__init__()
         self.attended = attended
         self.setFormatter(Line(stage))
@@ -195,7 +212,11 @@ class ConsoleHandler(logging.Handler):
         if room != "prefect":
             return record.levelno >= (logging.INFO if room in ROOMS else logging.WARNING)
         message = record.getMessage()
-        if self.attended and rest in ("flow_runs", "task_runs") and (record.exc_info or message.startswith(TOLD_BY_CALLER)):
+        if (
+            self.attended
+            and rest in ("flow_runs", "task_runs")
+            and (record.exc_info or message.startswith(TOLD_BY_CALLER))
+        ):
             return False
         return record.levelno >= logging.WARNING or message.startswith("Task run failed")  # ... and will be retried
 
@@ -230,7 +251,9 @@ def start_logging(stage: str, *, attended: bool) -> None:
         attended: whether the caller tells how the flow failed.
     """
     root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, PrefectConsoleHandler | ConsoleHandler)]:
+    for handler in [
+        handler for handler in root.handlers if isinstance(handler, PrefectConsoleHandler | ConsoleHandler)
+    ]:
         root.removeHandler(handler)
     root.addHandler(ConsoleHandler(stage, attended=attended))
     for room in ROOMS:
@@ -240,7 +263,9 @@ def start_logging(stage: str, *, attended: bool) -> None:
 
 
 def follow(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefect's signature
-    """What every flow calls when it begins, whoever started it: lines to the console and to the page of the run, each once."""
+    """What every flow calls when it begins, whoever started it: lines to the console and to the page of the run, each
+    once.
+    """
     if not any(isinstance(handler, ConsoleHandler) for handler in logging.getLogger().handlers):
         start_logging(flow.name, attended=False)
     for room in map(logging.getLogger, ROOMS):

@@ -1,7 +1,10 @@
-"""How far long work is: bars where someone has a terminal, a log line now and then where nobody has. Nothing here changes a result.
+"""How far long work is: bars where someone has a terminal, a log line now and then where nobody has.
 
-Below `dvc repro` within `retrain` a stage's output is a pipe. Then the process with the terminal listens at a local socket whose address it leaves in the
-environment, and the stage sends it what it would draw. What cannot be sent is dropped: the next report says more.
+Nothing here changes a result.
+
+Below `dvc repro` within `retrain` a stage's output is a pipe. Then the process with the terminal listens at a local
+socket whose address it leaves in the environment, and the stage sends it what it would draw. What cannot be sent is
+dropped: the next report says more.
 """
 
 import errno
@@ -30,7 +33,9 @@ class Phase:
     """A piece of long work. Call it with (done, total) as often as you like."""
 
     def __init__(self, name: str, unit: str, done: int = 0, *, logged: bool = True) -> None:
-        """Args: its name, what it counts, what was done before it began (in an earlier run; no part of the rate), and whether to log where nobody draws."""
+        """Args: its name, what it counts, what was done before it began (in an earlier run; no part of the rate), and
+        whether to log where nobody draws.
+        """
         self.name, self.unit = name, unit
         self._before, self._began = done, time.monotonic()
         self._draw = viewer()
@@ -53,13 +58,22 @@ class Phase:
 
     def bar(self, done: int, total: int, note: str = "") -> Bar:
         """Where it is, with the rate since it began."""
-        return Bar(name=self.name, unit=self.unit, done=done, total=total, rate=(done - self._before) / max(time.monotonic() - self._began, 1e-9), note=note)
+        return Bar(
+            name=self.name,
+            unit=self.unit,
+            done=done,
+            total=total,
+            rate=(done - self._before) / max(time.monotonic() - self._began, 1e-9),
+            note=note,
+        )
 
 
 def supervised(what: str) -> Callable[[SFTPoint], None]:
     """A reporter for supervised training."""
     phase = Phase(what, "gradient steps")
-    return lambda point: phase(point.step, point.steps, f"loss {point.loss:.3f}, {point.tokens_per_second:.0f} tokens/s")
+    return lambda point: phase(
+        point.step, point.steps, f"loss {point.loss:.3f}, {point.tokens_per_second:.0f} tokens/s"
+    )
 
 
 @cache
@@ -92,11 +106,16 @@ class Sender:
 
 @contextmanager
 def listening(to: Screen) -> Iterator[dict[str, str]]:
-    """Draw what processes below this one report, while the block runs; gives the environment that they need, empty where no terminal is."""
+    """Draw what processes below this one report, while the block runs; gives the environment that they need, empty
+    where no terminal is.
+    """
     if not to.live:
         yield {}
         return
-    with tempfile.TemporaryDirectory(prefix="anamnesis-") as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+    with (
+        tempfile.TemporaryDirectory(prefix="anamnesis-") as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear,
+    ):
         ear.bind(address := str(Path(folder) / "progress"))
         ear.settimeout(0.1)
         ended = threading.Event()

@@ -24,8 +24,12 @@ from tracking.provenance import output_digest
 log = logging.getLogger(__name__)
 Sample = tuple[list[Trajectory], list[Scores]]
 SHOWN = (
-    ("reward/mean", "reward", ".3f"), ("rollout/accuracy", "accuracy", ".3f"), ("rollout/turns", "turns", ".1f"), ("learn/explained_variance", "explained variance", ".2f"),
-    ("learn/preferred", "preferred", ".2f"), ("learn/groups_drawn", "groups drawn", ".0f"),
+    ("reward/mean", "reward", ".3f"),
+    ("rollout/accuracy", "accuracy", ".3f"),
+    ("rollout/turns", "turns", ".1f"),
+    ("learn/explained_variance", "explained variance", ".2f"),
+    ("learn/preferred", "preferred", ".2f"),
+    ("learn/groups_drawn", "groups drawn", ".0f"),
 )  # in the progress line, where they exist
 
 
@@ -40,12 +44,15 @@ class Recorder:
         self._unwritten: list[Future[None]] = []
 
     def step(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None = None) -> None:
-        """One point per rollout step, a fixed sample of its consultations as traces, its checkpoint if it stays, and a line with rate and time left.
+        """One point per rollout step, a fixed sample of its consultations as traces, its checkpoint if it stays, and a
+        line with rate and time left.
 
         The first step to be recorded is where this process begins: the warm start, or what an earlier run did and told.
         """
         sample = self._sample(step)
-        self._unwritten.append(self._writer.submit(copy_context().run, self._write, step, dict(metrics), sample, checkpoint))
+        self._unwritten.append(
+            self._writer.submit(copy_context().run, self._write, step, dict(metrics), sample, checkpoint)
+        )
         steps, first = self._run.params.train_doctor.steps, self._steps is None
         phase = self._steps = self._steps or Phase("training", "steps", step, logged=False)
         if not first:
@@ -56,7 +63,11 @@ class Recorder:
 
     def _sample(self, step: int) -> Sample:
         count = self._run.params.train_doctor.traces_per_step
-        return trajectories_of_note(*self._run.experience(step), count) if step and count and self._run.pairs is None else ([], [])
+        return (
+            trajectories_of_note(*self._run.experience(step), count)
+            if step and count and self._run.pairs is None
+            else ([], [])
+        )
 
     def _write(self, step: int, metrics: Mapping[str, float], sample: Sample, checkpoint: Path | None) -> None:
         runs.log_step(self._id, step, metrics)
@@ -66,7 +77,10 @@ class Recorder:
             runs.log_checkpoint(self._id, step, checkpoint, folder_hash(checkpoint), metrics)
 
     def written(self) -> None:
-        """Wait until every step so far is in MLflow, and raise what kept one out. Called before the next checkpoint, so that a killed run has one step to record again."""
+        """Wait until every step so far is in MLflow, and raise what kept one out.
+
+        Called before the next checkpoint, so that a killed run has one step to record again.
+        """
         for writing in self._unwritten:
             writing.result()
         self._unwritten.clear()
@@ -80,20 +94,35 @@ class Recorder:
         self.written()
         steps = chosen["chosen_steps"]
         runs.log_metrics_final(
-            self._id, {"chosen/last_step": float(steps[-1]), "chosen/averaged": float(len(steps)), "chosen/validation_accuracy": float(chosen["chosen_accuracy"])}
+            self._id,
+            {
+                "chosen/last_step": float(steps[-1]),
+                "chosen/averaged": float(len(steps)),
+                "chosen/validation_accuracy": float(chosen["chosen_accuracy"]),
+            },
         )
         write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": self._id})
 
 
 @contextmanager
 def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
-    """Open (or, after a kill, reopen) the MLflow run of a training, with the id of the Prefect flow run it belongs to, and name its data sets."""
+    """Open (or, after a kill, reopen) the MLflow run of a training, with the id of the Prefect flow run it belongs to,
+    and name its data sets.
+    """
     runs.setup(HOME)
     told = run.params.model_dump(mode="json")
-    params = {**told, "reward": told["reward"] | run.reward.model_dump(mode="json", exclude={"name"}), "recipe": run.algorithm.recipe.model_dump(mode="json")}
+    params = {
+        **told,
+        "reward": told["reward"] | run.reward.model_dump(mode="json", exclude={"name"}),
+        "recipe": run.algorithm.recipe.model_dump(mode="json"),
+    }
     tags = {"prefect.flow_run_id": flow_run_id, "stage": "train_doctor", "checkpoints": str(run.folder)}
     with runs.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
-        for name, path in (("cases", "data/cases"), ("knowledge_base", "data/kb_index"), ("warm_start", "models/warm_start")):
+        for name, path in (
+            ("cases", "data/cases"),
+            ("knowledge_base", "data/kb_index"),
+            ("warm_start", "models/warm_start"),
+        ):
             runs.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")
         recorder = Recorder(run, run_id)
         try:
@@ -123,8 +152,15 @@ def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, pa
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
         return
     measures = {name: table.overall.measures for name, table in metrics.doctors.items()}
-    flat = {f"eval/{name.replace('@', ' at ')}/{measure}": value.mean for name, by in measures.items() for measure, value in by.items() if value}
+    flat = {
+        f"eval/{name.replace('@', ' at ')}/{measure}": value.mean
+        for name, by in measures.items()
+        for measure, value in by.items()
+        if value
+    }
     runs.log_metrics_final(run_id, {**flat, "eval/closed_distance": closed_distance(metrics)})
     runs.log_artifacts(run_id, page)
-    chosen, scores = trajectories_of_note(read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20)
+    chosen, scores = trajectories_of_note(
+        read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20
+    )
     traces.log_consultations(run_id, chosen, scores, 0, "test", {})

@@ -1,7 +1,8 @@
-"""One HTML page about an evaluated doctor, readable without a network and without a server; and two tables of it for `dvc plots`.
+"""One HTML page about an evaluated doctor, readable without a network and without a server; and two tables of it for
+`dvc plots`.
 
-Texts of doctors and patients are hostile: the template escapes every value, and characters that would reorder or hide what
-stands around them are written out, as ⟨U+202E⟩. The same arguments give the same bytes.
+Texts of doctors and patients are hostile: the template escapes every value, and characters that would reorder or hide
+what stands around them are written out, as ⟨U+202E⟩. The same arguments give the same bytes.
 """
 
 import csv
@@ -29,10 +30,18 @@ NO_DIAGNOSIS, SOMETHING_ELSE = "no diagnosis", "something else"
 SHOWN_CONDITIONS = 22  # with the rest folded, something else and no diagnosis, 25 columns
 SHOWN = 5  # best consultations, worst ones, and most frequent mistakes
 Z95 = 1.959963984540054
-REPLIES = {"search": "knowledge base", "test": "result", "invalid": "rules"}  # who answers a doctor turn, if not the patient
+REPLIES = {
+    "search": "knowledge base",
+    "test": "result",
+    "invalid": "rules",
+}  # who answers a doctor turn, if not the patient
 JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and others are spelt, and they reorder nothing
 PANELS = (  # title, axis or None for one that fits, name -> column of the training curve
-    ("Reward", None, {"training": "reward/mean", "of it diagnosis": "reward/diagnosis", "of it information": "reward/information"}),
+    (
+        "Reward",
+        None,
+        {"training": "reward/mean", "of it diagnosis": "reward/diagnosis", "of it information": "reward/information"},
+    ),
     ("Accuracy", (0.0, 1.0), {"training": "rollout/accuracy", "held-out cases": "validation/accuracy"}),
 )
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 46, 14, 12, 40  # of a panel, with its margins
@@ -53,10 +62,13 @@ class Seen:
 def confusion(seen: Sequence[Seen]) -> list[tuple[str, str, int]]:
     """How often which condition was taken for which: (true, named, consultations), largest first.
 
-    Named is a condition of the seen cases by its own name, whichever synonym the doctor used; "something else" for any other name; or "no diagnosis".
+    Named is a condition of the seen cases by its own name, whichever synonym the doctor used; "something else" for any
+    other name; or "no diagnosis".
     """
     counts = Counter(_named_in(seen))
-    return sorted(((actual, named, count) for (actual, named), count in counts.items()), key=lambda row: (-row[2], row[0], row[1]))
+    return sorted(
+        ((actual, named, count) for (actual, named), count in counts.items()), key=lambda row: (-row[2], row[0], row[1])
+    )
 
 
 def _named_in(seen: Sequence[Seen]) -> list[tuple[str, str]]:
@@ -88,7 +100,13 @@ def accuracy_by_turns(seen: Sequence[Seen]) -> list[dict[str, float]]:
     return rows
 
 
-def report_html(title: str, facts: Mapping[str, str], metrics: Evaluation, curve: Sequence[Mapping[str, float]], seen: Sequence[Seen]) -> str:
+def report_html(
+    title: str,
+    facts: Mapping[str, str],
+    metrics: Evaluation,
+    curve: Sequence[Mapping[str, float]],
+    seen: Sequence[Seen],
+) -> str:
     """The page.
 
     Args:
@@ -98,48 +116,94 @@ def report_html(title: str, facts: Mapping[str, str], metrics: Evaluation, curve
         curve: one row per training step, with "step"; columns may be missing or NaN.
         seen: consultations of the trained doctor.
     """
-    doctors = dict(sorted(metrics.doctors.items(), key=lambda item: (-(found.mean if (found := item[1].overall.accuracy) else -1.0), item[0])))
+    doctors = dict(
+        sorted(
+            metrics.doctors.items(),
+            key=lambda item: (-(found.mean if (found := item[1].overall.accuracy) else -1.0), item[0]),
+        )
+    )
     best, worst = _of_note(seen)
-    categories, pairs = sorted({category for table in doctors.values() for category in table.categories}), confusion(seen)
+    categories, pairs = (
+        sorted({category for table in doctors.values() for category in table.categories}),
+        confusion(seen),
+    )
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined, finalize=_visible, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["decimals"] = lambda value: f"{value:z.3f}"
     environment.filters["signed"] = lambda value: f"{value:+z.3f}".replace("-", "−")
     return environment.get_template("report.html.j2").render(
-        title=title, facts=facts, doctors=doctors, compared={name: both for name, both in metrics.comparisons.items() if both.mcnemar},
-        by_turns=accuracy_by_turns(seen), seen=len(seen),
+        title=title,
+        facts=facts,
+        doctors=doctors,
+        compared={name: both for name, both in metrics.comparisons.items() if both.mcnemar},
+        by_turns=accuracy_by_turns(seen),
+        seen=len(seen),
         measures=[name for name in MEASURES if any(table.overall.measures.get(name) for table in doctors.values())],
-        categories={name: max(table.categories[name].cases for table in doctors.values() if name in table.categories) for name in categories},
-        panels=[panel for panel in (_panel(curve, *given) for given in PANELS) if panel["lines"]], heat=_heat(pairs),
+        categories={
+            name: max(table.categories[name].cases for table in doctors.values() if name in table.categories)
+            for name in categories
+        },
+        panels=[panel for panel in (_panel(curve, *given) for given in PANELS) if panel["lines"]],
+        heat=_heat(pairs),
         mistakes=[pair for pair in pairs if pair[0] != pair[1]][:SHOWN],
         consultations={"best": [_view(one) for one in best], "worst": [_view(one) for one in worst]},
     )
 
 
 def _visible(value: Any) -> Any:
-    """Writes out control and format characters (bidirectional overrides, zero-width ones), lone surrogates and strange line ends."""
-    if not isinstance(value, str) or hasattr(value, "__html__"):  # what a macro of the template made has been through here
+    """Writes out control and format characters (bidirectional overrides, zero-width ones), lone surrogates and strange
+    line ends.
+    """
+    if not isinstance(value, str) or hasattr(
+        value, "__html__"
+    ):  # what a macro of the template made has been through here
         return value
-    return "".join(f"⟨U+{ord(c):04X}⟩" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c not in f"\n\t{JOINERS}" else c for c in value)
+    return "".join(
+        f"⟨U+{ord(c):04X}⟩"
+        if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c not in f"\n\t{JOINERS}"
+        else c
+        for c in value
+    )
 
 
-def _panel(curve: Sequence[Mapping[str, float]], title: str, axis: tuple[float, float] | None, columns: Mapping[str, str]) -> dict[str, Any]:
+def _panel(
+    curve: Sequence[Mapping[str, float]], title: str, axis: tuple[float, float] | None, columns: Mapping[str, str]
+) -> dict[str, Any]:
     """A small line chart in pixels: ticks of both axes and the lines that have points."""
-    lines = {name: [(float(row["step"]), float(row[column])) for row in curve if math.isfinite(row.get(column, math.nan))] for name, column in columns.items()}
+    lines = {
+        name: [(float(row["step"]), float(row[column])) for row in curve if math.isfinite(row.get(column, math.nan))]
+        for name, column in columns.items()
+    }
     lines = {name: points for name, points in lines.items() if points}
     points = [point for line in lines.values() for point in line]
     xs, ys = _ticks((x for x, _ in points), 1.0), _ticks(axis or [0.0, *(y for _, y in points)], 0.0)
 
     def place(x: float, y: float) -> tuple[float, float]:
         across, up = (x - xs[0]) / (xs[-1] - xs[0]), (y - ys[0]) / (ys[-1] - ys[0])
-        return round(LEFT + across * (WIDTH - LEFT - RIGHT), 1), round(HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM), 1)
+        return round(LEFT + across * (WIDTH - LEFT - RIGHT), 1), round(
+            HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM), 1
+        )
 
     return {
-        "title": title, "width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "top": TOP, "bottom": HEIGHT - BOTTOM,
+        "title": title,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": LEFT,
+        "right": WIDTH - RIGHT,
+        "top": TOP,
+        "bottom": HEIGHT - BOTTOM,
         "x": [(place(x, ys[0])[0], f"{x:g}") for x in xs],
         "y": [(place(xs[0], y)[1], f"{y:g}") for y in ys],
-        "lines": [{"name": name, "points": [place(*point) for point in line], "last": line[-1][1]} for name, line in lines.items()],
+        "lines": [
+            {"name": name, "points": [place(*point) for point in line], "last": line[-1][1]}
+            for name, line in lines.items()
+        ],
     }
 
 
@@ -155,7 +219,9 @@ def _ticks(values: Iterable[float], least: float) -> list[float]:
 
 
 def _heat(counts: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
-    """The confusion table of the conditions with most mistakes, as true or as named condition; the others are folded into one."""
+    """The confusion table of the conditions with most mistakes, as true or as named condition; the others are folded
+    into one.
+    """
     conditions = {actual for actual, _, _ in counts}
     mistakes: Counter[str] = Counter()
     for actual, named, count in counts:
@@ -163,13 +229,26 @@ def _heat(counts: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
     kept = sorted(mistakes, key=lambda name: (-mistakes[name], name))[:SHOWN_CONDITIONS]
     rest, cells = "other conditions", Counter[tuple[str, str, bool]]()
     for actual, named, count in counts:
-        cells[actual if actual in kept else rest, named if named in kept or named not in conditions else rest, actual == named] += count
+        cells[
+            actual if actual in kept else rest,
+            named if named in kept or named not in conditions else rest,
+            actual == named,
+        ] += count
     rows = [*kept, *([rest] if len(conditions) > len(kept) else [])]
     columns = [*rows, *(name for name in (SOMETHING_ELSE, NO_DIAGNOSIS) if any(named == name for _, named, _ in cells))]
     table = []
     for row in rows:
         total = sum(count for (actual, _, _), count in cells.items() if actual == row)
-        table.append({"name": row, "total": total, "cells": [{"named": name, "right": cells[row, name, True], "wrong": cells[row, name, False]} for name in columns]})
+        table.append(
+            {
+                "name": row,
+                "total": total,
+                "cells": [
+                    {"named": name, "right": cells[row, name, True], "wrong": cells[row, name, False]}
+                    for name in columns
+                ],
+            }
+        )
     return {"columns": columns, "rows": table, "shown": len(kept), "folded": len(conditions) - len(kept)}
 
 
@@ -188,8 +267,12 @@ def _view(one: Seen) -> dict[str, Any]:
     heard = {*one.case.opening, *told_topics(one.events)}
     unasked = [fact for fact in one.case.facts if fact.topic not in heard]
     return {
-        "seen": one, "named": _diagnosis(one), "reward": _worth(one) if one.rewards else None, "utterances": _utterances(one),
-        "unasked": [fact for fact in unasked if fact.present], "unasked_absent": sum(not fact.present for fact in unasked),
+        "seen": one,
+        "named": _diagnosis(one),
+        "reward": _worth(one) if one.rewards else None,
+        "utterances": _utterances(one),
+        "unasked": [fact for fact in unasked if fact.present],
+        "unasked_absent": sum(not fact.present for fact in unasked),
     }
 
 
@@ -214,14 +297,32 @@ def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -
         remarks.append("known already")
     if isinstance(event, Inquiry) and event.topic is None:
         remarks.append("not answered")
-    turn = {"who": "doctor", "kind": action.kind.value, "text": text, "thought": "", "recommendation": action.recommendation, "remarks": remarks}
+    turn = {
+        "who": "doctor",
+        "kind": action.kind.value,
+        "text": text,
+        "thought": "",
+        "recommendation": action.recommendation,
+        "remarks": remarks,
+    }
     if action.kind is not Kind.INVALID:  # else the text stays as it was written
         thought = text.partition("<answer>")[0].strip()
         turn |= {"text": action.text, "thought": thought.removeprefix("<think>").removesuffix("</think>").strip()}
-    return {**turn, "parts": rewards and {name.replace("_", " "): value for name, value in rewards.items() if value}, "reward": sum((rewards or {}).values())}
+    return {
+        **turn,
+        "parts": rewards and {name.replace("_", " "): value for name, value in rewards.items() if value},
+        "reward": sum((rewards or {}).values()),
+    }
 
 
-def write_report(path: Path, title: str, facts: Mapping[str, str], metrics: Evaluation, curve: Sequence[Mapping[str, float]], seen: Sequence[Seen]) -> None:
+def write_report(
+    path: Path,
+    title: str,
+    facts: Mapping[str, str],
+    metrics: Evaluation,
+    curve: Sequence[Mapping[str, float]],
+    seen: Sequence[Seen],
+) -> None:
     """Write `report_html` of the same arguments, so that the file is whole or absent."""
     _write(path, report_html(title, facts, metrics, curve, seen))
 

@@ -1,7 +1,7 @@
 """The record of what happened: runs, points, data sets, checkpoints and registered models, in MLflow.
 
-With `tracking.traces` (consultations) the only door to MLflow. Plain functions, called inside tasks. Results never depend on
-what is written here. A resumed training may repeat any call and nothing is recorded twice:
+With `tracking.traces` (consultations) the only door to MLflow. Plain functions, called inside tasks. Results never
+depend on what is written here. A resumed training may repeat any call and nothing is recorded twice:
 
     training_run     the unfinished run with the same input hash goes on
     log_step         a metric only moves forward: a point at or before the metric's last step is dropped
@@ -27,7 +27,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tracking.traces import TrackingError, home, log_consultations, patiently, setup  # prepares MLflow's environment, so before MLflow
+from tracking.traces import (
+    TrackingError,
+    home,
+    log_consultations,
+    patiently,
+    setup,
+)  # prepares MLflow's environment, so before MLflow
 
 # isort: split
 import mlflow
@@ -35,8 +41,18 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, 
 from mlflow.exceptions import MlflowException
 
 __all__ = [
-    "TrackingError", "champion_path", "home", "log_artifacts", "log_checkpoint", "log_consultations", "log_dataset", "log_metrics_final",
-    "log_step", "register", "setup", "training_run",
+    "TrackingError",
+    "champion_path",
+    "home",
+    "log_artifacts",
+    "log_checkpoint",
+    "log_consultations",
+    "log_dataset",
+    "log_metrics_final",
+    "log_step",
+    "register",
+    "setup",
+    "training_run",
 ]
 
 log = logging.getLogger(__name__)
@@ -50,8 +66,8 @@ PARAMS_PER_CALL = 100  # MLflow's limit
 def training_run(name: str, key: str, params: Mapping[str, Any], tags: Mapping[str, str], root: Path) -> Iterator[str]:
     """One run for one training, taken up again where a killed or failed try with the same inputs left it.
 
-    Ends FINISHED, FAILED on an `Exception`, KILLED on anything else (Ctrl-C, exit, a cancelled flow). A process that was
-    killed outright leaves RUNNING behind, which is taken up too.
+    Ends FINISHED, FAILED on an `Exception`, KILLED on anything else (Ctrl-C, exit, a cancelled flow). A process that
+    was killed outright leaves RUNNING behind, which is taken up too.
 
     Args:
         name: shown in the UI.
@@ -82,7 +98,12 @@ def training_run(name: str, key: str, params: Mapping[str, Any], tags: Mapping[s
 
 
 def _open_run(client: Any, experiment: str, name: str, key: str) -> str:
-    unfinished = patiently(client.search_runs, [experiment], f"tags.input_hash = '{key}' and attributes.status != 'FINISHED'", max_results=1)
+    unfinished = patiently(
+        client.search_runs,
+        [experiment],
+        f"tags.input_hash = '{key}' and attributes.status != 'FINISHED'",
+        max_results=1,
+    )
     if unfinished:
         run = unfinished[0]
         patiently(client.update_run, run.info.run_id, status="RUNNING")
@@ -100,7 +121,9 @@ def _describe(client: Any, run_id: str, params: Mapping[str, Any], tags: Mapping
     flat = dict(_flatten(params))
     changed = sorted(key for key in flat.keys() & recorded.keys() if flat[key] != recorded[key])
     if changed:
-        log.warning("run %s was begun with other values of %s; the first ones stay on the record", run_id, ", ".join(changed))
+        log.warning(
+            "run %s was begun with other values of %s; the first ones stay on the record", run_id, ", ".join(changed)
+        )
     new = [Param(key, value) for key, value in flat.items() if key not in recorded]
     for start in range(0, len(new), PARAMS_PER_CALL):
         patiently(client.log_batch, run_id, params=new[start : start + PARAMS_PER_CALL])
@@ -108,7 +131,9 @@ def _describe(client: Any, run_id: str, params: Mapping[str, Any], tags: Mapping
 
 
 def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Leaves of nested mappings as (dotted name, text); a long text keeps its head and its hash, so that two stay different."""
+    """Leaves of nested mappings as (dotted name, text); a long text keeps its head and its hash, so that two stay
+    different.
+    """
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flatten(inner, f"{name}.{key}" if name else str(key))
@@ -138,8 +163,8 @@ def _origin(root: Path) -> dict[str, str]:
 def log_step(run_id: str, step: int, metrics: Mapping[str, float]) -> None:
     """Write the points of one rollout step, at once and synchronously.
 
-    A metric only moves forward: a point at or before the metric's last step is dropped, since a resumed run repeats steps
-    and MLflow would keep both. Several calls may share a step if their metrics differ.
+    A metric only moves forward: a point at or before the metric's last step is dropped, since a resumed run repeats
+    steps and MLflow would keep both. Several calls may share a step if their metrics differ.
     """
     client = mlflow.MlflowClient()
     last = _last_steps(patiently(client.get_run, run_id))
@@ -160,7 +185,9 @@ def _last_steps(run: Any) -> dict[str, int]:
 
 
 def log_dataset(run_id: str, name: str, path: Path, digest: str, context: str) -> None:
-    """Say which data a run used; nothing is read. `digest` is DVC's md5 or any hash, shown in the run page beside the name.
+    """Say which data a run used; nothing is read.
+
+    `digest` is DVC's md5 or any hash, shown in the run page beside the name.
 
     Args:
         run_id: the run.
@@ -200,7 +227,13 @@ def log_checkpoint(run_id: str, step: int, directory: Path, sha256: str, metrics
         model_id = str(found[0].model_id)
     else:
         model = patiently(
-            mlflow.create_external_model, f"global_step_{step}", source_run_id=run_id, experiment_id=run.info.experiment_id, params=about, tags=about, model_type="doctor"
+            mlflow.create_external_model,
+            f"global_step_{step}",
+            source_run_id=run_id,
+            experiment_id=run.info.experiment_id,
+            params=about,
+            tags=about,
+            model_type="doctor",
         )
         model_id = str(model.model_id)
         patiently(client.log_outputs, run_id, [LoggedModelOutput(model_id, step)])
@@ -209,24 +242,31 @@ def log_checkpoint(run_id: str, step: int, directory: Path, sha256: str, metrics
     for key, value in metrics.items():
         point = latest.get(key)
         if point is not None and point.step != step:  # seldom: a resumed training saves again what is long behind
-            point = next((metric for metric in patiently(client.get_metric_history, run_id, key) if metric.step == step), None)
+            point = next(
+                (metric for metric in patiently(client.get_metric_history, run_id, key) if metric.step == step), None
+            )
         if point is None:
             point = Metric(key, float(value), time.time_ns() // 1_000_000, step)
         elif point.value != float(value) and not math.isnan(point.value):
-            log.warning("run %s has %s = %g at step %d, not %g; the recorded value stays", run_id, key, point.value, step, value)
+            log.warning(
+                "run %s has %s = %g at step %d, not %g; the recorded value stays", run_id, key, point.value, step, value
+            )
         points.append(Metric(key, point.value, point.timestamp, step, model_id=model_id))
     patiently(client.log_batch, run_id, metrics=points)
     return model_id
 
 
-def register(model_name: str, directory: Path, sha256: str, run_id: str | None, alias: str, tags: Mapping[str, str]) -> tuple[str, bool]:
+def register(
+    model_name: str, directory: Path, sha256: str, run_id: str | None, alias: str, tags: Mapping[str, str]
+) -> tuple[str, bool]:
     """Give a model a version in the registry and point an alias at it; the same sha256 has one version for ever.
 
     Registering again only moves the alias: a version keeps the tags it has, and gets those it lacks.
 
     Args:
         model_name: made if missing.
-        directory: the immutable copy, named by its hash; `models:/<name>@<alias>` resolves to this very folder, nothing is copied.
+        directory: the immutable copy, named by its hash; `models:/<name>@<alias>` resolves to this very folder, nothing
+            is copied.
         sha256: identity of the model.
         run_id: the training it came from.
         alias: for example `challenger`.
@@ -239,7 +279,9 @@ def register(model_name: str, directory: Path, sha256: str, run_id: str | None, 
         TrackingError: the folder is missing, empty or not named by the hash.
     """
     if directory.name != sha256 or not directory.is_dir() or not any(directory.iterdir()):
-        raise TrackingError(f"{directory} cannot be registered: a version needs an immutable copy in a folder named {sha256}; copy the model there first")
+        raise TrackingError(
+            f"{directory} cannot be registered: a version needs an immutable copy in a folder named {sha256}; copy the model there first"
+        )
     client = mlflow.MlflowClient()
     try:
         patiently(client.create_registered_model, model_name)
@@ -254,7 +296,9 @@ def register(model_name: str, directory: Path, sha256: str, run_id: str | None, 
         for key in about.keys() - first.tags.keys() | {"path"}:
             patiently(client.set_model_version_tag, model_name, version, key, about[key])
     else:
-        version = str(patiently(client.create_model_version, model_name, directory.resolve().as_uri(), run_id, about).version)
+        version = str(
+            patiently(client.create_model_version, model_name, directory.resolve().as_uri(), run_id, about).version
+        )
     patiently(client.set_registered_model_alias, model_name, alias, version)
     return version, not found
 
@@ -278,5 +322,7 @@ def champion_path(model_name: str, alias: str, digest: Callable[[Path], str] | N
         raise
     path, expected = Path(version.tags.get("path", "")), version.tags.get("sha256")
     if not path.is_dir() or path.name != expected or (digest is not None and digest(path) != expected):
-        raise TrackingError(f"{model_name}@{alias} (version {version.version}) should be {path} with sha256 {expected}, which is missing or changed; restore it or move the alias")
+        raise TrackingError(
+            f"{model_name}@{alias} (version {version.version}) should be {path} with sha256 {expected}, which is missing or changed; restore it or move the alias"
+        )
     return path

@@ -2,12 +2,13 @@
 
 With `tracking.runs`, which builds on this and passes its names on, the only door to MLflow.
 
-A consultation becomes one trace, made after the fact: the root span shows the dialogue, each doctor turn is a chat span, each
-search a retriever span below it. Rewards are feedback on the trace and on the turns, the case's diagnosis an expectation. When
-turns began and ended is not recorded; an episode's time is shared out among its turns by the tokens sampled in them.
+A consultation becomes one trace, made after the fact: the root span shows the dialogue, each doctor turn is a chat
+span, each search a retriever span below it. Rewards are feedback on the trace and on the turns, the case's diagnosis an
+expectation. When turns began and ended is not recorded; an episode's time is shared out among its turns by the tokens
+sampled in them.
 
-Traces go straight to the store, not through MLflow's tracer and its background exporter, which drops what it cannot write or
-queue with no more than a warning and takes a second to flush.
+Traces go straight to the store, not through MLflow's tracer and its background exporter, which drops what it cannot
+write or queue with no more than a warning and takes a second to flush.
 """
 
 import base64
@@ -33,10 +34,26 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
 
 import mlflow
-from mlflow.entities import Assessment, AssessmentSource, Expectation, Feedback, Span, SpanType, TraceInfo, TraceLocation, TraceState
+from mlflow.entities import (
+    Assessment,
+    AssessmentSource,
+    Expectation,
+    Feedback,
+    Span,
+    SpanType,
+    TraceInfo,
+    TraceLocation,
+    TraceState,
+)
 from mlflow.exceptions import MlflowException
 from mlflow.tracing.client import TracingClient
-from mlflow.tracing.constant import TRACE_SCHEMA_VERSION, TRACE_SCHEMA_VERSION_KEY, SpanAttributeKey, TraceMetadataKey, TraceTagKey
+from mlflow.tracing.constant import (
+    TRACE_SCHEMA_VERSION,
+    TRACE_SCHEMA_VERSION_KEY,
+    SpanAttributeKey,
+    TraceMetadataKey,
+    TraceTagKey,
+)
 
 log = logging.getLogger(__name__)
 
@@ -81,15 +98,17 @@ def patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def home(root: Path) -> Path:
-    """The project that owns the store: $ANAMNESIS_HOME, else $DVC_ROOT (the parent's in `dvc exp run --temp`), else `root`."""
+    """The project that owns the store: $ANAMNESIS_HOME, else $DVC_ROOT (the parent's in `dvc exp run --temp`), else
+    `root`.
+    """
     return Path(os.environ.get("ANAMNESIS_HOME") or os.environ.get("DVC_ROOT") or root).resolve()
 
 
 def setup(root: Path) -> str:
     """Point MLflow at the project's store and make what is missing there. May be called any number of times.
 
-    $MLFLOW_TRACKING_URI wins if set; a relative SQLite path in it is meant from the project's home. `root` is the working tree,
-    maybe a temporary copy of the project. Returns the id of the experiment.
+    $MLFLOW_TRACKING_URI wins if set; a relative SQLite path in it is meant from the project's home. `root` is the
+    working tree, maybe a temporary copy of the project. Returns the id of the experiment.
     """
     given = os.environ.get("MLFLOW_TRACKING_URI")
     uri = given or "sqlite:///mlruns/mlflow.db"
@@ -97,7 +116,9 @@ def setup(root: Path) -> str:
     database = home(root) / uri.removeprefix("sqlite:///")
     mlflow.set_tracking_uri(f"sqlite:///{database}" if local else uri)
     if given is None:
-        os.environ.pop("MLFLOW_TRACKING_URI", None)  # MLflow exports it, and then it would win over the next call's root
+        os.environ.pop(
+            "MLFLOW_TRACKING_URI", None
+        )  # MLflow exports it, and then it would win over the next call's root
     if not local:
         return patiently(_experiment, None)  # a tracking server knows its own place for artifacts
     database.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +133,11 @@ def _write_ahead(database: Path) -> None:
     with closing(sqlite3.connect(database, timeout=20)) as connection:
         (mode,) = patiently(connection.execute, "PRAGMA journal_mode=WAL").fetchone()
     if mode != "wal":
-        log.warning("%s cannot use a write-ahead log (journal mode %s): the MLflow UI and a training may block each other", database, mode)
+        log.warning(
+            "%s cannot use a write-ahead log (journal mode %s): the MLflow UI and a training may block each other",
+            database,
+            mode,
+        )
 
 
 def _experiment(artifacts: str | None) -> str:
@@ -120,7 +145,11 @@ def _experiment(artifacts: str | None) -> str:
     found = client.get_experiment_by_name(EXPERIMENT)
     if found is None:
         try:
-            return str(client.create_experiment(EXPERIMENT, artifact_location=artifacts, tags={"mlflow.note.content": DESCRIPTION}))
+            return str(
+                client.create_experiment(
+                    EXPERIMENT, artifact_location=artifacts, tags={"mlflow.note.content": DESCRIPTION}
+                )
+            )
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was faster
                 raise
@@ -145,9 +174,16 @@ class _Consultation:
 
 
 def log_consultations(
-    run_id: str, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, split: str, tags: Mapping[str, str], began_s: float | None = None
+    run_id: str,
+    trajectories: Sequence[Trajectory],
+    scores: Sequence[Scores],
+    step: int,
+    split: str,
+    tags: Mapping[str, str],
+    began_s: float | None = None,
 ) -> int:
-    """Record consultations, each once: one of the same run, step, split, episode and `condition` tag is not recorded again.
+    """Record consultations, each once: one of the same run, step, split, episode and `condition` tag is not recorded
+    again.
 
     A trace takes about 15 ms and 25 kB: give it every evaluation, and of training a sample.
 
@@ -167,9 +203,21 @@ def log_consultations(
     scored = {score.episode_id: score for score in scores}
     wanted: dict[str, _Consultation] = {}
     for t in trajectories:
-        about = {"case_id": t.case_id, "episode_id": t.episode_id, "sample": str(t.sample), "policy_version": str(t.policy_version), "stop_reason": t.stop_reason}
+        about = {
+            "case_id": t.case_id,
+            "episode_id": t.episode_id,
+            "sample": str(t.sample),
+            "policy_version": str(t.policy_version),
+            "stop_reason": t.stop_reason,
+        }
         trace_id = "tr-" + _hash(run_id, str(step), split, tags.get("condition", ""), t.episode_id)
-        wanted[trace_id] = _Consultation(trace_id, t, scored.get(t.episode_id), {**tags, **about, "rl.step": str(step), "split": split}, _clock(t, began))
+        wanted[trace_id] = _Consultation(
+            trace_id,
+            t,
+            scored.get(t.episode_id),
+            {**tags, **about, "rl.step": str(step), "split": split},
+            _clock(t, began),
+        )
     experiment = str(patiently(mlflow.MlflowClient().get_run, run_id).info.experiment_id)
     there = _recorded(experiment, run_id, step)
     new = [consultation for trace_id, consultation in wanted.items() if trace_id not in there]
@@ -183,7 +231,10 @@ def log_consultations(
 
 
 def _hash(*parts: str) -> str:
-    """32 hexadecimal digits. Ids are hashes of what they name, so that writing again what was half written writes over it."""
+    """32 hexadecimal digits.
+
+    Ids are hashes of what they name, so that writing again what was half written writes over it.
+    """
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
@@ -199,7 +250,9 @@ def _recorded(experiment: str, run_id: str, step: int) -> set[str]:
     search = partial(mlflow.MlflowClient().search_traces, locations=[experiment], max_results=500, include_spans=False)
     token: str | None = None
     while token != "":
-        page = patiently(search, filter_string=f"attribute.run_id = '{run_id}' AND tags.`rl.step` = '{step}'", page_token=token)
+        page = patiently(
+            search, filter_string=f"attribute.run_id = '{run_id}' AND tags.`rl.step` = '{step}'", page_token=token
+        )
         found |= {trace.info.trace_id for trace in page if TraceTagKey.SPANS_LOCATION in trace.info.tags}
         token = page.token or ""
     return found
@@ -237,7 +290,11 @@ def _assessments(consultation: _Consultation) -> list[Assessment]:
         found.append(feedback("reward", float(score.reward), rationale=_formula(total)))
         found += [feedback(f"reward.{name}", value) for name, value in total.items()]
         for k, (turn, reward) in enumerate(zip(score.turns, score.turn_rewards, strict=True)):
-            found.append(feedback("turn_reward", float(reward), span_id=consultation.span_id(f"turn {k}"), rationale=_formula(turn)))
+            found.append(
+                feedback(
+                    "turn_reward", float(reward), span_id=consultation.span_id(f"turn {k}"), rationale=_formula(turn)
+                )
+            )
     for assessment in found:
         assessment.assessment_id = "a-" + _hash(consultation.trace_id, assessment.name, assessment.span_id or "")
     return found
@@ -258,13 +315,23 @@ def _spans(consultation: _Consultation) -> list[Span]:
     for k, (place, (start, stop)) in enumerate(zip(places, played.turns, strict=True)):
         event = events[k] if k < len(events) else None  # the environment failed in this turn
         kind = event.kind if event else StopReason.FAILED
-        tokens = {SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}}
-        about = {"event": event.to_json() if event else {"kind": kind}, **tokens, **_said(SpanType.CHAT_MODEL, messages[: place + 1])}
+        tokens = {
+            SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}
+        }
+        about = {
+            "event": event.to_json() if event else {"kind": kind},
+            **tokens,
+            **_said(SpanType.CHAT_MODEL, messages[: place + 1]),
+        }
         turn = consultation.span_id(f"turn {k}")
         spans.append(span(turn, root, f"turn {k + 1}: {kind}", (clock[k], clock[k + 1]), about))
         if isinstance(event, Searched):
             found = [_document(passage) for passage in event.passages]
-            about = {SpanAttributeKey.SPAN_TYPE: SpanType.RETRIEVER, SpanAttributeKey.INPUTS: {"query": event.text}, SpanAttributeKey.OUTPUTS: found}
+            about = {
+                SpanAttributeKey.SPAN_TYPE: SpanType.RETRIEVER,
+                SpanAttributeKey.INPUTS: {"query": event.text},
+                SpanAttributeKey.OUTPUTS: found,
+            }
             spans.append(span(consultation.span_id(f"search {k}"), turn, "search", (clock[k + 1], clock[k + 1]), about))
     return spans
 
@@ -276,11 +343,24 @@ def _said(kind: str, messages: Sequence[Mapping[str, str]]) -> dict[str, Any]:
 
 def _document(passage: FoundPassage) -> dict[str, Any]:
     """A passage in the shape in which the UI shows what a retriever found."""
-    about = {"doc_uri": passage.passage_id, "title": passage.title, "source": passage.source, "licence": passage.licence, "score": passage.score}
+    about = {
+        "doc_uri": passage.passage_id,
+        "title": passage.title,
+        "source": passage.source,
+        "licence": passage.licence,
+        "score": passage.score,
+    }
     return {"page_content": passage.shown, "metadata": about}
 
 
-def _span(consultation: _Consultation, span_id: str, parent: str | None, name: str, times: tuple[int, int], about: Mapping[str, Any]) -> Span:
+def _span(
+    consultation: _Consultation,
+    span_id: str,
+    parent: str | None,
+    name: str,
+    times: tuple[int, int],
+    about: Mapping[str, Any],
+) -> Span:
     def encoded(digits: str) -> str:
         return base64.b64encode(bytes.fromhex(digits)).decode()
 

@@ -28,7 +28,9 @@ class Run:
 
 @dataclass
 class Part:
-    """What a part measured: rows of {labels, median, raw}, or of {labels, skipped: why}; figures against their goals; remarks."""
+    """What a part measured: rows of {labels, median, raw}, or of {labels, skipped: why}; figures against their goals;
+    remarks.
+    """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     goals: list[dict[str, Any]] = field(default_factory=list)
@@ -44,7 +46,10 @@ def with_rates(raw: Sequence[Figures]) -> list[Figures]:
     """Each repeat with its rates."""
     made = []
     for figures in raw:
-        rates = {"episodes_per_s": figures["episodes"] / figures["wall_s"], "sampled_tokens_per_s": figures["sampled_tokens"] / figures["rollout_s"]}
+        rates = {
+            "episodes_per_s": figures["episodes"] / figures["wall_s"],
+            "sampled_tokens_per_s": figures["sampled_tokens"] / figures["rollout_s"],
+        }
         made.append(figures | rates)
     return made
 
@@ -57,7 +62,9 @@ def with_utilisation(raw: Sequence[Figures], shape: Shape) -> list[Figures]:
     weights = matrix_weights(shape)
     made = []
     for figures in raw:
-        flops = training_flops(weights, figures["tokens"], figures["squared_tokens"], shape.layers, shape.heads * shape.head_width)
+        flops = training_flops(
+            weights, figures["tokens"], figures["squared_tokens"], shape.layers, shape.heads * shape.head_width
+        )
         made.append(figures | {"mfu": flops / (figures["update_s"] * peak)})
     return made
 
@@ -69,7 +76,10 @@ def matrix_weights(shape: Shape) -> int:
 
 
 def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """A part of some variants or engines only, beside what an earlier call measured of the others; rows and goals that both have are the later's."""
+    """A part of some variants or engines only, beside what an earlier call measured of the others; rows and goals that
+    both have are the later's.
+    """
+
     def label(row: dict[str, Any]) -> tuple[Any, ...]:
         return row.get("model"), row.get("variant"), row.get("side"), row.get("what")
 
@@ -80,7 +90,9 @@ def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def sides_of_ours(task: Task, engines: Sequence[str] = ENGINES, *, learns: bool) -> tuple[dict[str, Spec], dict[str, str]]:
+def sides_of_ours(
+    task: Task, engines: Sequence[str] = ENGINES, *, learns: bool
+) -> tuple[dict[str, Spec], dict[str, str]]:
     """This project with every engine there is: those that can be measured, and why the others cannot."""
     specs, skipped = {}, {}
     for engine in engines:
@@ -88,7 +100,9 @@ def sides_of_ours(task: Task, engines: Sequence[str] = ENGINES, *, learns: bool)
         if reason is not None:
             skipped[f"ours, {engine}"] = reason
             continue
-        specs[f"ours, {engine}"] = Spec("benchmarks.sides.ours:Ours", {"engine": engine, "task": task, "learns": learns})
+        specs[f"ours, {engine}"] = Spec(
+            "benchmarks.sides.ours:Ours", {"engine": engine, "task": task, "learns": learns}
+        )
     return specs, skipped
 
 

@@ -1,6 +1,8 @@
-"""Runs the real `train_doctor` flow in this checkout and writes where each step's time went: `python -m benchmarks.parts.flow_child OUT.json REPEATS`.
+"""Runs the real `train_doctor` flow in this checkout and writes where each step's time went: `python -m
+benchmarks.parts.flow_child OUT.json REPEATS`.
 
-Started by `benchmarks.parts.overhead` inside a temporary copy of the project. What is timed is wrapped from outside, nothing is replaced.
+Started by `benchmarks.parts.overhead` inside a temporary copy of the project. What is timed is wrapped from outside,
+nothing is replaced.
 """
 
 import functools

@@ -1,4 +1,7 @@
-"""Part `overhead`: how much of a training step is neither playing nor learning. The real flow, a real Prefect server and MLflow on sqlite, in a temporary copy."""
+"""Part `overhead`: how much of a training step is neither playing nor learning.
+
+The real flow, a real Prefect server and MLflow on sqlite, in a temporary copy.
+"""
 
 import json
 import os
@@ -22,8 +25,13 @@ GROUP = 16
 GOAL, GOAL_AT = 0.03, 128  # share of a step, at most, with that many episodes
 OUTSIDE = ("tests/", "docs/", "metrics/", "plots/", "benchmarks/results/")
 SETTINGS = {
-    "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "1",
-    "GIT_AUTHOR_NAME": "bench", "GIT_AUTHOR_EMAIL": "bench@example.org", "GIT_COMMITTER_NAME": "bench", "GIT_COMMITTER_EMAIL": "bench@example.org",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DVC_NO_ANALYTICS": "1",
+    "GIT_AUTHOR_NAME": "bench",
+    "GIT_AUTHOR_EMAIL": "bench@example.org",
+    "GIT_COMMITTER_NAME": "bench",
+    "GIT_COMMITTER_EMAIL": "bench@example.org",
 }
 
 
@@ -38,7 +46,12 @@ def measure(run: Run) -> Part:
             line = row([shares(figures) for figures in raw], model="models/base", episodes=episodes)
             part.rows.append(line)
             if episodes == GOAL_AT:
-                part.goal(f"share of a step outside rollout and update, {episodes} episodes", line["median"]["outside_share"], GOAL, at_least=False)
+                part.goal(
+                    f"share of a step outside rollout and update, {episodes} episodes",
+                    line["median"]["outside_share"],
+                    GOAL,
+                    at_least=False,
+                )
     part.notes.append(
         f"The bundled base model, {GROUP} episodes a case, the committed GRPO recipe and parameters, a checkpoint after every step, no validation in between. Outside: scoring, "
         "experience on disk, checkpoint, Prefect, MLflow. Patients (rules, no model) answer within the rollout; their share of it is shown."
@@ -52,8 +65,13 @@ def shares(figures: Figures) -> Figures:
     scoring, saving = figures["score_task_s"], figures["save_task_s"]
     recording = figures["record_step_task_s"] + figures.get("record_wait_task_s", 0.0)
     return figures | {
-        "outside_s": outside, "outside_share": outside / figures["wall_s"], "patients_share_of_rollout": figures.get("patients_s", 0.0) / figures["rollout_s"],
-        "scoring_s": scoring, "saving_s": saving, "recording_s": recording, "rest_s": outside - scoring - saving - recording,
+        "outside_s": outside,
+        "outside_share": outside / figures["wall_s"],
+        "patients_share_of_rollout": figures.get("patients_s", 0.0) / figures["rollout_s"],
+        "scoring_s": scoring,
+        "saving_s": saving,
+        "recording_s": recording,
+        "rest_s": outside - scoring - saving - recording,
     }
 
 
@@ -92,9 +110,19 @@ def prefect_server(folder: Path) -> Iterator[dict[str, str]]:
     """A private server on a free port; the environment to run flows under it."""
     home, port = folder / "prefect", free_port()
     home.mkdir(parents=True)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_", "DVC_", "ANAMNESIS_", "PYTHONPATH"))}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PREFECT_", "MLFLOW_", "DVC_", "ANAMNESIS_", "PYTHONPATH"))
+    }
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**inherited, **SETTINGS, "PATH": path, "PREFECT_HOME": str(home), "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
+    environment = {
+        **inherited,
+        **SETTINGS,
+        "PATH": path,
+        "PREFECT_HOME": str(home),
+        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
+    }
     with (folder / "server.log").open("w") as log:
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=folder)
@@ -115,7 +143,13 @@ def prepare(project: Path, environment: Mapping[str, str]) -> None:
 def train(project: Path, environment: Mapping[str, str], episodes: int, repeats: int) -> list[Figures]:
     """A training run of that many episodes a step; the seconds of its inner steps."""
     steps = repeats + 2
-    plan = {"experiment": f"bench-{episodes}", "steps": steps, "test_freq": steps, "validation_cases": 1, "choose": "last"}
+    plan = {
+        "experiment": f"bench-{episodes}",
+        "steps": steps,
+        "test_freq": steps,
+        "validation_cases": 1,
+        "choose": "last",
+    }
     change(project / "params.yaml", {"rollout": {"prompts": episodes // GROUP}, "train_doctor": plan})
     change(project / "recipes/grpo.yaml", {"group_size": GROUP, "optimizer": {"mini_batch_size": min(64, episodes)}})
     out = project.parent / f"steps-{episodes}.json"
@@ -130,6 +164,14 @@ def call(project: Path, environment: Mapping[str, str], module: str, *arguments:
         BenchmarkError: it failed; with the end of what it said.
     """
     command, path = [sys.executable, "-m", module, *arguments], {"PYTHONPATH": str(project)}
-    done = subprocess.run(command, cwd=project, env={**environment, **path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=project,
+        env={**environment, **path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise BenchmarkError(f"python -m {module} failed in the copy:\n{done.stdout[-3000:]}")

@@ -23,11 +23,19 @@ def measure(run: Run) -> Part:
                 else:
                     specs[side] = Spec("benchmarks.sides.trl:TRL", {"task": task, "generator": generator})
             raw = interleaved(specs, run.repeats)
-            lines = {side: row(with_utilisation(with_rates(figures), shape), model=name, variant=variant, side=side) for side, figures in raw.items()}
-            part.rows += [*lines.values(), *({"model": name, "variant": variant, "side": side, "skipped": why} for side, why in skipped.items())]
+            lines = {
+                side: row(with_utilisation(with_rates(figures), shape), model=name, variant=variant, side=side)
+                for side, figures in raw.items()
+            }
+            part.rows += [
+                *lines.values(),
+                *({"model": name, "variant": variant, "side": side, "skipped": why} for side, why in skipped.items()),
+            ]
             for other in OTHERS:
                 for side in ours:
-                    ratio = lines[other]["median"]["wall_s"] / lines[side]["median"]["wall_s"] if other in lines else None
+                    ratio = (
+                        lines[other]["median"]["wall_s"] / lines[side]["median"]["wall_s"] if other in lines else None
+                    )
                     part.goal(f"{name}, {variant}: seconds of {other} / {side}", ratio, GOALS[variant])
     part.notes.append(
         f"{run.played.prompts} prompts x {run.played.samples} episodes x {run.played.turns} doctor turns of {run.played.fixed} tokens (fixed) or {run.played.variable[0]} to "

@@ -1,4 +1,6 @@
-"""Part `update`: the learner alone, as length, vocabulary and group grow; beside it a plain padded update with logits of every position."""
+"""Part `update`: the learner alone, as length, vocabulary and group grow; beside it a plain padded update with logits
+of every position.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +22,11 @@ def points(shape: Shape, *, quick: bool) -> list[tuple[str, Shape, Load]]:
     small = replace(shape, vocabulary=VOCABULARIES[0])
     if quick:
         tiny = replace(BASE, length=64, group=4, micro_batch_tokens=128)
-        return [("length", small, tiny), ("vocabulary", replace(shape, vocabulary=VOCABULARIES[1]), tiny), ("group", small, replace(tiny, group=8))]
+        return [
+            ("length", small, tiny),
+            ("vocabulary", replace(shape, vocabulary=VOCABULARIES[1]), tiny),
+            ("group", small, replace(tiny, group=8)),
+        ]
     return [
         *(("length", small, replace(BASE, length=length)) for length in LENGTHS),
         *(("vocabulary", replace(shape, vocabulary=vocabulary), BASE) for vocabulary in VOCABULARIES),
@@ -33,8 +39,17 @@ def measure(run: Run) -> Part:
     part = Part()
     for name, first in run.played.shapes.items():
         for axis, shape, load in points(first, quick=run.quick):
-            labels = {"model": name, "axis": axis, "length": load.length, "vocabulary": shape.vocabulary, "episodes": load.episodes}
-            specs = {side: Spec(f"benchmarks.sides.updates:{kind}", {"shape": shape, "load": load}) for side, kind in (("ours", "Ours"), (NAIVE, "Naive"))}
+            labels = {
+                "model": name,
+                "axis": axis,
+                "length": load.length,
+                "vocabulary": shape.vocabulary,
+                "episodes": load.episodes,
+            }
+            specs = {
+                side: Spec(f"benchmarks.sides.updates:{kind}", {"shape": shape, "load": load})
+                for side, kind in (("ours", "Ours"), (NAIVE, "Naive"))
+            }
             try:
                 raw = interleaved(specs, run.repeats)
                 skipped = {}
@@ -51,4 +66,6 @@ def measure(run: Run) -> Part:
 
 
 def _rated(raw: Sequence[Figures], shape: Shape) -> list[Figures]:
-    return with_utilisation([figures | {"tokens_per_s": figures["tokens"] / figures["update_s"]} for figures in raw], shape)
+    return with_utilisation(
+        [figures | {"tokens_per_s": figures["tokens"] / figures["update_s"]} for figures in raw], shape
+    )

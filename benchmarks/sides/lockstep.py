@@ -1,6 +1,7 @@
 """The usual multi-turn rollout: generate one turn for the whole batch, let every environment answer, again.
 
-The loop is the same for every generator; a generator turns prompts (token ids) and lengths into completions (token ids).
+The loop is the same for every generator; a generator turns prompts (token ids) and lengths into completions (token
+ids).
 """
 
 import asyncio
@@ -41,8 +42,13 @@ class Dialogue:
         self.mask += [sampled] * len(ids)
 
 
-def play(dialogues: Sequence[Dialogue], chat: ChatFormat, played: Scale, variant: Variant, step: int, generate: Generator) -> None:
-    """Play all dialogues to their end, turn by turn, in place. A cut turn is closed before the patient's words, as in `rl.rollout`."""
+def play(
+    dialogues: Sequence[Dialogue], chat: ChatFormat, played: Scale, variant: Variant, step: int, generate: Generator
+) -> None:
+    """Play all dialogues to their end, turn by turn, in place.
+
+    A cut turn is closed before the patient's words, as in `rl.rollout`.
+    """
     for turn in range(played.turns):
         lengths = [played.length(variant, step, d.prompt, d.sample, turn) for d in dialogues]
         turns = generate([d.opening + d.ids for d in dialogues], lengths)
@@ -59,19 +65,27 @@ def seated(chat: ChatFormat, played: Scale, prompts: Sequence[int], samples: Seq
     made = []
     for prompt, sample in zip(prompts, samples, strict=True):
         patient = Patient(prompt, played.turns)
-        made.append(Dialogue(prompt=prompt, sample=sample, patient=patient, opening=chat.opening_ids(patient.opening())))
+        made.append(
+            Dialogue(prompt=prompt, sample=sample, patient=patient, opening=chat.opening_ids(patient.opening()))
+        )
     return made
 
 
 def counts(dialogues: Sequence[Dialogue]) -> Figures:
     """What was played."""
     lengths = [len(d.opening) + len(d.ids) for d in dialogues]
-    return {"episodes": float(len(dialogues)), "sampled_tokens": float(sum(sum(d.mask) for d in dialogues)), "tokens": float(sum(lengths))} | squares(lengths)
+    return {
+        "episodes": float(len(dialogues)),
+        "sampled_tokens": float(sum(sum(d.mask) for d in dialogues)),
+        "tokens": float(sum(lengths)),
+    } | squares(lengths)
 
 
 def plain_model(task: Task) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model and tokenizer as transformers loads them, without what this project does to its own."""
-    model = AutoModelForCausalLM.from_pretrained(task.model, dtype=getattr(torch, task.shape.dtype), attn_implementation="sdpa")
+    model = AutoModelForCausalLM.from_pretrained(
+        task.model, dtype=getattr(torch, task.shape.dtype), attn_implementation="sdpa"
+    )
     return model, AutoTokenizer.from_pretrained(task.model)
 
 
@@ -112,7 +126,15 @@ def transformers_generator(model: "torch.nn.Module", vocabulary: int) -> Generat
         ids_BT = torch.tensor([[0] * (width - len(ids)) + ids for ids in prompts], device=device())
         mask_BT = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts], device=device())
         out_BT = model.generate(  # type: ignore[operator]  # torch's stubs
-            input_ids=ids_BT, attention_mask=mask_BT, do_sample=True, temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=max(lengths), eos_token_id=vocabulary + 1, pad_token_id=0
+            input_ids=ids_BT,
+            attention_mask=mask_BT,
+            do_sample=True,
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            max_new_tokens=max(lengths),
+            eos_token_id=vocabulary + 1,
+            pad_token_id=0,
         )
         return [row[:length] for row, length in zip(out_BT[:, width:].tolist(), lengths, strict=True)]
 
@@ -128,12 +150,20 @@ def vllm_generator(task: Task) -> Generator:
 
     here = {"gpu_memory_utilization": 0.4} if device() == "cuda" else {"enforce_eager": True, "block_size": 32}
     engine = LLM(
-        model=str(task.model), dtype=task.shape.dtype, max_model_len=context_of(task.played), max_num_seqs=task.played.episodes, enable_prefix_caching=True,
-        logprobs_mode="processed_logprobs", **here,
+        model=str(task.model),
+        dtype=task.shape.dtype,
+        max_model_len=context_of(task.played),
+        max_num_seqs=task.played.episodes,
+        enable_prefix_caching=True,
+        logprobs_mode="processed_logprobs",
+        **here,
     )
 
     def generate(prompts: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
-        sampling = [SamplingParams(temperature=1.0, max_tokens=length, ignore_eos=True, detokenize=False, logprobs=0) for length in lengths]
+        sampling = [
+            SamplingParams(temperature=1.0, max_tokens=length, ignore_eos=True, detokenize=False, logprobs=0)
+            for length in lengths
+        ]
         outputs = engine.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs]
 

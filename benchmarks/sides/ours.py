@@ -26,7 +26,11 @@ class Ours:
         self.played, self.variant, self.number, self.learns = task.played, task.variant, 0, learns
         played = task.played
         params = rollout_params(
-            engine, prompts=played.prompts, response_length=played.longest, max_episode_tokens=context_of(played), slots=slots or played.episodes,
+            engine,
+            prompts=played.prompts,
+            response_length=played.longest,
+            max_episode_tokens=context_of(played),
+            slots=slots or played.episodes,
             max_failed_share=0.0,
         )
         rule = algorithm(played.samples, played.episodes, task.micro_batch_tokens)
@@ -42,10 +46,16 @@ class Ours:
         turns = self.played.turns
         return [
             EpisodeSpec(
-                case_id=f"{prompt}", group_id=f"{self.number}.{prompt}", sample=sample, turn_budget=turns, noise=(SEED, self.number),
-                make=partial(Patient, prompt, turns), privileged={},
+                case_id=f"{prompt}",
+                group_id=f"{self.number}.{prompt}",
+                sample=sample,
+                turn_budget=turns,
+                noise=(SEED, self.number),
+                make=partial(Patient, prompt, turns),
+                privileged={},
             )
-            for prompt in range(self.played.prompts) for sample in range(self.played.samples)
+            for prompt in range(self.played.prompts)
+            for sample in range(self.played.samples)
         ]
 
     def run(self, channel: Connection) -> None:
@@ -69,7 +79,11 @@ class Ours:
 def counts(trajectories: Sequence[Trajectory]) -> Figures:
     """What was played."""
     lengths = [len(t.token_ids) for t in trajectories]
-    return {"episodes": float(len(trajectories)), "sampled_tokens": float(sum(t.sampled_tokens for t in trajectories)), "tokens": float(sum(lengths))} | squares(lengths)
+    return {
+        "episodes": float(len(trajectories)),
+        "sampled_tokens": float(sum(t.sampled_tokens for t in trajectories)),
+        "tokens": float(sum(lengths)),
+    } | squares(lengths)
 
 
 def squares(lengths: Sequence[int]) -> Figures:

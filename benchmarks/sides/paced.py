@@ -1,4 +1,7 @@
-"""This project as the pipeline runs it: the bundled base model, real consultations, the committed recipe. A quarter of a shipped step by default."""
+"""This project as the pipeline runs it: the bundled base model, real consultations, the committed recipe.
+
+A quarter of a shipped step by default.
+"""
 
 import hashlib
 import time
@@ -23,9 +26,18 @@ class Paced:
         algorithm = load_algorithm(self.params)
         self.group, self.prompts, self.number = algorithm.group_size, prompts, 0
         rollout = self.params.rollout.model_copy(update={"prompts": prompts})
-        self.session = LocalSession(str(ROOT / "models/base"), "float32", rollout, algorithm, self.params.seed, temperature=self.params.decoding.train.temperature)
+        self.session = LocalSession(
+            str(ROOT / "models/base"),
+            "float32",
+            rollout,
+            algorithm,
+            self.params.seed,
+            temperature=self.params.decoding.train.temperature,
+        )
         self.room = open_factory(self.params, ROOT / "data/kb_index")
-        self.cases = list(draw_cases(self.room.clinic, 100, self.params.seed, self.params.patient_cases.split, keep=("train",)))
+        self.cases = list(
+            draw_cases(self.room.clinic, 100, self.params.seed, self.params.patient_cases.split, keep=("train",))
+        )
         self.scorer = Scorer(load_reward(self.params.reward.preset), [self.room.clinic])
 
     def run(self, channel: Connection) -> None:
@@ -44,7 +56,9 @@ class Paced:
         scored = time.perf_counter()
         self.session.learn(trajectories, scores, self.number)
         return {
-            "rollout_s": played - began, "update_s": time.perf_counter() - scored, "sampled_tokens": float(sum(t.sampled_tokens for t in trajectories)),
+            "rollout_s": played - began,
+            "update_s": time.perf_counter() - scored,
+            "sampled_tokens": float(sum(t.sampled_tokens for t in trajectories)),
             "weights": float(int(self.fingerprint()[:12], 16)),  # 48 bits: exact in a float
         }
 

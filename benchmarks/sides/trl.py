@@ -1,6 +1,8 @@
-"""TRL's GRPOTrainer at its best on this task: batched turns through its own generation, defaults that hurt it on a processor switched off.
+"""TRL's GRPOTrainer at its best on this task: batched turns through its own generation, defaults that hurt it on a
+processor switched off.
 
-It generates with `generate` of transformers, or on a GPU with vLLM in the same process, where every turn stops at its own length.
+It generates with `generate` of transformers, or on a GPU with vLLM in the same process, where every turn stops at its
+own length.
 
 The only door for trl. Its trainer owns the loop, so a callback waits for the parent's word between two optimizer steps.
 """
@@ -67,7 +69,11 @@ class TRL:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.trainer = GRPOTrainer(
-                model=language_model, reward_funcs=given_reward, args=config(task.played, self.stop_id, generator), train_dataset=Dataset.from_list(rows), processing_class=words,
+                model=language_model,
+                reward_funcs=given_reward,
+                args=config(task.played, self.stop_id, generator),
+                train_dataset=Dataset.from_list(rows),
+                processing_class=words,
                 rollout_func=self.rollout,
             )
         self.trainer.remove_callback(PrinterCallback)
@@ -100,15 +106,23 @@ class TRL:
 
         play(dialogues, self.chat, self.played, self.variant, self.number, generate)
         self.figures = counts(dialogues) | {"rollout_s": time.perf_counter() - began}
-        logprobs = [by_token(d.mask, known) for d, known in zip(dialogues, sampled, strict=True)] if self.generator == "vllm" else None
+        logprobs = (
+            [by_token(d.mask, known) for d, known in zip(dialogues, sampled, strict=True)]
+            if self.generator == "vllm"
+            else None
+        )
         return {
-            "prompt_ids": [d.opening for d in dialogues], "completion_ids": [d.ids for d in dialogues], "logprobs": logprobs, "env_mask": [d.mask for d in dialogues],
+            "prompt_ids": [d.opening for d in dialogues],
+            "completion_ids": [d.ids for d in dialogues],
+            "logprobs": logprobs,
+            "env_mask": [d.mask for d in dialogues],
             "patient_reward": [sum(d.rewards) for d in dialogues],
         }
 
 
 def vllm_turn(engine: Any, prompts: Sequence[Ids], lengths: Sequence[int]) -> tuple[list[Ids], list[list[float]]]:
-    """One turn of every dialogue by the `LLM` that TRL started and keeps in step with the weights; tokens and their log-probabilities.
+    """One turn of every dialogue by the `LLM` that TRL started and keeps in step with the weights; tokens and their
+    log-probabilities.
 
     Args:
         engine: vLLM's.
@@ -117,10 +131,15 @@ def vllm_turn(engine: Any, prompts: Sequence[Ids], lengths: Sequence[int]) -> tu
     """
     from vllm import SamplingParams
 
-    sampling = [SamplingParams(temperature=1.0, max_tokens=length, ignore_eos=True, detokenize=False, logprobs=0) for length in lengths]
+    sampling = [
+        SamplingParams(temperature=1.0, max_tokens=length, ignore_eos=True, detokenize=False, logprobs=0)
+        for length in lengths
+    ]
     outputs = engine.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
     turns = [output.outputs[0] for output in outputs]
-    return [list(turn.token_ids) for turn in turns], [[at[token].logprob for token, at in zip(turn.token_ids, turn.logprobs, strict=True)] for turn in turns]
+    return [list(turn.token_ids) for turn in turns], [
+        [at[token].logprob for token, at in zip(turn.token_ids, turn.logprobs, strict=True)] for turn in turns
+    ]
 
 
 def by_token(mask: Sequence[int], sampled: Sequence[float]) -> list[float]:
@@ -136,19 +155,52 @@ def given_reward(completions: Sequence[Any], patient_reward: Sequence[float], **
 
 
 def config(played: Scale, stop_id: int, generator: Generator = "generate") -> GRPOConfig:
-    """One gradient step on all episodes, in `micro_batches` pieces; each line that is not the task itself spares TRL something.
+    """One gradient step on all episodes, in `micro_batches` pieces; each line that is not the task itself spares TRL
+    something.
 
-    With vLLM TRL looks at the log-probabilities again before the update, as this project does with an engine whose arithmetic is not the learner's.
+    With vLLM TRL looks at the log-probabilities again before the update, as this project does with an engine whose
+    arithmetic is not the learner's.
     """
     gpu = device() == "cuda"
     engine: dict[str, Any] = {"generation_kwargs": {"eos_token_id": stop_id}}
     if generator == "vllm":
-        engine = {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": context_of(played), "vllm_importance_sampling_correction": True}
+        engine = {
+            "use_vllm": True,
+            "vllm_mode": "colocate",
+            "vllm_max_model_length": context_of(played),
+            "vllm_importance_sampling_correction": True,
+        }
     return GRPOConfig(
-        output_dir=mkdtemp(prefix="trl-"), use_cpu=not gpu, bf16=False,  # the weights have the dtype already, on both sides
-        gradient_checkpointing=False, num_generations=played.samples, per_device_train_batch_size=played.episodes // played.micro_batches,
-        gradient_accumulation_steps=played.micro_batches, steps_per_generation=played.micro_batches, num_iterations=1, beta=0.0, loss_type="dapo", epsilon=0.2,
-        epsilon_high=0.28, scale_rewards="group", temperature=1.0, top_p=1.0, max_completion_length=played.longest, shuffle_dataset=False, report_to="none",
-        save_strategy="no", logging_strategy="no", disable_tqdm=True, dataloader_pin_memory=gpu, max_steps=100_000, learning_rate=1e-6, lr_scheduler_type="constant",
-        adam_beta2=0.98, max_grad_norm=1.0, seed=SEED, full_determinism=False, torch_empty_cache_steps=None if not gpu else 1000, **engine,
+        output_dir=mkdtemp(prefix="trl-"),
+        use_cpu=not gpu,
+        bf16=False,  # the weights have the dtype already, on both sides
+        gradient_checkpointing=False,
+        num_generations=played.samples,
+        per_device_train_batch_size=played.episodes // played.micro_batches,
+        gradient_accumulation_steps=played.micro_batches,
+        steps_per_generation=played.micro_batches,
+        num_iterations=1,
+        beta=0.0,
+        loss_type="dapo",
+        epsilon=0.2,
+        epsilon_high=0.28,
+        scale_rewards="group",
+        temperature=1.0,
+        top_p=1.0,
+        max_completion_length=played.longest,
+        shuffle_dataset=False,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        dataloader_pin_memory=gpu,
+        max_steps=100_000,
+        learning_rate=1e-6,
+        lr_scheduler_type="constant",
+        adam_beta2=0.98,
+        max_grad_norm=1.0,
+        seed=SEED,
+        full_determinism=False,
+        torch_empty_cache_steps=None if not gpu else 1000,
+        **engine,
     )

@@ -1,6 +1,8 @@
-"""The update alone: this project's learner, and what a first implementation does: pad all to one length, logits of every position.
+"""The update alone: this project's learner, and what a first implementation does: pad all to one length, logits of
+every position.
 
-Both take the same made-up experience: episodes with lengths between a half and all of `length`, every second stretch of 16 tokens sampled by the policy.
+Both take the same made-up experience: episodes with lengths between a half and all of `length`, every second stretch of
+16 tokens sampled by the policy.
 """
 
 import math
@@ -54,9 +56,22 @@ def experience(load: Load, vocabulary: int, step: int) -> list[Trajectory]:
         events, logprobs = ({"outcome": rng.random()},) * len(turns), (-math.log(vocabulary),) * size
         made.append(
             Trajectory(
-                episode_id=f"{group}/{number}", case_id=group, group_id=group, sample=number % load.group, policy_version=step, turn_budget=len(turns),
-                token_ids=ids, logprobs=logprobs, loss_mask=mask, turns=turns, texts=(), events=events, stop_reason=StopReason.ENDED, privileged={},
-                started_s=0.0, ended_s=1.0,
+                episode_id=f"{group}/{number}",
+                case_id=group,
+                group_id=group,
+                sample=number % load.group,
+                policy_version=step,
+                turn_budget=len(turns),
+                token_ids=ids,
+                logprobs=logprobs,
+                loss_mask=mask,
+                turns=turns,
+                texts=(),
+                events=events,
+                stop_reason=StopReason.ENDED,
+                privileged={},
+                started_s=0.0,
+                ended_s=1.0,
             )
         )
     return made
@@ -85,7 +100,12 @@ class _Update:
         self.number += 1
         lengths = [len(t.token_ids) for t in trajectories]
         sampled = sum(t.sampled_tokens for t in trajectories)
-        return {"update_s": seconds, "tokens": float(sum(lengths)), "loss_tokens": float(sampled), "model_bytes": float(self.before)} | squares(lengths)
+        return {
+            "update_s": seconds,
+            "tokens": float(sum(lengths)),
+            "loss_tokens": float(sampled),
+            "model_bytes": float(self.before),
+        } | squares(lengths)
 
     def update(self, trajectories: Sequence[Trajectory]) -> None:
         raise NotImplementedError
@@ -114,7 +134,9 @@ class Ours(_Update):
 
 
 class Naive(_Update):
-    """Episodes in the order they come, all padded to the longest; logits and log-probabilities of every position at once."""
+    """Episodes in the order they come, all padded to the longest; logits and log-probabilities of every position at
+    once.
+    """
 
     def __init__(self, shape: Shape, load: Load) -> None:
         """Args: model shape, how much there is to learn from."""
@@ -132,10 +154,16 @@ class Naive(_Update):
         for start in range(0, len(trajectories), rows):
             some = trajectories[start : start + rows]
             token_BT = torch.tensor([[*t.token_ids, *[0] * (width - len(t.token_ids))] for t in some], device=device())
-            mask_BT = torch.tensor([[*t.loss_mask, *[0] * (width - len(t.token_ids))] for t in some], device=device())[:, 1:]
-            logprob_BTV = torch.log_softmax(self.model(input_ids=token_BT, use_cache=False).logits[:, :-1].float(), dim=-1)
+            mask_BT = torch.tensor([[*t.loss_mask, *[0] * (width - len(t.token_ids))] for t in some], device=device())[
+                :, 1:
+            ]
+            logprob_BTV = torch.log_softmax(
+                self.model(input_ids=token_BT, use_cache=False).logits[:, :-1].float(), dim=-1
+            )
             logprob_BT = logprob_BTV.gather(2, token_BT[:, 1:, None])[..., 0]
-            ratio_BT = (logprob_BT + math.log(self.shape.vocabulary)).exp()  # as recorded: a fresh model is nearly uniform
+            ratio_BT = (
+                logprob_BT + math.log(self.shape.vocabulary)
+            ).exp()  # as recorded: a fresh model is nearly uniform
             advantage_B1 = torch.tensor(advantage[start : start + rows], device=device())[:, None]
             loss_BT = -torch.minimum(ratio_BT * advantage_B1, ratio_BT.clamp(0.8, 1.28) * advantage_B1)
             ((loss_BT * mask_BT).sum() / total).backward()  # type: ignore[no-untyped-call]  # torch's stubs

@@ -27,7 +27,8 @@ def load_source(source: CaseSource, split: SplitParams) -> tuple[list[Case], lis
     """Read one imported case set.
 
     Args:
-        source: format, file and licence; `cases` = how many to draw (ddxplus) or to keep of the first (others, 0 = all).
+        source: format, file and licence; `cases` = how many to draw (ddxplus) or to keep of the first (others, 0 =
+            all).
         split: how groups fall to train, validation and test.
 
     Returns:

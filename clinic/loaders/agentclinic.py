@@ -13,7 +13,19 @@ from typing import Any
 
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
-from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, existing, facts_of, lines, names_of, parse_line, text_at, value_at
+from clinic.loaders.records import (
+    UNCLASSIFIED,
+    BadRecord,
+    collect,
+    diagnosis_id,
+    existing,
+    facts_of,
+    lines,
+    names_of,
+    parse_line,
+    text_at,
+    value_at,
+)
 from clinic.splits import split_of
 
 SECTIONS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
@@ -33,17 +45,35 @@ def _case(record: Any, licence: str, split: SplitParams) -> Case:
     complaint = text_at(record, "OSCE_Examination", "Patient_Actor", "Symptoms", "Primary_Symptom")
     diagnosis = text_at(record, "correct_diagnosis")
     names = names_of(diagnosis)
-    told = [pair for name in SECTIONS for pair in _leaves((), value_at(record, "OSCE_Examination").get(name), name == "Patient_Actor")]
+    told = [
+        pair
+        for name in SECTIONS
+        for pair in _leaves((), value_at(record, "OSCE_Examination").get(name), name == "Patient_Actor")
+    ]
     facts = facts_of(told)
     opening = tuple(fact.topic for fact in facts if fact.topic in OPENING)
     if len(facts) == len(opening):
         raise BadRecord("the record holds no answer of the patient")
     return Case(
-        case_id=case_id, group_id=group, split=split_of(group, split), source="agentclinic", licence=licence, language="en",
-        category=UNCLASSIFIED, persona="plain", self_report=f"{complaint.rstrip('.')} ({demographics.rstrip('.')})",
-        opening=opening, facts=facts,
-        diagnosis_id=diagnosis_id(names[0]), diagnosis=diagnosis, synonyms=names if len(names) > 1 else (), parents=(),
-        recommendation="", urgent=False, red_flags=(), flags=(),
+        case_id=case_id,
+        group_id=group,
+        split=split_of(group, split),
+        source="agentclinic",
+        licence=licence,
+        language="en",
+        category=UNCLASSIFIED,
+        persona="plain",
+        self_report=f"{complaint.rstrip('.')} ({demographics.rstrip('.')})",
+        opening=opening,
+        facts=facts,
+        diagnosis_id=diagnosis_id(names[0]),
+        diagnosis=diagnosis,
+        synonyms=names if len(names) > 1 else (),
+        parents=(),
+        recommendation="",
+        urgent=False,
+        red_flags=(),
+        flags=(),
     )
 
 
@@ -58,12 +88,12 @@ def _leaves(path: tuple[str, ...], value: Any, prose: bool) -> Iterator[tuple[st
     else:
         heading, text = ": ".join(path) or "Notes", _plain(value)
         if text.rstrip(".").upper() not in ("", "N/A"):
-            yield from ((heading, part) for part in (_SENTENCE_END.split(text) if prose and heading not in OPENING else [text]))
+            yield from (
+                (heading, part) for part in (_SENTENCE_END.split(text) if prose and heading not in OPENING else [text])
+            )
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value).strip()
-
-

@@ -2,14 +2,15 @@
 
 One line of `conditions_en.jsonl` is a condition with its symptoms and antecedents. A yes/no evidence becomes a finding;
 evidences with values (where, how intense, which colour) are returned as rejected: the file says that a value is
-recorded, never which values are likely. As in DDXPlus, a patient opens with one symptom, never with an antecedent, and an
-evidence that a condition does not list is absent. The findings are independent given the condition, which the original
-patients are not.
+recorded, never which values are likely. As in DDXPlus, a patient opens with one symptom, never with an antecedent, and
+an evidence that a condition does not list is absent. The findings are independent given the condition, which the
+original patients are not.
 
-Wordings come from `question_en`: the question as it stands and the statement it turns into ("Do you have a cough?" -> "I have a
-cough"). The test wordings set the same sentence in another frame; real paraphrases do not exist here.
+Wordings come from `question_en`: the question as it stands and the statement it turns into ("Do you have a cough?" ->
+"I have a cough"). The test wordings set the same sentence in another frame; real paraphrases do not exist here.
 
-Source: Fansi Tchango et al., DDXPlus, NeurIPS 2022, arXiv:2205.09148; probabilities (`p_train`) counted by medical-triage-moc.
+Source: Fansi Tchango et al., DDXPlus, NeurIPS 2022, arXiv:2205.09148; probabilities (`p_train`) counted by
+medical-triage-moc.
 """
 
 import re
@@ -27,17 +28,41 @@ from clinic.starter import draw_cases
 NAME = "ddxplus"
 DRAW_SEED = 0  # cases are a function of file and count alone
 URGENT_SEVERITY = 2  # of 1 (most severe) to 5
-NEXT_STEPS = {True: "Emergency care now", False: "See a doctor for examination and tests"}  # DDXPlus has none; by severity alone
+NEXT_STEPS = {
+    True: "Emergency care now",
+    False: "See a doctor for examination and tests",
+}  # DDXPlus has none; by severity alone
 CHAPTERS = (  # ICD-10 chapters by the codes they begin at
-    ("A00", "infections"), ("C00", "neoplasms"), ("D50", "blood"), ("E00", "endocrine"), ("F00", "mental"), ("G00", "nervous system"), ("H00", "eye and ear"),
-    ("I00", "circulation"), ("J00", "respiration"), ("K00", "digestion"), ("L00", "skin"), ("M00", "joints and muscles"), ("N00", "kidney and urogenital"),
-    ("O00", "pregnancy"), ("P00", "newborn"), ("Q00", "congenital"), ("R00", "symptoms"), ("S00", "injury and poisoning"), ("V00", "other"),
+    ("A00", "infections"),
+    ("C00", "neoplasms"),
+    ("D50", "blood"),
+    ("E00", "endocrine"),
+    ("F00", "mental"),
+    ("G00", "nervous system"),
+    ("H00", "eye and ear"),
+    ("I00", "circulation"),
+    ("J00", "respiration"),
+    ("K00", "digestion"),
+    ("L00", "skin"),
+    ("M00", "joints and muscles"),
+    ("N00", "kidney and urogenital"),
+    ("O00", "pregnancy"),
+    ("P00", "newborn"),
+    ("Q00", "congenital"),
+    ("R00", "symptoms"),
+    ("S00", "injury and poisoning"),
+    ("V00", "other"),
 )
 SYNONYMS = {  # what the abbreviated and misspelt names stand for
     "Acute COPD exacerbation / infection": ("acute COPD exacerbation", "COPD exacerbation"),
     "Acute dystonic reactions": ("acute dystonic reaction", "acute dystonia"),
     "Boerhaave": ("Boerhaave syndrome",),
-    "Bronchospasm / acute asthma exacerbation": ("bronchospasm", "acute asthma exacerbation", "asthma exacerbation", "asthma attack"),
+    "Bronchospasm / acute asthma exacerbation": (
+        "bronchospasm",
+        "acute asthma exacerbation",
+        "asthma exacerbation",
+        "asthma attack",
+    ),
     "Chagas": ("Chagas disease",),
     "Ebola": ("Ebola virus disease",),
     "GERD": ("gastroesophageal reflux disease", "gastro-oesophageal reflux disease"),
@@ -84,7 +109,9 @@ def read_ddxplus(path: Path) -> tuple[GenerativeClinic, list[Rejected]]:
             reading.rejected[f"line {number}"] = Rejected(str(path), number, str(error))
     if not reading.conditions:
         raise ClinicError(f"{path} holds no condition; give the path of DDXPlus conditions_en.jsonl")
-    return GenerativeClinic(NAME, tuple(reading.conditions.values()), tuple(reading.findings.values()), 0.0), list(reading.rejected.values())
+    return GenerativeClinic(NAME, tuple(reading.conditions.values()), tuple(reading.findings.values()), 0.0), list(
+        reading.rejected.values()
+    )
 
 
 def _read_condition(reading: _Reading, path: Path, number: int, record: Any) -> None:
@@ -93,7 +120,9 @@ def _read_condition(reading: _Reading, path: Path, number: int, record: Any) -> 
     if key in reading.conditions:
         raise BadRecord(f"condition {name} is defined twice")
     evidences = [(entry, kind) for kind in ("symptoms", "antecedents") for entry in _entries(record, kind)]
-    yes_no = [(_finding(entry, kind), _probability(entry)) for entry, kind in evidences if text_at(entry, "data_type") == "B"]
+    yes_no = [
+        (_finding(entry, kind), _probability(entry)) for entry, kind in evidences if text_at(entry, "data_type") == "B"
+    ]
     listed = {finding.finding_id: p for finding, p in yes_no if p > 0}
     if not any(finding.complaint and finding.finding_id in listed for finding, _ in yes_no):
         raise BadRecord(f"condition {name} has no yes/no symptom to open with")
@@ -108,8 +137,17 @@ def _read_condition(reading: _Reading, path: Path, number: int, record: Any) -> 
     for finding, _ in yes_no:
         reading.findings.setdefault(finding.finding_id, finding)
     reading.conditions[key] = Condition(
-        condition_id=key, name=name, specialty=_chapter(icd10), icd10=icd10, synonyms=(*names_of(name)[1:], *SYNONYMS.get(name, ())), parents=(),
-        prevalence=prevalence, urgent=urgent, red_flags=(), next_steps=(NEXT_STEPS[urgent],), findings=listed,
+        condition_id=key,
+        name=name,
+        specialty=_chapter(icd10),
+        icd10=icd10,
+        synonyms=(*names_of(name)[1:], *SYNONYMS.get(name, ())),
+        parents=(),
+        prevalence=prevalence,
+        urgent=urgent,
+        red_flags=(),
+        next_steps=(NEXT_STEPS[urgent],),
+        findings=listed,
     )
 
 
@@ -145,7 +183,10 @@ def _finding(entry: Any, kind: str) -> Finding:
     evidence, question = text_at(entry, "evidence"), text_at(entry, "question_en")
     yes, no = statements(question)
     return Finding(
-        finding_id=evidence, name=question.rstrip(" ?"), complaint=float(kind == "symptoms"), background=0.0,
+        finding_id=evidence,
+        name=question.rstrip(" ?"),
+        complaint=float(kind == "symptoms"),
+        background=0.0,
         patient=Wordings((yes,), (f"as far as I can tell {yes}",)),
         denial=Wordings((no,), (f"as far as I can tell {no}",)),
         doctor=Wordings((question,), (f"Could you tell me: {question}",)),
@@ -163,8 +204,7 @@ IRREGULAR = {  # questions that no rule turns round, and the statement that says
     "Have you ever had a migraine or is a member of your family known to have migraines?": "I have had a migraine or someone in my family is known to have migraines",
     "Are your symptoms worse when lying down and alleviated while sitting up?": "my symptoms are worse when lying down and better while sitting up",
     "Are your symptoms more prominent at night?": "my symptoms are more prominent at night",
-    "Are the symptoms or pain increased with coughing, with an effort like lifting a weight or from forcing a bowel movement?":
-        "the symptoms or the pain increase with coughing, with an effort like lifting a weight or from forcing a bowel movement",
+    "Are the symptoms or pain increased with coughing, with an effort like lifting a weight or from forcing a bowel movement?": "the symptoms or the pain increase with coughing, with an effort like lifting a weight or from forcing a bowel movement",  # noqa: E501  a question of the data set
     "Do your symptoms of muscle weakness increase with fatigue and/or stress?": "my muscle weakness increases with fatigue or stress",
     "Is your skin much paler than usual?": "my skin is much paler than usual",
     "Is your BMI less than 18.5, or are you underweight?": "my BMI is less than 18.5 or I am underweight",
@@ -173,10 +213,8 @@ IRREGULAR = {  # questions that no rule turns round, and the statement that says
     "Is your nose or the back of your throat itchy?": "my nose or the back of my throat is itchy",
     "Did your cheeks suddenly turn red?": "my cheeks suddenly turned red",
     "In the last month, have you been in contact with anyone infected with the Ebola virus?": "in the last month I have been in contact with someone infected with the Ebola virus",
-    "Did you previously, or do you currently, have any weakness/paralysis in one or more of your limbs or in your face?":
-        "I have or had weakness or paralysis in one or more of my limbs or in my face",
-    "Do you currently, or did you ever, have numbness, loss of sensitivity or tingling anywhere on your body?":
-        "I have or had numbness, loss of sensitivity or tingling somewhere on my body",
+    "Did you previously, or do you currently, have any weakness/paralysis in one or more of your limbs or in your face?": "I have or had weakness or paralysis in one or more of my limbs or in my face",  # noqa: E501  a question of the data set
+    "Do you currently, or did you ever, have numbness, loss of sensitivity or tingling anywhere on your body?": "I have or had numbness, loss of sensitivity or tingling somewhere on my body",  # noqa: E501  a question of the data set
     "Do you wheeze while inhaling or is your breathing noisy after coughing spells?": "I wheeze while inhaling or my breathing is noisy after coughing spells",
     "Are you more irritable or has your mood been very unstable recently?": "I am more irritable or my mood has been very unstable recently",
     "Do you ever temporarily stop breathing while you’re asleep?": "I stop breathing for a moment while I am asleep",
@@ -193,9 +231,16 @@ _BEGINNINGS = (  # of a question, of its yes and of its no; the first that fits
     ("Were you ", "I was ", "I was not "),
 )
 _PERSONS = (  # second to first person, in this order
-    (r"\bor do you\b", "or I"), (r"\bor are you\b", "or I am"), (r"\bor were you\b", "or I was"), (r"\bor did you\b", "or I did"),
+    (r"\bor do you\b", "or I"),
+    (r"\bor are you\b", "or I am"),
+    (r"\bor were you\b", "or I was"),
+    (r"\bor did you\b", "or I did"),
     (r"\bor have you( ever)?\b", "or I have"),
-    (r"\byou(?: are|’re|'re)\b", "I am"), (r"\byou were\b", "I was"), (r"\b(wake|keeping) you\b", r"\1 me"), (r"\byour\b", "my"), (r"\byou\b", "I"),
+    (r"\byou(?: are|’re|'re)\b", "I am"),
+    (r"\byou were\b", "I was"),
+    (r"\b(wake|keeping) you\b", r"\1 me"),
+    (r"\byour\b", "my"),
+    (r"\byou\b", "I"),
 )
 _SECOND_QUESTION = re.compile(r"\bor (?:do|are|were|did|have) you\b")
 

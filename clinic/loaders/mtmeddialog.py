@@ -20,19 +20,38 @@ import pyarrow.parquet
 
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
-from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, damaged, diagnosis_id, existing, facts_of, lines, names_of, parse_line, text_at, value_at
+from clinic.loaders.records import (
+    UNCLASSIFIED,
+    BadRecord,
+    collect,
+    damaged,
+    diagnosis_id,
+    existing,
+    facts_of,
+    lines,
+    names_of,
+    parse_line,
+    text_at,
+    value_at,
+)
 from clinic.matching import normalise
 from clinic.splits import split_of
 
 COLUMNS = ["case_id", "prompt", "reward_model"]
-BEFORE_REPORT, AFTER_REPORT = "Patient's description:", "Decide next action:"  # around the self-report in the first user message
+BEFORE_REPORT, AFTER_REPORT = (
+    "Patient's description:",
+    "Decide next action:",
+)  # around the self-report in the first user message
 
 _LEAD = re.compile(
     r"\b(?:diagnos[ei]s (?:is|are)|diagnosed with|diagnose (?:you with|this as)|have|has|(?:\w+'ve|have) caught|experiencing|suffering from"
     r"|appears to be|it is|could be|confirm that you have|symptoms suggest)\b(?=\s)"
 )
 _ADVERBS = r"(?:(?:most |very )?likely|probably|possibly|currently|now|been diagnosed with|caught|be (?:experiencing|suffering from)|experiencing|suffering from)"
-_LEADING = re.compile(rf"\A(?:(?:{_ADVERBS}|an?|the|your|(?:mild |acute )?(?:case|form|bout|recurrence|flare-up) of(?: an?| the)?)\s+)+", re.IGNORECASE)
+_LEADING = re.compile(
+    rf"\A(?:(?:{_ADVERBS}|an?|the|your|(?:mild |acute )?(?:case|form|bout|recurrence|flare-up) of(?: an?| the)?)\s+)+",
+    re.IGNORECASE,
+)
 _END = re.compile(
     r"\s*(?:[,.;:(]|\b(?:which|that|who|likely|possibly|probably|caused|causing|due|because|but|though|although|with|without|rather|as|from|given|along|accompanied"
     r"|specifically|based|by|in|on|after|during|when|where|exacerbated|aggravated|triggered|related|resulting|leading)\b|\Z)"
@@ -42,7 +61,9 @@ _UNSAFE = re.compile(
     r"|side|effects?|definition|need|needs|to|than|both|of|what|called|history|possible|unlikely)\b|-\Z",
     re.IGNORECASE,
 )
-_MORE = re.compile(r"\s*(?:\([^)]*\))?(?:-|\s+and\b|,(?!\s*(?:which|likely|possibly|probably|specifically|though|although|but|often|an?|given|and)\b))")
+_MORE = re.compile(
+    r"\s*(?:\([^)]*\))?(?:-|\s+and\b|,(?!\s*(?:which|likely|possibly|probably|specifically|though|although|but|often|an?|given|and)\b))"
+)
 _NEGATED = re.compile(r"\b(?:not|no|never|unlikely|initially)\b")
 MAX_NAME_WORDS = 4
 
@@ -60,7 +81,10 @@ def load_turns(source: CaseSource, split: SplitParams) -> tuple[list[Case], list
 
 
 def _case_of_line(record: Any, licence: str, split: SplitParams) -> Case:
-    exchanges = [(value_at(turn, "doctor"), value_at(turn, "patient")) for turn in _list(value_at(record, "dialogue"), "dialogue")]
+    exchanges = [
+        (value_at(turn, "doctor"), value_at(turn, "patient"))
+        for turn in _list(value_at(record, "dialogue"), "dialogue")
+    ]
     texts = {name: text_at(record, name) for name in ("case_id", "self_report", "diagnosis", "recommendation")}
     return _case(texts, exchanges, licence, split)
 
@@ -83,7 +107,9 @@ def _case_of_rows(rows: list[Any], licence: str, split: SplitParams) -> Case:
         if row.get("reward_model") != rows[0].get("reward_model"):
             raise BadRecord("the rows of this consultation disagree about its truth")
     truth = value_at(rows[0], "reward_model")
-    texts = {name: text_at(truth, "ground_truth", name) for name in ("diagnosis", "recommendation")} | {"case_id": text_at(rows[0], "case_id")}
+    texts = {name: text_at(truth, "ground_truth", name) for name in ("diagnosis", "recommendation")} | {
+        "case_id": text_at(rows[0], "case_id")
+    }
     messages = _list(value_at(rows[0], "prompt"), "prompt")
     opening = next((text_at(message, "content") for message in messages if value_at(message, "role") == "user"), "")
     report = opening.removeprefix(BEFORE_REPORT).partition(AFTER_REPORT)[0].strip()
@@ -107,9 +133,22 @@ def _case(texts: dict[str, str], exchanges: list[tuple[Any, Any]], licence: str,
     names = names_of(name) if name else ()
     group = hashlib.sha256(normalise(texts["self_report"]).encode()).hexdigest()[:16]
     return Case(
-        **texts, group_id=group, split=split_of(group, split), source="mtmeddialog", licence=licence, language="en", category=UNCLASSIFIED,
-        persona="plain", opening=(), facts=facts_of(told), diagnosis_id=diagnosis_id(names[0] if names else texts["diagnosis"]),
-        synonyms=names, parents=(), urgent=False, red_flags=(), flags=(),
+        **texts,
+        group_id=group,
+        split=split_of(group, split),
+        source="mtmeddialog",
+        licence=licence,
+        language="en",
+        category=UNCLASSIFIED,
+        persona="plain",
+        opening=(),
+        facts=facts_of(told),
+        diagnosis_id=diagnosis_id(names[0] if names else texts["diagnosis"]),
+        synonyms=names,
+        parents=(),
+        urgent=False,
+        red_flags=(),
+        flags=(),
     )
 
 
@@ -124,18 +163,19 @@ def _joined(said: Any) -> str:
 def short_name(sentence: str) -> str:
     """The diagnosis named in a sentence, or "" where the rule is not sure.
 
-    Takes the words after the first phrase that introduces a diagnosis ("you have", "the diagnosis is", "suffering from" ...), drops
-    adverbs and articles, and stops at the first punctuation or connective. Not sure: more than four words, words such as
-    "or", "not", "symptoms", "condition" among them, a list that goes on after a comma, or a "not" or "unlikely" before.
+    Takes the words after the first phrase that introduces a diagnosis ("you have", "the diagnosis is", "suffering from"
+    ...), drops adverbs and articles, and stops at the first punctuation or connective. Not sure: more than four words,
+    words such as "or", "not", "symptoms", "condition" among them, a list that goes on after a comma, or a "not" or
+    "unlikely" before.
 
     Source: written by reading the 695 sentences of MTMedDialog_sft_train (data part).
     """
     lead = _LEAD.search(sentence)
     if lead is None or _NEGATED.search(sentence, 0, lead.start()):
         return ""
-    rest = _LEADING.sub("", sentence[lead.end():].strip())
+    rest = _LEADING.sub("", sentence[lead.end() :].strip())
     end = _END.search(rest)
     name = rest[: end.start()].strip() if end else rest
-    acronym = re.match(r"\s*\(([A-Z]{2,6})\)", rest[len(name):])
-    sure = 1 <= len(name.split()) <= MAX_NAME_WORDS and not _UNSAFE.search(name) and not _MORE.match(rest[len(name):])
+    acronym = re.match(r"\s*\(([A-Z]{2,6})\)", rest[len(name) :])
+    sure = 1 <= len(name.split()) <= MAX_NAME_WORDS and not _UNSAFE.search(name) and not _MORE.match(rest[len(name) :])
     return name + (f" ({acronym[1]})" if acronym else "") if sure else ""

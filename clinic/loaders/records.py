@@ -29,13 +29,17 @@ def existing(path: str) -> Path:
         ClinicError: nothing is there.
     """
     if not Path(path).is_file():
-        raise ClinicError(f"{path} does not exist; correct its path under patient_cases.imported in params.yaml or remove the entry")
+        raise ClinicError(
+            f"{path} does not exist; correct its path under patient_cases.imported in params.yaml or remove the entry"
+        )
     return Path(path)
 
 
 def damaged(path: Path, error: BaseException) -> ClinicError:
     """The one-line error for a file that is unreadable as a whole."""
-    return ClinicError(f"{path} cannot be read ({' '.join(str(error).split()) or type(error).__name__}); fetch it again")
+    return ClinicError(
+        f"{path} cannot be read ({' '.join(str(error).split()) or type(error).__name__}); fetch it again"
+    )
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -86,7 +90,9 @@ def text_at(record: Any, *keys: str) -> str:
     return text.strip()
 
 
-def collect(path: Path, records: Iterable[tuple[int, T]], build: Callable[[T], Case]) -> tuple[list[Case], list[Rejected]]:
+def collect(
+    path: Path, records: Iterable[tuple[int, T]], build: Callable[[T], Case]
+) -> tuple[list[Case], list[Rejected]]:
     """Build a case from every record; a bad one, and a second one with the same id, is rejected with its line."""
     cases: dict[str, Case] = {}
     rejected: list[Rejected] = []
@@ -122,7 +128,9 @@ def facts_of(told: Sequence[tuple[str, str]]) -> tuple[Fact, ...]:
 
 
 def names_of(diagnosis: str) -> tuple[str, ...]:
-    """The name without a trailing acronym, then the acronym: "Chronic lymphocytic leukemia (CLL)" gives two names, others one."""
+    """The name without a trailing acronym, then the acronym: "Chronic lymphocytic leukemia (CLL)" gives two names,
+    others one.
+    """
     found = _ACRONYM.match(diagnosis)
     return (found[1], found[2]) if found else (diagnosis,)
 

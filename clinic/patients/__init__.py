@@ -1,1 +1,5 @@
-"""Patients: who answers the doctor. One protocol (`base`), a scripted and a language-model patient, personas, and how true to the record a run's patients were."""
+"""Patients: who answers the doctor.
+
+One protocol (`base`), a scripted and a language-model patient, personas, and how true to the record a run's patients
+were.
+"""

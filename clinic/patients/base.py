@@ -25,7 +25,10 @@ class Answer:
 
 
 class Patient(Protocol):
-    """Answers one consultation's questions about one case. What it says passes the leak filter (`clinic.leaks`) before the doctor hears it."""
+    """Answers one consultation's questions about one case.
+
+    What it says passes the leak filter (`clinic.leaks`) before the doctor hears it.
+    """
 
     async def answer(self, question: str) -> Answer:
         """Answer one question."""

@@ -6,9 +6,9 @@ Over all questions (tests apart, which the record answers) of a set of consultat
     completeness         replies that tell the fact asked for / questions whose answer is on record
     conflict             replies that say the opposite of the record / questions whose answer is on record
 
-A fact is told where a clause of the reply matches it; the opposite is told where reply and record begin with, or else contain,
-opposite yes and no. These are lexical measures: they see what is said in words near the record's, and miss what is paraphrased far
-from it, so compare runs and models by them rather than read them as absolute.
+A fact is told where a clause of the reply matches it; the opposite is told where reply and record begin with, or else
+contain, opposite yes and no. These are lexical measures: they see what is said in words near the record's, and miss
+what is paraphrased far from it, so compare runs and models by them rather than read them as absolute.
 
 Source: the names, Feng et al., DoctorAgent-RL, arXiv:2505.19630, table 1 (there scored by a language model).
 """
@@ -25,7 +25,10 @@ _LEAD = {
     "en": (re.compile(r"\A\W*(?:yes|yeah|yep)\b", re.I), re.compile(r"\A\W*(?:no|nope|not really)\b", re.I)),
     "zh": (re.compile(r"\A(?:是|对|有(?!时))"), re.compile(r"\A(?:没|不|无|否)")),
 }
-_NEGATION = {"en": re.compile(r"\b(?:no|not|never|none|nothing|without|denies|cannot|\w+n't)\b", re.I), "zh": re.compile(r"没|不|无|未|否认|从来")}
+_NEGATION = {
+    "en": re.compile(r"\b(?:no|not|never|none|nothing|without|denies|cannot|\w+n't)\b", re.I),
+    "zh": re.compile(r"没|不|无|未|否认|从来"),
+}
 
 
 def denies(text: str, language: str) -> bool:
@@ -62,7 +65,11 @@ def fidelity(played: Iterable[tuple[Case, Sequence[Event]]], matcher: Mapping[st
             complete.append(not silent)
             if not silent:
                 fact = facts[asked]
-                record = fact.text if case.source not in matcher else (words.yes if fact.present else words.no).format(fact.text)
+                record = (
+                    fact.text
+                    if case.source not in matcher
+                    else (words.yes if fact.present else words.no).format(fact.text)
+                )
                 opposite.append(denies(reply, case.language) != denies(record, case.language))
     measures = {"information_control": controlled, "completeness": complete, "conflict": opposite}
     return {name: sum(values) / len(values) for name, values in measures.items() if values}

@@ -1,8 +1,9 @@
 """The language-model patient: a model plays the case from its record and the dialogue so far.
 
-Examinations and tests are answered from the record, as by the scripted patient: a patient does not know their results. Which fact an answer
-tells is the one that the question asks for, so events look the same whoever plays. What the model says is neither trusted (the leak filter stands
-between it and the doctor) nor taken for the record (`clinic.patients.fidelity` measures how true to it a run's patients were).
+Examinations and tests are answered from the record, as by the scripted patient: a patient does not know their results.
+Which fact an answer tells is the one that the question asks for, so events look the same whoever plays. What the model
+says is neither trusted (the leak filter stands between it and the doctor) nor taken for the record
+(`clinic.patients.fidelity` measures how true to it a run's patients were).
 """
 
 from clinic.cases import Case, Fact
@@ -31,10 +32,19 @@ PROMPT_ZH = """你在一次问诊中扮演病人。用自己的日常说法，�
 PROMPTS = {"en": PROMPT_EN, "zh": PROMPT_ZH}
 MANNERS = {
     "en": {
-        "plain": "calm and to the point.", "terse": "you say as little as possible.", "talkative": "you like to talk, but stay with the question.",
-        "worried": "you are afraid that it is serious.", "reluctant": "you do not like to speak about yourself and need to be asked twice.",
+        "plain": "calm and to the point.",
+        "terse": "you say as little as possible.",
+        "talkative": "you like to talk, but stay with the question.",
+        "worried": "you are afraid that it is serious.",
+        "reluctant": "you do not like to speak about yourself and need to be asked twice.",
     },
-    "zh": {"plain": "平静，直接回答。", "terse": "话越少越好。", "talkative": "爱说话，但不离开问题。", "worried": "担心病情严重。", "reluctant": "不愿谈自己，要问两遍才说。"},
+    "zh": {
+        "plain": "平静，直接回答。",
+        "terse": "话越少越好。",
+        "talkative": "爱说话，但不离开问题。",
+        "worried": "担心病情严重。",
+        "reluctant": "不愿谈自己，要问两遍才说。",
+    },
 }
 
 
@@ -67,15 +77,21 @@ class LanguageModelPatient:
                 break
             messages = [*asked, {"role": "assistant", "content": said}, {"role": "user", "content": question}]
         else:
-            raise PatientError(f"the patient's model answered {said[:80]!r}, which is no reply; use a stronger model or raise its max_tokens")
+            raise PatientError(
+                f"the patient's model answered {said[:80]!r}, which is no reply; use a stronger model or raise its max_tokens"
+            )
         self._messages = [*asked, {"role": "assistant", "content": said}]
         fact = self._told(question, said)
         return Answer(said, fact.topic if fact else None, fact.present if fact else None)
 
     def _told(self, question: str, said: str) -> Fact | None:
-        """The fact that was asked for, if it is on record; none where the model says that it does not know and does not tell it all the same."""
+        """The fact that was asked for, if it is on record; none where the model says that it does not know and does not
+        tell it all the same.
+        """
         topic = self._match(question)
-        if topic is None or (says_unknown(said, self._language) and not any(self._match(clause) == topic for clause in clauses(said))):
+        if topic is None or (
+            says_unknown(said, self._language) and not any(self._match(clause) == topic for clause in clauses(said))
+        ):
             return None
         return self._facts.get(topic)
 
@@ -92,8 +108,15 @@ def system_prompt(case: Case) -> str:
 
 
 def usable(reply: str) -> bool:
-    """Whether a text can be a patient's words: not empty or endless, mostly letters and digits, valid Unicode, none of the doctor's tags."""
+    """Whether a text can be a patient's words: not empty or endless, mostly letters and digits, valid Unicode, none of
+    the doctor's tags.
+    """
     if any("\ud800" <= character <= "\udfff" for character in reply):
         return False
     letters = sum(character.isalnum() for character in reply)
-    return bool(letters) and len(reply) <= LONGEST_REPLY and letters >= 0.5 * len(reply.replace(" ", "")) and "<" not in reply
+    return (
+        bool(letters)
+        and len(reply) <= LONGEST_REPLY
+        and letters >= 0.5 * len(reply.replace(" ", ""))
+        and "<" not in reply
+    )

@@ -46,13 +46,21 @@ class ScriptedPatient:
         answer = self._on_record(question)
         if answer.topic is None:
             return answer
-        if self._case.persona == "reluctant" and answer.topic not in self._asked_before and _coin(self._case.case_id, answer.topic):
+        if (
+            self._case.persona == "reluctant"
+            and answer.topic not in self._asked_before
+            and _coin(self._case.case_id, answer.topic)
+        ):
             self._asked_before.add(answer.topic)
             return Answer(self._words.withheld, None, None, withheld=True)
         return Answer(self._worded(answer.text, answer.present), answer.topic, answer.present)
 
     async def examine(self, test: str) -> Answer:
-        """The result on record, plainly. In a generative clinic, where a finding can be both asked and examined for, the persona holds for both: no test is a way round it."""
+        """The result on record, plainly.
+
+        In a generative clinic, where a finding can be both asked and examined for, the persona holds for both: no test
+        is a way round it.
+        """
         return self._on_record(test) if self._as_it_stands else await self.answer(test)
 
     def _on_record(self, test: str) -> Answer:
@@ -60,7 +68,9 @@ class ScriptedPatient:
         fact = self._facts.get(topic) if topic is not None else None
         if fact is None:
             return Answer(self._words.unknown, None, None)
-        said = fact.text if self._as_it_stands else (self._words.yes if fact.present else self._words.no).format(fact.text)
+        said = (
+            fact.text if self._as_it_stands else (self._words.yes if fact.present else self._words.no).format(fact.text)
+        )
         return Answer(said, fact.topic, fact.present)
 
     def _worded(self, said: str, present: bool | None) -> str:

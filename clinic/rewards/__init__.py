@@ -1,4 +1,5 @@
-"""Rewards: pure functions from a recorded consultation to named components per turn; one file per preset, one registry line each.
+"""Rewards: pure functions from a recorded consultation to named components per turn; one file per preset, one registry
+line each.
 
 They read events, never the dialogue's tokens, so stored experience can be scored again under another preset.
 The reward of a turn is the sum of its components; the reward of an episode the sum over its turns.
@@ -36,7 +37,9 @@ class Scorer:
         self.preset = PRESETS[params.name]
         self._clinics = {clinic.name: clinic for clinic in clinics}
 
-    def score(self, case: Case, events: Sequence[Event], stop_reason: str, opinion: Mapping[str, float] | None = None) -> list[Components]:
+    def score(
+        self, case: Case, events: Sequence[Event], stop_reason: str, opinion: Mapping[str, float] | None = None
+    ) -> list[Components]:
         """Components of every turn of one consultation.
 
         Args:
@@ -46,7 +49,8 @@ class Scorer:
             opinion: what a judge, reward model or person said of it, for the presets that ask one.
 
         Returns:
-            One dict per turn; a component that does not apply to a turn is left out or 0. Empty, if the preset needs an opinion and
+            One dict per turn; a component that does not apply to a turn is left out or 0. Empty, if the preset needs an
+            opinion and
             there is none: a missing score is missing, never zero.
 
         Raises:
@@ -56,4 +60,6 @@ class Scorer:
             raise ClinicError(f"case {case.case_id}: a consultation without turns cannot be scored")
         if self.preset.opinion and opinion is None:
             return []
-        return self.preset.score(self._params, Record(case, events, stop_reason, opinion or {}, self._clinics.get(case.source)))
+        return self.preset.score(
+            self._params, Record(case, events, stop_reason, opinion or {}, self._clinics.get(case.source))
+        )

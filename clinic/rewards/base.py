@@ -19,7 +19,9 @@ class Record:
     case: Case
     events: Sequence[Event]  # one per doctor turn, at least one
     stop_reason: str  # an `Ending`, or the rollout's own
-    opinion: Mapping[str, float]  # what a judge, a reward model or a person said, by criterion; empty for presets that ask nobody
+    opinion: Mapping[
+        str, float
+    ]  # what a judge, a reward model or a person said, by criterion; empty for presets that ask nobody
     clinic: GenerativeClinic | None  # that the case was drawn from
 
     @property
@@ -40,7 +42,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Preset:
-    """One reward scheme: its function, the names of its components and whose opinion it needs ("judge", "model", "human" or nobody's)."""
+    """One reward scheme: its function, the names of its components and whose opinion it needs ("judge", "model",
+    "human" or nobody's).
+    """
 
     score: Callable[[Any, Record], list[Components]]  # of the preset's own constants
     components: frozenset[str]
@@ -54,4 +58,6 @@ def missed_red_flags(case: Case, events: Sequence[Event]) -> list[str]:
     if not case.urgent:
         return []
     told = set(case.opening) | told_topics(events)
-    return [fact.topic for fact in case.facts if fact.present and fact.topic in case.red_flags and fact.topic not in told]
+    return [
+        fact.topic for fact in case.facts if fact.present and fact.topic in case.red_flags and fact.topic not in told
+    ]

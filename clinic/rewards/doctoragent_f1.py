@@ -1,4 +1,6 @@
-"""Preset `doctoragent_f1`: what DoctorAgent-RL's released code pays. Kept to compare with, and to show what it pays for (docs/rewards.md).
+"""Preset `doctoragent_f1`: what DoctorAgent-RL's released code pays.
+
+Kept to compare with, and to show what it pays for (docs/rewards.md).
 
     diagnosis       `diagnosis` (5) x F1 of the tokens of the diagnosis given and true
     recommendation  `recommendation` (5) x F1 of the tokens of the recommendations, where there is a true one
@@ -6,8 +8,9 @@
     format          `format` (-2) for a breach of grammar
     no_diagnosis    `out_of_turns` (-5) when turns or tokens run out
 
-Tokens are those of `jieba.lcut` on Latin text: words, numbers, every space and every mark, which is what makes it pay for spaces. Differences:
-a Chinese character is a token of its own (there: a word); consultations end when the turns do (there: they were revived).
+Tokens are those of `jieba.lcut` on Latin text: words, numbers, every space and every mark, which is what makes it pay
+for spaces. Differences: a Chinese character is a token of its own (there: a word); consultations end when the turns do
+(there: they were revived).
 
 Source: the released environment `env_patient_llm`, DoctorAgent-RL commit 9db6377.
 """
@@ -41,20 +44,30 @@ def turn_component(constants: ReleasedParams, event: Event) -> Components:
     return {"question": constants.answered if event.topic is not None else constants.unanswerable}
 
 
-def with_agreement(constants: ReleasedParams, record: Record, diagnosis: float, recommendation: float) -> list[Components]:
+def with_agreement(
+    constants: ReleasedParams, record: Record, diagnosis: float, recommendation: float
+) -> list[Components]:
     """All turns, with how well diagnosis and recommendation agree with the truth, each in [0, 1]."""
     turns = [turn_component(constants, event) for event in record.events]
     if record.stop_reason != Ending.DIAGNOSED:
         turns[-1]["no_diagnosis"] = constants.out_of_turns
     else:
-        turns[-1] |= {"diagnosis": constants.diagnosis * diagnosis, "recommendation": constants.recommendation * recommendation}
+        turns[-1] |= {
+            "diagnosis": constants.diagnosis * diagnosis,
+            "recommendation": constants.recommendation * recommendation,
+        }
     return turns
 
 
 def score(constants: ReleasedParams, record: Record) -> list[Components]:
     """Components of every turn."""
     case = record.case
-    return with_agreement(constants, record, token_f1(record.diagnosis, case.diagnosis), token_f1(record.recommendation, case.recommendation))
+    return with_agreement(
+        constants,
+        record,
+        token_f1(record.diagnosis, case.diagnosis),
+        token_f1(record.recommendation, case.recommendation),
+    )
 
 
 PRESET = Preset(score, COMPONENTS)

@@ -1,7 +1,8 @@
-"""Preset `doctoragent_judge`: as `doctoragent_f1`, with a judge's 0 to 5 for diagnosis and recommendation in place of the tokens' F1.
+"""Preset `doctoragent_judge`: as `doctoragent_f1`, with a judge's 0 to 5 for diagnosis and recommendation in place of
+the tokens' F1.
 
-Differences from the released code: the judge (`clinic.judging`) answers in strict JSON and reads escaped text, and a verdict that is
-missing leaves the consultation without a score instead of 0.
+Differences from the released code: the judge (`clinic.judging`) answers in strict JSON and reads escaped text, and a
+verdict that is missing leaves the consultation without a score instead of 0.
 
 Source: the released environment `env_patient_llm_rm`, DoctorAgent-RL commit 9db6377.
 """

@@ -4,13 +4,14 @@ Components:
 
     diagnosis     last turn: `correct` if the named condition is the case's (name or synonym), `accepted_parent` if a broader
                   accepted term, else 0. `diagnosis_by: posterior` pays, with a generative clinic, the mean of this over
-                  Bayes' posterior after what was heard in place of the chart's label: the same on average over patients who said the same, without
-                  the luck of which of them it was
+                  Bayes' posterior after what was heard in place of the chart's label: the same on average over patients
+                  who said the same, without the luck of which of them it was
     information   each question, at most `information` in all. With a generative clinic of C conditions `information` x (gain / log C), where
-                  `information_by: expected` takes for gain what Bayes expects the answer to tell (nats) after what was heard so far: the mean
-                  rise of the true condition's log-posterior over all patients who would have said the same, so luck is not praised and an
-                  honest "no" not punished; `information_by: realised` takes the rise itself, which an answer that misleads makes negative.
-                  Else `information` x the share of the case's present facts that the answer told.
+                  `information_by: expected` takes for gain what Bayes expects the answer to tell (nats) after what was
+                  heard so far: the mean rise of the true condition's log-posterior over all patients who would have
+                  said the same, so luck is not praised and an honest "no" not punished; `information_by: realised`
+                  takes the rise itself, which an answer that misleads makes negative. Else `information` x the share of
+                  the case's present facts that the answer told.
     turn          -`turn_cost` each turn
     repeat        -`repeat_cost` for a question about something already told or already asked
     invalid       -`invalid_cost` for a turn outside the grammar
@@ -61,7 +62,11 @@ def _worth(params: OutcomeParams, record: Record) -> float:
 
 def information(record: Record, by: str) -> list[float]:
     """What each turn told, at most 1 in all: 0 where nothing new was asked."""
-    told = _told_shares(record.case, record.events) if record.clinic is None else _gains(record.clinic, record.case, record.events, by)
+    told = (
+        _told_shares(record.case, record.events)
+        if record.clinic is None
+        else _gains(record.clinic, record.case, record.events, by)
+    )
     left = 1.0
     for turn, share in enumerate(told):
         told[turn] = min(share, left)
@@ -71,7 +76,9 @@ def information(record: Record, by: str) -> list[float]:
 
 def _posterior(clinic: GenerativeClinic, case: Case, events: Sequence[Event]) -> Array:
     """Bayes' posterior after all that the consultation told; float64 (C,)."""
-    answers = {clinic.finding_index[e.topic]: bool(e.present) for e in events if isinstance(e, Inquiry) and e.topic is not None}
+    answers = {
+        clinic.finding_index[e.topic]: bool(e.present) for e in events if isinstance(e, Inquiry) and e.topic is not None
+    }
     return clinic.posterior([clinic.finding_index[topic] for topic in case.opening], answers)
 
 

@@ -1,4 +1,5 @@
-"""Preset `weighted`: a judge's accuracy, logic, completeness and safety, each in [0, 1], in a weighted sum on the last turn.
+"""Preset `weighted`: a judge's accuracy, logic, completeness and safety, each in [0, 1], in a weighted sum on the last
+turn.
 
 Components:
 
@@ -15,7 +16,9 @@ CRITERIA = ("accuracy", "logic", "completeness", "safety")
 
 def score(weights: WeightedParams, record: Record) -> list[Components]:
     """Components of every turn."""
-    turns: list[Components] = [{"invalid": -weights.invalid_cost} if isinstance(event, Invalid) else {} for event in record.events]
+    turns: list[Components] = [
+        {"invalid": -weights.invalid_cost} if isinstance(event, Invalid) else {} for event in record.events
+    ]
     turns[-1] |= {name: getattr(weights, name) * record.opinion[name] for name in CRITERIA}
     return turns
 

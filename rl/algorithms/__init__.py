@@ -23,7 +23,16 @@ from rl.errors import TrainingError
 __all__ = ["ALGORITHMS", "Algorithm", "make_algorithm"]
 
 ALGORITHMS: Mapping[str, type[Algorithm]] = {
-    "grpo": GRPO, "dr_grpo": DrGRPO, "rloo": RLOO, "reinforce_pp": ReinforcePP, "dapo": DAPO, "gspo": GSPO, "cispo": CISPO, "ppo": PPO, "dpo": DPO, "online_dpo": OnlineDPO,
+    "grpo": GRPO,
+    "dr_grpo": DrGRPO,
+    "rloo": RLOO,
+    "reinforce_pp": ReinforcePP,
+    "dapo": DAPO,
+    "gspo": GSPO,
+    "cispo": CISPO,
+    "ppo": PPO,
+    "dpo": DPO,
+    "online_dpo": OnlineDPO,
 }
 
 

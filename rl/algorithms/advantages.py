@@ -1,7 +1,8 @@
 """From rewards to advantages: pure arithmetic on small numbers, no model.
 
-A group is the G trajectories sampled for one case in one rollout step. A counts the tokens that the policy sampled in one trajectory (its
-action tokens), in order: what the patient said is not among them, so a discount, a bootstrap and a reward pass over it.
+A group is the G trajectories sampled for one case in one rollout step. A counts the tokens that the policy sampled in
+one trajectory (its action tokens), in order: what the patient said is not among them, so a discount, a bootstrap and a
+reward pass over it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,8 +28,8 @@ def turn_returns(rewards: Sequence[float], discount: float) -> list[float]:
 def group_centred(values: Sequence[Sequence[float]]) -> list[list[float]]:
     """Centre each trajectory's values on its group, turn by turn.
 
-    The baseline of turn k is the mean over the members that have a turn k; a turn that only one member reached gets 0. With one
-    value each this is GRPO's R - mean.
+    The baseline of turn k is the mean over the members that have a turn k; a turn that only one member reached gets 0.
+    With one value each this is GRPO's R - mean.
 
     Args:
         values: per member of the group, one value per turn (one in all for episode credit), reward units.
@@ -63,12 +64,16 @@ def _against_the_group(values: Sequence[Sequence[float]], factor: Callable[[Arra
     table_GK = np.full((len(values), longest), np.nan)
     for row, turns in enumerate(values):
         table_GK[row, : len(turns)] = turns
-    relative_GK = (table_GK - np.nanmean(table_GK, axis=0)) * factor(np.sum(~np.isnan(table_GK), axis=0).astype(np.float64))
+    relative_GK = (table_GK - np.nanmean(table_GK, axis=0)) * factor(
+        np.sum(~np.isnan(table_GK), axis=0).astype(np.float64)
+    )
     return [[float(x) for x in relative_GK[row, : len(turns)]] for row, turns in enumerate(values)]
 
 
 def deviation(centred: Iterable[Sequence[float]]) -> float:
-    """Root mean square of centred values, each turn counted once: the population standard deviation, reward units; 0 of nothing."""
+    """Root mean square of centred values, each turn counted once: the population standard deviation, reward units; 0 of
+    nothing.
+    """
     flat = np.array([x for values in centred for x in values])
     return float(np.sqrt(np.mean(flat**2))) if flat.size else 0.0
 
@@ -86,7 +91,8 @@ def generalized_advantages(reward_A: Array, value_A: Array, next_value: float, d
     Args:
         reward_A: float64 (A,), reward of each action token.
         value_A: float64 (A,), V of the state before it.
-        next_value: V of the state after the last one; 0 when the episode ended, the critic's estimate when a limit cut it.
+        next_value: V of the state after the last one; 0 when the episode ended, the critic's estimate when a limit cut
+            it.
         discount: gamma, per action token.
         trace: lambda; 1 = Monte Carlo return minus V, 0 = one-step.
 
@@ -106,7 +112,8 @@ def whitened(values: Sequence[Array], eps: float, parts: Sequence[Array] | None 
     Args:
         values: float64 (A,) per trajectory.
         eps: added to the deviation.
-        parts: int64 (A,) per trajectory; tokens of the same number are centred on their own mean (the deviation is then that of the centred values). None: all on one.
+        parts: int64 (A,) per trajectory; tokens of the same number are centred on their own mean (the deviation is then
+            that of the centred values). None: all on one.
     """
     flat = np.concatenate([np.zeros(0), *values])
     if not flat.size:
@@ -126,7 +133,8 @@ def normalised_rewards(rewards: Sequence[float], groups: Sequence[str], how: str
         eps: 1e-6 there.
 
     Returns:
-        One per trajectory. The deviation divides by n - 1, as torch.std does; a set of one keeps its reward (mean 0, deviation 1), as there.
+        One per trajectory. The deviation divides by n - 1, as torch.std does; a set of one keeps its reward (mean 0,
+        deviation 1), as there.
 
     Source:
         github.com/JarvisUSTC/DoctorAgent-RL, ragen/trainer (`reward_norm_type`).
@@ -137,11 +145,15 @@ def normalised_rewards(rewards: Sequence[float], groups: Sequence[str], how: str
     sets: dict[str, list[float]] = {}
     for name, reward in zip(key, rewards, strict=True):
         sets.setdefault(name, []).append(reward)
-    moments = {name: (float(np.mean(v)), float(np.std(v, ddof=1))) if len(v) > 1 else (0.0, 1.0) for name, v in sets.items()}
+    moments = {
+        name: (float(np.mean(v)), float(np.std(v, ddof=1))) if len(v) > 1 else (0.0, 1.0) for name, v in sets.items()
+    }
     return [(reward - moments[name][0]) / (moments[name][1] + eps) for name, reward in zip(key, rewards, strict=True)]
 
 
 def explained_variance(value: Array, target: Array) -> float:
-    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows the mean only; nan when the target does not vary."""
+    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows the mean only; nan when the target
+    does not vary.
+    """
     spread = float(np.var(target)) if target.size else 0.0
     return 1.0 - float(np.var(target - value)) / spread if spread > 0 else float("nan")

@@ -1,6 +1,7 @@
 """What every algorithm gives the learner, and what it gets.
 
-Shapes: A action tokens of a trajectory (those the policy sampled, in order); N loss positions of a micro-batch; S sequences of it.
+Shapes: A action tokens of a trajectory (those the policy sampled, in order); N loss positions of a micro-batch; S
+sequences of it.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +31,9 @@ class OptimizerParams(BaseModel):
     weight_decay: float = Field(ge=0)
     max_grad_norm: float = Field(gt=0)
     micro_batch_tokens: int = Field(ge=1)
-    gradient_checkpointing: bool  # keep each layer's input alone and compute the rest again for the gradient; changes no result
+    gradient_checkpointing: (
+        bool  # keep each layer's input alone and compute the rest again for the gradient; changes no result
+    )
     compile: bool  # torch.compile of the training phase's forward pass; changes rounding alone
 
 
@@ -38,7 +41,9 @@ class CriticParams(BaseModel):
     """Section `critic` of a recipe whose algorithm needs one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    trunk: Literal["own", "shared"]  # a model of its own, begun as the policy | a head on the policy's last hidden state
+    trunk: Literal[
+        "own", "shared"
+    ]  # a model of its own, begun as the policy | a head on the policy's last hidden state
     learning_rate: float = Field(gt=0)  # of the critic; the trunk it shares has the policy's
     value_clip: float = Field(gt=0)  # reward units; .inf = none
     loss_weight: float = Field(gt=0)  # of the value loss beside the policy's
@@ -70,7 +75,10 @@ class TokenRecord:
 
 @dataclass(frozen=True)
 class TrainingSignal:
-    """What a training phase learns from. Made by the algorithm, read by the learner; per record in order, whether it is learned from or not."""
+    """What a training phase learns from.
+
+    Made by the algorithm, read by the learner; per record in order, whether it is learned from or not.
+    """
 
     units: list[tuple[int, ...]]  # records to learn from; those of a unit stay in one micro-batch
     advantage: list[Array]  # (A,) each
@@ -137,7 +145,9 @@ class Algorithm(ABC):
 
     @abstractmethod
     def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
-        """The micro-batch's share of the mini-batch's loss (with a critic, of both models' losses), and its share of means over the mini-batch for metrics."""
+        """The micro-batch's share of the mini-batch's loss (with a critic, of both models' losses), and its share of
+        means over the mini-batch for metrics.
+        """
 
     def finish(self, metrics: Mapping[str, float], trajectories: int) -> dict[str, float]:  # noqa: ARG002  for those that adapt
         """After the training phase, with its metrics; returns further ones."""

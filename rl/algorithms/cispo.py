@@ -2,7 +2,8 @@
 
     loss = -sum_tokens stop_gradient(clip(r, 1 - clip_low, 1 + clip_high)) A log p / tokens
 
-The paper leaves the lower side open (clip_low: 1) and bounds the upper. Source: arXiv:2506.13585. Advantages as in `grpo.py`.
+The paper leaves the lower side open (clip_low: 1) and bounds the upper. Source: arXiv:2506.13585. Advantages as in
+`grpo.py`.
 """
 
 from typing import Literal
@@ -28,4 +29,6 @@ class CISPO(GroupRelative):
 
     def policy_loss(self, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """The clipped weight's."""
-        return clipped_weight_loss(batch.logprob_N, self.log_ratio(batch), batch.advantage_N, self.recipe.clip_low, self.recipe.clip_high)
+        return clipped_weight_loss(
+            batch.logprob_N, self.log_ratio(batch), batch.advantage_N, self.recipe.clip_low, self.recipe.clip_high
+        )

@@ -1,6 +1,8 @@
-"""Off-policy correction between sampler and trainer: an engine that computes log-probabilities a little differently samples from another policy.
+"""Off-policy correction between sampler and trainer: an engine that computes log-probabilities a little differently
+samples from another policy.
 
-Its weight is kept apart from PPO's ratio: that one compares the policy now with the policy before the updates, both as the trainer computes them.
+Its weight is kept apart from PPO's ratio: that one compares the policy now with the policy before the updates, both as
+the trainer computes them.
 """
 
 from typing import Literal
@@ -35,7 +37,8 @@ def sampler_weights(old_logprob_A: Array, sampler_logprob_A: Array, params: Corr
         float64 (A,).
 
     Source:
-        Truncated importance sampling for rollouts: F. Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025; masking as in IcePop.
+        Truncated importance sampling for rollouts: F. Yao et al., "Your efficient RL framework secretly brings you
+        off-policy RL training", 2025; masking as in IcePop.
     """
     if params.level == "none":
         return np.ones_like(old_logprob_A)
@@ -43,15 +46,22 @@ def sampler_weights(old_logprob_A: Array, sampler_logprob_A: Array, params: Corr
     if params.level == "sequence":
         log_weight_A = np.full_like(log_weight_A, log_weight_A.sum())
     weight_A = np.exp(np.minimum(log_weight_A, 50.0))  # beyond, both modes give the same
-    return np.minimum(weight_A, params.bound) if params.mode == "clip" else np.where(weight_A <= params.bound, weight_A, 0.0)
+    return (
+        np.minimum(weight_A, params.bound)
+        if params.mode == "clip"
+        else np.where(weight_A <= params.bound, weight_A, 0.0)
+    )
 
 
 def mismatch(old_logprob: Array, sampler_logprob: Array) -> dict[str, float]:
-    """How differently sampler and trainer see the same tokens: mean and largest |delta log p|, and k3 of the KL between them, nats."""
+    """How differently sampler and trainer see the same tokens: mean and largest |delta log p|, and k3 of the KL between
+    them, nats.
+    """
     delta = old_logprob - sampler_logprob
     if not delta.size:
         return {}
     return {
-        "sampler_mismatch_mean": float(np.abs(delta).mean()), "sampler_mismatch_max": float(np.abs(delta).max()),
+        "sampler_mismatch_mean": float(np.abs(delta).mean()),
+        "sampler_mismatch_max": float(np.abs(delta).max()),
         "sampler_mismatch_k3": float((np.exp(delta) - 1 - delta).mean()),
     }

@@ -6,8 +6,8 @@
     overlong shaping   sampled tokens beyond max_tokens - buffer_tokens cost penalty x (excess / buffer_tokens), at most `penalty`;
                        filter: an episode that a token limit cut does not enter the loss
 
-No KL. Source: arXiv:2503.14476, equations 8 to 13 (their lengths are of one answer, ours the sampled tokens of the episode).
-Turn credit, own-turn components and the choice of the deviation as in `grpo.py`.
+No KL. Source: arXiv:2503.14476, equations 8 to 13 (their lengths are of one answer, ours the sampled tokens of the
+episode). Turn credit, own-turn components and the choice of the deviation as in `grpo.py`.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,9 @@ class DAPO(GroupRelative):
         """Not if a limit cut it and `filter` is on."""
         return not (self.recipe.overlong.filter and record.truncated)
 
-    def advantages(self, records: Sequence[TokenRecord], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
+    def advantages(
+        self, records: Sequence[TokenRecord], rewards: Sequence[Array]
+    ) -> tuple[list[Array], None, dict[str, float]]:
         """As in GRPO, and how much was overlong."""
         advantage, target, metrics = super().advantages(records, rewards)
         share = 1 / max(len(records), 1)

@@ -1,4 +1,6 @@
-"""DPO, offline: all groups are sampled by the warm start before the first update, or the pairs are read from a JSONL file. Source: arXiv:2305.18290."""
+"""DPO, offline: all groups are sampled by the warm start before the first update, or the pairs are read from a JSONL
+file. Source: arXiv:2305.18290.
+"""
 
 from typing import Literal
 

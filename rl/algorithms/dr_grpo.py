@@ -3,7 +3,8 @@
     A = R - mean_group R                       no division by a deviation: an easy or hard case weighs no more than another
     loss = -sum_tokens min(r A, clip(r) A) / (constant_length x sequences)     a token of a long answer weighs no less
 
-Source: arXiv:2503.20783; the constant is the generation limit there. Turn credit and own-turn components as in `grpo.py`.
+Source: arXiv:2503.20783; the constant is the generation limit there. Turn credit and own-turn components as in
+`grpo.py`.
 """
 
 from typing import Literal

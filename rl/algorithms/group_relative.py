@@ -4,8 +4,8 @@
     A_k = (R_k - mean_group R_k) / (s + eps)               credit: turn (R_k: return from turn k on)
         + own_turn_weight (o_k - mean_group o_k) / (s_o + eps)     o_k: components that only the turn itself can have earned
 
-Every token of a turn carries its turn's advantage. Source: arXiv:2402.03300; returns and own-turn components normalised apart as rewards are in
-GDPO, arXiv:2601.05242.
+Every token of a turn carries its turn's advantage. Source: arXiv:2402.03300; returns and own-turn components normalised
+apart as rewards are in GDPO, arXiv:2601.05242.
 """
 
 from collections import defaultdict
@@ -28,9 +28,13 @@ class GroupRelativeRecipe(PolicyGradientRecipe):
 
     group_size: int = Field(ge=2)
     discount: float = Field(ge=0, le=1)  # per turn; used with turn credit
-    own_turn: tuple[str, ...]  # reward components that credit the turn that earned them and no earlier one; used with turn credit
+    own_turn: tuple[
+        str, ...
+    ]  # reward components that credit the turn that earned them and no earlier one; used with turn credit
     own_turn_weight: float = Field(ge=0)
-    divide_by_std: Literal["none", "group", "step"]  # deviation over the group (the paper) or over all groups of the rollout step
+    divide_by_std: Literal[
+        "none", "group", "step"
+    ]  # deviation over the group (the paper) or over all groups of the rollout step
     eps: float = Field(gt=0)
 
 
@@ -51,18 +55,25 @@ class GroupRelative(PolicyGradient):
             return record.scores.turn_rewards
         return [sum(v for name, v in turn.items() if name not in self.recipe.own_turn) for turn in record.scores.turns]
 
-    def advantages(self, records: Sequence[TokenRecord], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
+    def advantages(
+        self, records: Sequence[TokenRecord], rewards: Sequence[Array]
+    ) -> tuple[list[Array], None, dict[str, float]]:
         """Group-relative advantages, spread over each turn's tokens; counts groups whose members all scored the same."""
         members: dict[str, list[int]] = defaultdict(list)
         for i, record in enumerate(records):
             members[record.group_id].append(i)
         groups = [group for group in members.values() if len(group) > 1]  # else the others failed
-        returns = self._relative(groups, [self._returns(r, reward_A) for r, reward_A in zip(records, rewards, strict=True)])
+        returns = self._relative(
+            groups, [self._returns(r, reward_A) for r, reward_A in zip(records, rewards, strict=True)]
+        )
         own = self._relative(groups, [self._own(r) for r in records])
         advantage = [np.zeros(record.size) for record in records]
         silent = len(members) - len(groups)
         for group in groups:
-            turns = {i: [r + self.recipe.own_turn_weight * o for r, o in zip_longest(returns[i], own[i], fillvalue=0.0)] for i in group}
+            turns = {
+                i: [r + self.recipe.own_turn_weight * o for r, o in zip_longest(returns[i], own[i], fillvalue=0.0)]
+                for i in group
+            }
             silent += all(abs(value) < self.recipe.eps for values in turns.values() for value in values)
             for i, values in turns.items():
                 advantage[i] = np.array([values[min(int(turn), len(values) - 1)] for turn in records[i].turn_A])
@@ -85,6 +96,8 @@ class GroupRelative(PolicyGradient):
         step = deviation(chain.from_iterable(centred))
         relative: dict[int, list[float]] = {}
         for group, rows in zip(groups, centred, strict=True):
-            by = {"none": 1.0, "group": deviation(rows) + self.recipe.eps, "step": step + self.recipe.eps}[self.recipe.divide_by_std]
+            by = {"none": 1.0, "group": deviation(rows) + self.recipe.eps, "step": step + self.recipe.eps}[
+                self.recipe.divide_by_std
+            ]
             relative |= {i: [value / by for value in row] for i, row in zip(group, rows, strict=True)}
         return relative

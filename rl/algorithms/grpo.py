@@ -3,7 +3,8 @@
     A = (R - mean_group R) / (s + eps)        or by turn: `group_relative`
     loss = -sum_tokens min(r A, clip(r) A) / tokens
 
-The denominator is the number of sampled tokens of the mini-batch (aggregation: token) or, as in the paper, that of each sequence first (sequence).
+The denominator is the number of sampled tokens of the mini-batch (aggregation: token) or, as in the paper, that of each
+sequence first (sequence).
 Source: arXiv:2402.03300.
 """
 

@@ -3,7 +3,8 @@
     s = (p_now(sequence) / p_old(sequence)) ^ (1 / tokens)
     loss = -mean over sequences of min(s A, clip(s, 1 - clip_low, 1 + clip_high) A)
 
-A sequence is an episode's action tokens. The clip range is orders of magnitude smaller than a token's, since s is a geometric mean.
+A sequence is an episode's action tokens. The clip range is orders of magnitude smaller than a token's, since s is a
+geometric mean.
 With turn credit the tokens of a sequence have different advantages: the paper's GSPO-token. Source: arXiv:2507.18071.
 """
 

@@ -27,7 +27,8 @@ def kl_estimate(log_ratio: torch.Tensor, estimator: Estimator) -> torch.Tensor:
         Same shape.
 
     Source:
-        J. Schulman, "Approximating KL divergence", joschu.net/blog/kl-approx.html; names as in verl. k3 is GRPO's, arXiv:2402.03300, equation 4.
+        J. Schulman, "Approximating KL divergence", joschu.net/blog/kl-approx.html; names as in verl. k3 is GRPO's,
+        arXiv:2402.03300, equation 4.
     """
     if estimator == "k1":
         return log_ratio

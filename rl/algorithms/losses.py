@@ -1,4 +1,6 @@
-"""Losses on token tensors. What is summed is divided by a count given from outside, so that splitting a batch changes nothing.
+"""Losses on token tensors.
+
+What is summed is divided by a count given from outside, so that splitting a batch changes nothing.
 
 Shapes: N loss positions of a micro-batch (tokens the policy sampled); S sequences of it, whole.
 """
@@ -40,7 +42,8 @@ def clipped_ratio_loss(
         clipped_N: bool (N,), where a clip is in force.
 
     Source:
-        PPO, arXiv:1707.06347, equation 7; two bounds as in DAPO, arXiv:2503.14476; dual clip, arXiv:1912.09729, equation 5.
+        PPO, arXiv:1707.06347, equation 7; two bounds as in DAPO, arXiv:2503.14476; dual clip, arXiv:1912.09729,
+        equation 5.
     """
     ratio_N = torch.exp(log_ratio_N)
     plain_N = ratio_N * advantage_N
@@ -83,10 +86,16 @@ def sequence_log_ratio(log_ratio_N: torch.Tensor, logprob_N: torch.Tensor, seque
         float (N,).
 
     Source:
-        GSPO, arXiv:2507.18071, equations 7 and 13 (GSPO-token): with one advantage in the sequence both have the same gradient.
+        GSPO, arXiv:2507.18071, equations 7 and 13 (GSPO-token): with one advantage in the sequence both have the same
+        gradient.
     """
     length_S = torch.bincount(sequence_N).clamp(min=1)
-    mean_S = torch.zeros(len(length_S), dtype=log_ratio_N.dtype, device=log_ratio_N.device).index_add(0, sequence_N, log_ratio_N.detach()) / length_S
+    mean_S = (
+        torch.zeros(len(length_S), dtype=log_ratio_N.dtype, device=log_ratio_N.device).index_add(
+            0, sequence_N, log_ratio_N.detach()
+        )
+        / length_S
+    )
     return mean_S[sequence_N] + logprob_N - logprob_N.detach()
 
 
@@ -98,7 +107,8 @@ def token_shares(sequence_N: torch.Tensor, how: Aggregation, totals: Totals, con
         constant  1 / (constant_length x sequences)                 (Dr. GRPO)
 
     Args:
-        sequence_N: int64 (N,), which sequence of the micro-batch each token is of; a sequence is never split between micro-batches.
+        sequence_N: int64 (N,), which sequence of the micro-batch each token is of; a sequence is never split between
+            micro-batches.
         how: which.
         totals: of the whole mini-batch.
         constant_length: tokens.
@@ -113,7 +123,9 @@ def token_shares(sequence_N: torch.Tensor, how: Aggregation, totals: Totals, con
     return 1 / (torch.bincount(sequence_N).float()[sequence_N] * totals.sequences)
 
 
-def clipped_value_loss(value_N: torch.Tensor, old_value_N: torch.Tensor, return_N: torch.Tensor, clip: float) -> tuple[torch.Tensor, torch.Tensor]:
+def clipped_value_loss(
+    value_N: torch.Tensor, old_value_N: torch.Tensor, return_N: torch.Tensor, clip: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """PPO's value loss: half the squared error, the worse of the plain and of a value that moved at most `clip`.
 
     Args:
@@ -135,14 +147,17 @@ def clipped_value_loss(value_N: torch.Tensor, old_value_N: torch.Tensor, return_
     return 0.5 * torch.maximum(plain_N, bounded_N), bounded_N > plain_N
 
 
-def preference_loss(margin_P: torch.Tensor, variant: Literal["sigmoid", "ipo"], beta: float, label_smoothing: float) -> torch.Tensor:
+def preference_loss(
+    margin_P: torch.Tensor, variant: Literal["sigmoid", "ipo"], beta: float, label_smoothing: float
+) -> torch.Tensor:
     """DPO's loss of each pair.
 
         sigmoid  -(1 - e) log sigma(beta m) - e log sigma(-beta m)     e: label_smoothing, the share of labels expected to be wrong
         ipo      (m - 1 / (2 beta))^2
 
     Args:
-        margin_P: float (P,), [log pi/ref of the chosen] - [log pi/ref of the rejected], nats (a token's mean each for ipo).
+        margin_P: float (P,), [log pi/ref of the chosen] - [log pi/ref of the rejected], nats (a token's mean each for
+            ipo).
         variant: which.
         beta: strength of the tie to the reference.
         label_smoothing: 0 to .5; sigmoid only.
@@ -151,7 +166,8 @@ def preference_loss(margin_P: torch.Tensor, variant: Literal["sigmoid", "ipo"], 
         float (P,).
 
     Source:
-        DPO, arXiv:2305.18290, equation 7; conservative DPO, ericmitchell.ai/cdpo.pdf; IPO, arXiv:2310.12036, equation 17.
+        DPO, arXiv:2305.18290, equation 7; conservative DPO, ericmitchell.ai/cdpo.pdf; IPO, arXiv:2310.12036, equation
+        17.
     """
     if variant == "ipo":
         return (margin_P - 1 / (2 * beta)) ** 2

@@ -25,7 +25,9 @@ class PolicyGradientRecipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     group_size: int = Field(ge=1)
-    credit: Literal["episode", "turn"]  # the reward of the episode on its last token | of each turn on the turn's last token
+    credit: Literal[
+        "episode", "turn"
+    ]  # the reward of the episode on its last token | of each turn on the turn's last token
     clip_low: float = Field(gt=0, le=1)
     clip_high: float = Field(gt=0)
     aggregation: Aggregation
@@ -50,7 +52,9 @@ class PolicyGradient(Algorithm):
         self.kl_coefficient = KLCoefficient(recipe.kl)
 
     @abstractmethod
-    def advantages(self, records: Sequence[TokenRecord], rewards: Sequence[Array]) -> tuple[list[Array], list[Array] | None, dict[str, float]]:
+    def advantages(
+        self, records: Sequence[TokenRecord], rewards: Sequence[Array]
+    ) -> tuple[list[Array], list[Array] | None, dict[str, float]]:
         """Advantage of every action token, the critic's target or None, and metrics.
 
         Args:
@@ -61,23 +65,35 @@ class PolicyGradient(Algorithm):
     def signal(self, records: Sequence[TokenRecord]) -> TrainingSignal:
         """Advantages of all records with action tokens; the others teach nothing."""
         kept = [i for i, record in enumerate(records) if record.size]
-        some, targets, metrics = self.advantages([records[i] for i in kept], [self.token_rewards(records[i]) for i in kept])
+        some, targets, metrics = self.advantages(
+            [records[i] for i in kept], [self.token_rewards(records[i]) for i in kept]
+        )
         advantage, target = ([np.zeros(record.size) for record in records] for _ in range(2))
         for place, i in enumerate(kept):
             advantage[i] = some[place]
             if targets is not None:
                 target[i] = targets[place]
-        weight = [sampler_weights(r.old_logprob_A, r.sampler_logprob_A, self.recipe.sampler_correction) for r in records]
+        weight = [
+            sampler_weights(r.old_logprob_A, r.sampler_logprob_A, self.recipe.sampler_correction) for r in records
+        ]
         if self.needs_old_logprobs and kept:
             metrics["sampler_weight"] = float(np.concatenate(weight).mean())
-        return TrainingSignal([(i,) for i in kept if self.teaches(records[i])], advantage, weight, target if targets is not None else None, metrics)
+        return TrainingSignal(
+            [(i,) for i in kept if self.teaches(records[i])],
+            advantage,
+            weight,
+            target if targets is not None else None,
+            metrics,
+        )
 
     def teaches(self, record: TokenRecord) -> bool:  # noqa: ARG002  for those that filter
         """Whether a trajectory enters the loss."""
         return True
 
     def token_rewards(self, record: TokenRecord) -> Array:
-        """Reward of every action token: each turn's on the last token of that turn (or all on the very last), less the KL penalty where it is in the reward."""
+        """Reward of every action token: each turn's on the last token of that turn (or all on the very last), less the
+        KL penalty where it is in the reward.
+        """
         reward_A = np.zeros(record.size)
         last = {int(turn): place for place, turn in enumerate(record.turn_A)}
         for turn, reward in enumerate(self.turn_rewards(record)):
@@ -109,7 +125,9 @@ class PolicyGradient(Algorithm):
         loss = (share_N * batch.weight_N * loss_N).sum()
         log_ratio_N = (batch.logprob_N - batch.old_logprob_N).detach()
         means = {
-            "policy_loss": loss.item(), "clip_fraction": clipped_N.sum().item() / batch.total.tokens, "entropy": batch.entropy_N.detach().sum().item() / batch.total.tokens,
+            "policy_loss": loss.item(),
+            "clip_fraction": clipped_N.sum().item() / batch.total.tokens,
+            "entropy": batch.entropy_N.detach().sum().item() / batch.total.tokens,
             "kl_to_sampler": (log_ratio_N.exp() - 1 - log_ratio_N).sum().item() / batch.total.tokens,
         }
         if batch.reference_logprob_N is not None:

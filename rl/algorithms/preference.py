@@ -3,9 +3,9 @@
     m = [log p/ref of the chosen] - [log p/ref of the rejected],  sums over the episode's action tokens (means for ipo)
     loss = mean over pairs of preference_loss(m) - chosen_weight x mean of log p over the chosen's tokens     sigmoid | ipo, label smoothing: see losses.py
 
-Pairs of a group: the best and the worst, the second best and the second worst, ..., `pairs_per_group` of them, each at least `margin` of
-reward apart. The tie to the reference is in the loss; there is no KL term. Sources: arXiv:2305.18290; IPO, arXiv:2310.12036; the likelihood of the
-chosen, which a difference alone may lower, arXiv:2404.19733.
+Pairs of a group: the best and the worst, the second best and the second worst, ..., `pairs_per_group` of them, each at
+least `margin` of reward apart. The tie to the reference is in the loss; there is no KL term. Sources: arXiv:2305.18290;
+IPO, arXiv:2310.12036; the likelihood of the chosen, which a difference alone may lower, arXiv:2404.19733.
 """
 
 from collections import defaultdict
@@ -38,7 +38,9 @@ class PreferenceRecipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     group_size: int = Field(ge=2)
-    pairs_per_group: int = Field(ge=1)  # 1: best against worst; 2: the second best against the second worst as well; at most half the group
+    pairs_per_group: int = Field(
+        ge=1
+    )  # 1: best against worst; 2: the second best against the second worst as well; at most half the group
     margin: float = Field(ge=0)  # reward units; a pair that is nearer is none
     variant: Literal["sigmoid", "ipo"]
     beta: float = Field(gt=0)
@@ -49,7 +51,9 @@ class PreferenceRecipe(BaseModel):
     @model_validator(mode="after")
     def _fits_together(self) -> "PreferenceRecipe":
         if 2 * self.pairs_per_group > self.group_size:
-            raise ValueError(f"pairs_per_group {self.pairs_per_group} needs twice as many samples, but group_size is {self.group_size}; lower it")
+            raise ValueError(
+                f"pairs_per_group {self.pairs_per_group} needs twice as many samples, but group_size is {self.group_size}; lower it"
+            )
         if self.variant == "ipo" and self.label_smoothing:
             raise ValueError(f"label_smoothing {self.label_smoothing} has no meaning with variant ipo; set it to 0")
         return self
@@ -72,7 +76,10 @@ class PreferenceLearning(Algorithm):
         for i, record in enumerate(records):
             if record.size:
                 members[record.group_id].append(i)
-        found = [mine_pairs({i: records[i].scores.reward for i in group}, self.recipe.pairs_per_group, self.recipe.margin) for group in members.values()]
+        found = [
+            mine_pairs({i: records[i].scores.reward for i in group}, self.recipe.pairs_per_group, self.recipe.margin)
+            for group in members.values()
+        ]
         pairs = [pair for of_group in found for pair in of_group]
         silent = sum(not of_group for of_group in found)
         sign = [np.zeros(record.size) for record in records]
@@ -90,10 +97,15 @@ class PreferenceLearning(Algorithm):
             signed_N = signed_N / length_N
         pairs = int(batch.unit_S.max()) + 1
         margin_P = torch.zeros(pairs, device=signed_N.device).index_add(0, batch.unit_S[batch.sequence_N], signed_N)
-        loss = preference_loss(margin_P, self.recipe.variant, self.recipe.beta, self.recipe.label_smoothing).sum() / batch.total.units
+        loss = (
+            preference_loss(margin_P, self.recipe.variant, self.recipe.beta, self.recipe.label_smoothing).sum()
+            / batch.total.units
+        )
         chosen = (batch.logprob_N / length_N)[batch.advantage_N > 0].sum() / batch.total.units
         return loss - self.recipe.chosen_weight * chosen, {
-            "policy_loss": loss.item(), "chosen_logprob": chosen.item(),
-            "preference_margin": margin_P.sum().item() / batch.total.units, "preferred": (margin_P > 0).sum().item() / batch.total.units,
+            "policy_loss": loss.item(),
+            "chosen_logprob": chosen.item(),
+            "preference_margin": margin_P.sum().item() / batch.total.units,
+            "preferred": (margin_P > 0).sum().item() / batch.total.units,
             "entropy": batch.entropy_N.sum().item() / batch.total.tokens,
         }

@@ -3,8 +3,9 @@
     R_t = sum_{u >= t} discount^{u-t} r_u          r: reward of the turn on its last token, less the KL penalty of each token
     A_t = (R_t - b - mean) / (std + eps)     baseline: none (b = 0) | group (b = the group's mean return from the episode's first token on)
 
-Mean and population deviation over all action tokens of the rollout step. With baseline: group it is REINFORCE++-baseline.
-The paper has one reward at the end (credit: episode). With credit: turn the returns of late turns are smaller by what was earned before them, which says
+Mean and population deviation over all action tokens of the rollout step. With baseline: group it is
+REINFORCE++-baseline. The paper has one reward at the end (credit: episode). With credit: turn the returns of late turns
+are smaller by what was earned before them, which says
 nothing about their actions: mean and b are then those of the same turn (ours).
 Source: arXiv:2501.03262, equations 4 to 6.
 """
@@ -32,7 +33,9 @@ class ReinforcePPRecipe(PolicyGradientRecipe):
     @model_validator(mode="after")
     def _a_group_of_one_has_no_mean(self) -> "ReinforcePPRecipe":
         if self.baseline == "group" and self.group_size < 2:
-            raise ValueError("baseline is group but group_size is 1, its own mean; set group_size to 2 or more, or baseline: none")
+            raise ValueError(
+                "baseline is group but group_size is 1, its own mean; set group_size to 2 or more, or baseline: none"
+            )
         return self
 
 
@@ -42,7 +45,9 @@ class ReinforcePP(PolicyGradient):
     recipe_class = ReinforcePPRecipe
     recipe: ReinforcePPRecipe
 
-    def advantages(self, records: Sequence[TokenRecord], rewards: Sequence[Array]) -> tuple[list[Array], None, dict[str, float]]:
+    def advantages(
+        self, records: Sequence[TokenRecord], rewards: Sequence[Array]
+    ) -> tuple[list[Array], None, dict[str, float]]:
         """Whitened returns."""
         returns = [discounted(reward_A, self.recipe.discount) for reward_A in rewards]
         parts = [record.turn_A if self.recipe.credit == "turn" else np.zeros_like(record.turn_A) for record in records]
@@ -55,6 +60,13 @@ class ReinforcePP(PolicyGradient):
             groups[group] |= max(values) - min(values) >= self.recipe.eps
         if self.recipe.baseline == "group":
             base = {key: float(np.mean(values)) for key, values in firsts.items()}
-            returns = [return_A - [base[record.group_id, int(part)] for part in part_A] for record, return_A, part_A in zip(records, returns, parts, strict=True)]
+            returns = [
+                return_A - [base[record.group_id, int(part)] for part in part_A]
+                for record, return_A, part_A in zip(records, returns, parts, strict=True)
+            ]
         silent = len(groups) - sum(groups.values())
-        return whitened(returns, self.recipe.eps, parts), None, {"groups": float(len(groups)), "groups_without_signal": float(silent)}
+        return (
+            whitened(returns, self.recipe.eps, parts),
+            None,
+            {"groups": float(len(groups)), "groups_without_signal": float(silent)},
+        )

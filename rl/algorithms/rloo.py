@@ -2,8 +2,9 @@
 
     A_i = R_i - mean of the other members' R  =  G / (G - 1) (R_i - mean_group R)
 
-No division by a deviation; the KL penalty, if any, is in the reward. Source: arXiv:2402.14740. The ratio is clipped as in PPO for
-the case of several updates on the same data; with one update it is 1 and nothing is clipped. Turn credit as in `grpo.py`.
+No division by a deviation; the KL penalty, if any, is in the reward. Source: arXiv:2402.14740. The ratio is clipped as
+in PPO for the case of several updates on the same data; with one update it is 1 and nothing is clipped. Turn credit as
+in `grpo.py`.
 """
 
 from typing import Literal

@@ -70,7 +70,9 @@ class Engine(Protocol):
 
 
 def noise_key(*parts: object) -> int:
-    """A 64-bit key from (run, step, case, sample, turn): the same parts give the same sampling noise, whatever else is running."""
+    """A 64-bit key from (run, step, case, sample, turn): the same parts give the same sampling noise, whatever else is
+    running.
+    """
     text = "\x1f".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -95,7 +97,9 @@ def uniform(key_B: torch.Tensor, place_B: torch.Tensor) -> torch.Tensor:
     return _shift(z, 11).to(torch.float64) / 2**53
 
 
-def draw(logits_BV: torch.Tensor, temperature_B: torch.Tensor, key_B: torch.Tensor, place_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(
+    logits_BV: torch.Tensor, temperature_B: torch.Tensor, key_B: torch.Tensor, place_B: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw one token a row by inverting the cumulative distribution at a keyed uniform.
 
     Args:

@@ -17,21 +17,32 @@ class Histories:
         """The session's history with what is new.
 
         Raises:
-            TrainingError: the session is busy or too long, or the request has embeddings, unknown tokens or too low a temperature.
+            TrainingError: the session is busy or too long, or the request has embeddings, unknown tokens or too low a
+                temperature.
         """
         session, before = request.session, self._tokens.get(request.session, ())
         if request.input_embeddings is not None:
-            raise TrainingError(f"the engine {self._engine} takes tokens only; use an engine of kind transformers where embeddings are fed")
+            raise TrainingError(
+                f"the engine {self._engine} takes tokens only; use an engine of kind transformers where embeddings are fed"
+            )
         if session in self._busy:
-            raise TrainingError(f"session {session!r} is in the middle of a turn; give every episode a session name of its own")
+            raise TrainingError(
+                f"session {session!r} is in the middle of a turn; give every episode a session name of its own"
+            )
         need = len(before) + len(request.token_ids) + request.sampling.max_tokens
         if need > self._max_length:
-            raise TrainingError(f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget")
+            raise TrainingError(
+                f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget"
+            )
         if 0 < request.sampling.temperature < self._coldest:
             given = f"{request.sampling.temperature:g}; change section decoding"
-            raise TrainingError(f"the engine {self._engine} samples at temperatures from {self._coldest:g} on, or at 0, not at {given}")
+            raise TrainingError(
+                f"the engine {self._engine} samples at temperatures from {self._coldest:g} on, or at 0, not at {given}"
+            )
         if wrong := [token for token in request.token_ids if not 0 <= token < vocabulary]:
-            raise TrainingError(f"session {session!r} was fed token {wrong[0]}, which is outside the model's vocabulary of {vocabulary}")
+            raise TrainingError(
+                f"session {session!r} was fed token {wrong[0]}, which is outside the model's vocabulary of {vocabulary}"
+            )
         self._busy.add(session)
         return before + request.token_ids
 

@@ -1,4 +1,6 @@
-"""Does an engine with weights of its own compute what the trainer computes? Log-probabilities of a fixed token sequence say so."""
+"""Does an engine with weights of its own compute what the trainer computes? Log-probabilities of a fixed token sequence
+say so.
+"""
 
 from collections.abc import Sequence
 
@@ -9,7 +11,9 @@ PROBE_TOKENS = 64
 
 
 def probe_ids(model: PreTrainedModel, max_length: int) -> list[int]:
-    """The fixed sequence: tokens from all over the vocabulary, one less than a session may have, so that an engine can add one."""
+    """The fixed sequence: tokens from all over the vocabulary, one less than a session may have, so that an engine can
+    add one.
+    """
     return [(31 * i + 7) % model.config.get_text_config().vocab_size for i in range(min(PROBE_TOKENS, max_length - 1))]
 
 

@@ -1,4 +1,6 @@
-"""An engine that says what a function says: scripted policies in tests, and the slow oracle that the fast engines are compared with."""
+"""An engine that says what a function says: scripted policies in tests, and the slow oracle that the fast engines are
+compared with.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +12,9 @@ from rl.engines.base import Completion, Finish, Request, draw
 from rl.engines.histories import Histories
 
 NextToken = Callable[[Sequence[int], int, Request], tuple[int, float]]
-"""(all tokens of the session so far, how many of them are of this turn, the request) -> the next token and its log-probability."""
+"""(all tokens of the session so far, how many of them are of this turn, the request) -> the next token and its
+log-probability.
+"""
 
 
 class ScriptedEngine:
@@ -54,13 +58,17 @@ class ScriptedEngine:
 
 
 def sampled_from(model: PreTrainedModel) -> NextToken:
-    """A script that samples from a model, by a forward pass of everything for every token, with the noise of the fast engines' oracle."""
+    """A script that samples from a model, by a forward pass of everything for every token, with the noise of the fast
+    engines' oracle.
+    """
 
     @torch.inference_mode()
     def next_token(ids: Sequence[int], place: int, request: Request) -> tuple[int, float]:
         logits_BV = model(input_ids=torch.tensor([ids], device=model.device)).logits[:, -1].float()
         temperature_B = torch.tensor([request.sampling.temperature], device=model.device)
-        token_B, logprob_B = draw(logits_BV, temperature_B, torch.tensor([request.noise_key - 2**63]), torch.tensor([place]))
+        token_B, logprob_B = draw(
+            logits_BV, temperature_B, torch.tensor([request.noise_key - 2**63]), torch.tensor([place])
+        )
         return int(token_B), float(logprob_B)
 
     return next_token

@@ -1,12 +1,14 @@
 """The key-value cache of the slots, and attention that reads it where it lies.
 
-New tokens of all rows lie in one row without padding, whether a slot gets one token or many: what a model does token by token wastes nothing. For attention
-alone they are laid out by slot, those that get one apart from those that get many.
+New tokens of all rows lie in one row without padding, whether a slot gets one token or many: what a model does token by
+token wastes nothing. For attention alone they are laid out by slot, those that get one apart from those that get many.
 
-Plain attention of transformers would copy the cache twice at every token: the rows of the running slots out of it, and every key-value head once more for
-each query head that shares it. Here queries of a shared head are folded into one, and as long as enough slots run, all of them are read in place.
+Plain attention of transformers would copy the cache twice at every token: the rows of the running slots out of it, and
+every key-value head once more for each query head that shares it. Here queries of a shared head are folded into one,
+and as long as enough slots run, all of them are read in place.
 
-Shapes: S slots, B rows in this forward, U new tokens of all rows, H query heads, K key-value heads, G = H / K, Q new tokens per row, L cached length, D head width.
+Shapes: S slots, B rows in this forward, U new tokens of all rows, H query heads, K key-value heads, G = H / K, Q new
+tokens per row, L cached length, D head width.
 """
 
 import copy
@@ -37,7 +39,9 @@ class SlotCache:
         self.row_B: torch.Tensor
         self.place_BQ: torch.Tensor
         self.span = 0
-        self.in_place = False  # whether `update` returns the slots from 0 to the highest running one; else the running ones, copied
+        self.in_place = (
+            False  # whether `update` returns the slots from 0 to the highest running one; else the running ones, copied
+        )
         self._top = 0
 
     def select(self, rows: list[int], place_BQ: torch.Tensor, span: int) -> None:
@@ -47,8 +51,12 @@ class SlotCache:
         self._top = rows[-1] + 1
         self.in_place = self._top <= IN_PLACE * len(rows)
 
-    def update(self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object, **__: object) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write new keys and values (B, K, Q, D); return all up to the span, (B, K, L, D), or of all slots up to the highest running."""
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object, **__: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write new keys and values (B, K, Q, D); return all up to the span, (B, K, L, D), or of all slots up to the
+        highest running.
+        """
         keys, values = self.keys[layer], self.values[layer]
         row_B1 = self.row_B[:, None]
         keys[row_B1, :, self.place_BQ] = key.transpose(1, 2)
@@ -75,14 +83,20 @@ class Part:
         """By slot, (B, H, Q, D)."""
         _, heads, _, width = x_1HUD.shape
         rows = len(self.mask_B1QL)
-        return x_1HUD[0].index_select(1, self.token_P).view(heads, rows, len(self.token_P) // rows, width).transpose(0, 1)
+        return (
+            x_1HUD[0].index_select(1, self.token_P).view(heads, rows, len(self.token_P) // rows, width).transpose(0, 1)
+        )
 
 
 class SlotRow:
     """What a model's forward is given as cache when the new tokens of several slots lie in one row."""
 
-    def __init__(self, cache: SlotCache, groups: Sequence[tuple[list[int], torch.Tensor, torch.Tensor]], length: int) -> None:
-        """Args: the cache; slots (rising), cached lengths (B,) and numbers of new tokens (B,) of each group, in the order of the row; tokens that a slot can hold."""
+    def __init__(
+        self, cache: SlotCache, groups: Sequence[tuple[list[int], torch.Tensor, torch.Tensor]], length: int
+    ) -> None:
+        """Args: the cache; slots (rising), cached lengths (B,) and numbers of new tokens (B,) of each group, in the
+        order of the row; tokens that a slot can hold.
+        """
         self.parts: list[Part] = []
         self._read: list[tuple[torch.Tensor, torch.Tensor]] = []
         places, lasts, size = [], [], 0
@@ -97,13 +111,22 @@ class SlotRow:
             token_BQ = torch.where(real_BQ, (last_B - count_B + 1)[:, None] + offset_BQ, 0)
             mask_B1QL = (torch.arange(span) <= place_BQ[:, :, None])[:, None]
             device = cache.keys[0].device
-            self.parts.append(Part(selected, token_BQ.flatten().to(device), real_BQ.flatten().nonzero()[:, 0].to(device), mask_B1QL.to(device)))
+            self.parts.append(
+                Part(
+                    selected,
+                    token_BQ.flatten().to(device),
+                    real_BQ.flatten().nonzero()[:, 0].to(device),
+                    mask_B1QL.to(device),
+                )
+            )
             places.append(place_BQ[real_BQ])
             lasts.append(last_B)
             size += int(count_B.sum())
         self.position_U, self.last_B = torch.cat(places), torch.cat(lasts)
 
-    def update(self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object, **__: object) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object, **__: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write new keys and values (1, K, U, D)."""
         self._read = [part.cache.update(part.spread(key), part.spread(value), layer) for part in self.parts]
         return key, value
@@ -112,7 +135,9 @@ class SlotRow:
         """Attention of (1, H, U, D) on what the last `update` wrote and what lay there before; (1, U, H, D)."""
         out = []
         for part, (key, value) in zip(self.parts, self._read, strict=True):
-            out_BQHD, _ = _attend(None, part.spread(query), key, value, part.mask_B1QL, slots=part.cache, scaling=scaling)
+            out_BQHD, _ = _attend(
+                None, part.spread(query), key, value, part.mask_B1QL, slots=part.cache, scaling=scaling
+            )
             out.append(out_BQHD.flatten(0, 1).index_select(0, part.place_U))
         return torch.cat(out)[None]
 
@@ -132,7 +157,10 @@ def _attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Scaled dot-product attention of (B, H, Q, D) on what `SlotCache.update` returned; gives (B, Q, H, D). Signature: transformers' attention interface."""
+    """Scaled dot-product attention of (B, H, Q, D) on what `SlotCache.update` returned; gives (B, Q, H, D).
+
+    Signature: transformers' attention interface.
+    """
     if isinstance(slots, SlotRow):
         return slots.attend(query, scaling), None
     rows, heads, new, width = query.shape
@@ -145,7 +173,9 @@ def _attend(
         mask_S1GL = mask_B1GL.new_zeros(len(key), *mask_B1GL.shape[1:])
         mask_S1GL[..., 0] = True  # what idle slots compute is thrown away, but must be a number
         mask_S1GL[slots.row_B] = mask_B1GL
-        out = torch.nn.functional.scaled_dot_product_attention(query_SKGD, key, value, mask_S1GL, scale=scaling)[slots.row_B]
+        out = torch.nn.functional.scaled_dot_product_attention(query_SKGD, key, value, mask_S1GL, scale=scaling)[
+            slots.row_B
+        ]
     else:
         out = torch.nn.functional.scaled_dot_product_attention(query_BKGD, key, value, mask_B1GL, scale=scaling)
     return out.reshape(rows, heads, new, width).transpose(1, 2).contiguous(), None

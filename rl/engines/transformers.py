@@ -1,9 +1,9 @@
 """An engine on plain transformers: continuous slots, every episode keeps its KV cache between turns.
 
-A session takes a slot at its first request and holds it until released. New tokens (the patient's words) are fed on top of
-the cache, never the whole dialogue again. Each step feeds the slots that wait with new tokens and decodes one token for all slots
-that are in the middle of a turn, in one forward, so none waits for another. With environments that answer without
-waiting, which slot runs when depends on nothing but the requests, so the same rollout gives the same bits.
+A session takes a slot at its first request and holds it until released. New tokens (the patient's words) are fed on top
+of the cache, never the whole dialogue again. Each step feeds the slots that wait with new tokens and decodes one token
+for all slots that are in the middle of a turn, in one forward, so none waits for another. With environments that answer
+without waiting, which slot runs when depends on nothing but the requests, so the same rollout gives the same bits.
 
 Shapes: B rows in this forward, Q new tokens per row, U of all rows, L cached length, V vocabulary, D width.
 """
@@ -22,8 +22,11 @@ from rl.engines.slots import SlotCache, SlotRow, slot_attention
 from rl.errors import TrainingError
 from rl.packing import last_layer_at
 
-SHORTEST_SPAN = 128  # cached tokens that a compiled decoding step reads, at least; its shapes are this one doubled as often as needed
-FEED_SHARE = 0.25  # compiled decoding, which feeds and decodes in turn, feeds waiting slots once they are this share of the busy ones (or nothing else can run)
+# cached tokens that a compiled decoding step reads, at least; its shapes are this one doubled as often as needed
+SHORTEST_SPAN = 128
+# compiled decoding, which feeds and decodes in turn, feeds waiting slots once they are this share of the busy ones (or
+# nothing else can run)
+FEED_SHARE = 0.25
 
 
 @dataclass
@@ -42,7 +45,9 @@ class TransformersEngine:
     shares_weights = True
 
     def __init__(self, model: PreTrainedModel, slots: int, max_length: int, *, compiled: bool = False) -> None:
-        """Args: the live model (shared with the learner, so there are no weights to sync), how many episodes at once, tokens per episode, whether decoding is compiled."""
+        """Args: the live model (shared with the learner, so there are no weights to sync), how many episodes at once,
+        tokens per episode, whether decoding is compiled.
+        """
         self.model = model
         self.policy_version = 0
         self._slots = slots
@@ -50,7 +55,9 @@ class TransformersEngine:
         self._compiled = torch.compile(model.get_decoder(), dynamic=False) if compiled else None
         self._cache = SlotCache(model, slots, max_length)
         self._length = torch.zeros(slots, dtype=torch.long)
-        self._free = list(range(slots))  # a heap: the lowest slot goes first, so an idle engine is the same whatever it played before
+        self._free = list(
+            range(slots)
+        )  # a heap: the lowest slot goes first, so an idle engine is the same whatever it played before
         self._slot_of: dict[str, int] = {}
         self._unfed: dict[int, int] = {}  # the last token of a slot's last turn: sampled, not yet in the cache
         self._waiting: deque[_Turn] = deque()
@@ -65,17 +72,29 @@ class TransformersEngine:
         """
         if request.session not in self._slot_of:
             if not self._free:
-                raise TrainingError(f"all {self._slots} engine slots are taken; raise rollout.slots or release a session first")
+                raise TrainingError(
+                    f"all {self._slots} engine slots are taken; raise rollout.slots or release a session first"
+                )
             slot = heapq.heappop(self._free)
             self._slot_of[request.session] = slot
             self._length[slot] = 0
         slot = self._slot_of[request.session]
         if slot in self._running or any(turn.request.session == request.session for turn in self._waiting):
-            raise TrainingError(f"session {request.session!r} is in the middle of a turn; give every episode a session name of its own")
+            raise TrainingError(
+                f"session {request.session!r} is in the middle of a turn; give every episode a session name of its own"
+            )
         extra = 0 if request.input_embeddings is None else len(request.input_embeddings)
-        need = int(self._length[slot]) + (slot in self._unfed) + extra + len(request.token_ids) + request.sampling.max_tokens
+        need = (
+            int(self._length[slot])
+            + (slot in self._unfed)
+            + extra
+            + len(request.token_ids)
+            + request.sampling.max_tokens
+        )
         if need > self._max_length:
-            raise TrainingError(f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget")
+            raise TrainingError(
+                f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget"
+            )
         turn = _Turn(request, asyncio.get_running_loop().create_future())
         self._waiting.append(turn)
         if self._pump is None or self._pump.done():
@@ -106,7 +125,10 @@ class TransformersEngine:
             while True:
                 for _ in range(4):  # let finished turns reach their environment and come back as requests
                     await asyncio.sleep(0)
-                if self._waiting and (self._compiled is None or len(self._waiting) >= FEED_SHARE * (len(self._running) + len(self._waiting))):
+                if self._waiting and (
+                    self._compiled is None
+                    or len(self._waiting) >= FEED_SHARE * (len(self._running) + len(self._waiting))
+                ):
                     self._feed([self._waiting.popleft() for _ in range(len(self._waiting))])
                 elif self._running:
                     self._decode()
@@ -121,20 +143,35 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def _feed(self, turns: list[_Turn]) -> None:
-        """Feed new tokens of waiting turns and sample their first token; one more token for the running turns, unless their decoding is compiled."""
+        """Feed new tokens of waiting turns and sample their first token; one more token for the running turns, unless
+        their decoding is compiled.
+        """
         running = sorted(self._running) if self._compiled is None else []
         waiting = {self._slot_of[turn.request.session]: turn for turn in turns}
         self._running |= waiting
         pieces = [self._new_embeddings(slot, waiting[slot].request) for slot in sorted(waiting)]
-        groups = [(running, torch.ones(len(running), dtype=torch.long)), (sorted(waiting), torch.tensor([len(piece) for piece in pieces]))]
-        cache = SlotRow(self._cache, [(rows, self._length[rows], count_B) for rows, count_B in groups if rows], self._max_length)
+        groups = [
+            (running, torch.ones(len(running), dtype=torch.long)),
+            (sorted(waiting), torch.tensor([len(piece) for piece in pieces])),
+        ]
+        cache = SlotRow(
+            self._cache, [(rows, self._length[rows], count_B) for rows, count_B in groups if rows], self._max_length
+        )
         inputs_1UD = torch.cat([*([self._last_embeddings(running)] if running else []), *pieces])[None]
         device = self.model.device
         with last_layer_at(self.model.get_decoder(), cache.last_B.to(device)):
-            hidden_UD = self._decoded(self.model.get_decoder(), cache, inputs_1UD, cache.position_U[None], torch.ones(1, 1, 1, 1, dtype=torch.bool))[0]
+            hidden_UD = self._decoded(
+                self.model.get_decoder(),
+                cache,
+                inputs_1UD,
+                cache.position_U[None],
+                torch.ones(1, 1, 1, 1, dtype=torch.bool),
+            )[0]
         for rows, count_B in groups:
             self._length[rows] += count_B
-        self._sample([*running, *sorted(waiting)], self.model.get_output_embeddings()(hidden_UD[cache.last_B.to(device)]).float())
+        self._sample(
+            [*running, *sorted(waiting)], self.model.get_output_embeddings()(hidden_UD[cache.last_B.to(device)]).float()
+        )
 
     def _last_embeddings(self, rows: list[int]) -> torch.Tensor:
         """Of the last token sampled in each running slot (B, D)."""
@@ -143,13 +180,20 @@ class TransformersEngine:
         return embedded_BD
 
     def _new_embeddings(self, slot: int, request: Request) -> torch.Tensor:
-        """What a request adds to its slot (Q, D): the token that ended the last turn, the given embeddings, the new tokens."""
+        """What a request adds to its slot (Q, D): the token that ended the last turn, the given embeddings, the new
+        tokens.
+        """
         embedding = self.model.get_input_embeddings()
         last = [self._unfed.pop(slot)] if slot in self._unfed else []
         if request.input_embeddings is None:
-            embedded_QD: torch.Tensor = embedding(torch.tensor([*last, *request.token_ids], dtype=torch.long, device=self.model.device))
+            embedded_QD: torch.Tensor = embedding(
+                torch.tensor([*last, *request.token_ids], dtype=torch.long, device=self.model.device)
+            )
             return embedded_QD
-        last_QD, new_QD = (embedding(torch.tensor(ids, dtype=torch.long, device=self.model.device)) for ids in (last, request.token_ids))
+        last_QD, new_QD = (
+            embedding(torch.tensor(ids, dtype=torch.long, device=self.model.device))
+            for ids in (last, request.token_ids)
+        )
         return torch.cat([last_QD, request.input_embeddings.to(new_QD), new_QD])
 
     @torch.inference_mode()
@@ -166,7 +210,9 @@ class TransformersEngine:
         self._sample(rows, self.model.get_output_embeddings()(hidden_BD).float())
 
     def _decode_all(self, rows: list[int], inputs_BQD: torch.Tensor) -> None:
-        """A decoding step in static shapes: every slot takes part, the idle ones beyond their end, where what they write is overwritten before anybody reads it."""
+        """A decoding step in static shapes: every slot takes part, the idle ones beyond their end, where what they
+        write is overwritten before anybody reads it.
+        """
         start_S1 = torch.zeros(self._slots, 1, dtype=torch.long)
         for slot in self._slot_of.values():
             start_S1[slot] = self._length[slot]
@@ -176,17 +222,28 @@ class TransformersEngine:
             span *= 2
         inputs_S1D = inputs_BQD.new_zeros(self._slots, 1, inputs_BQD.shape[-1])
         inputs_S1D[rows] = inputs_BQD
-        hidden_SD = self._hidden(self._compiled, list(range(self._slots)), inputs_S1D, place_S1, min(span, self._max_length))[:, 0]
+        hidden_SD = self._hidden(
+            self._compiled, list(range(self._slots)), inputs_S1D, place_S1, min(span, self._max_length)
+        )[:, 0]
         self._length[rows] += 1
         self._sample(rows, self.model.get_output_embeddings()(hidden_SD[rows]).float())
 
-    def _hidden(self, decoder: Any, rows: list[int], inputs_BQD: torch.Tensor, place_BQ: torch.Tensor, span: int) -> torch.Tensor:
+    def _hidden(
+        self, decoder: Any, rows: list[int], inputs_BQD: torch.Tensor, place_BQ: torch.Tensor, span: int
+    ) -> torch.Tensor:
         """Last hidden states (B, Q, D) of new tokens at their places in the slots' caches, which are read up to `span`."""
         mask_B1QL = (torch.arange(span)[None, None] <= place_BQ[:, :, None])[:, None]
         self._cache.select(rows, place_BQ, span)
         return self._decoded(decoder, self._cache, inputs_BQD, place_BQ, mask_B1QL)
 
-    def _decoded(self, decoder: Any, cache: SlotCache | SlotRow, inputs_BQD: torch.Tensor, place_BQ: torch.Tensor, mask_B1QL: torch.Tensor) -> torch.Tensor:
+    def _decoded(
+        self,
+        decoder: Any,
+        cache: SlotCache | SlotRow,
+        inputs_BQD: torch.Tensor,
+        place_BQ: torch.Tensor,
+        mask_B1QL: torch.Tensor,
+    ) -> torch.Tensor:
         device = self.model.device
         with slot_attention(self.model):
             hidden_BQD: torch.Tensor = decoder(

@@ -1,10 +1,12 @@
 """An engine on vLLM, in this process: paged cache, prefix caching, its own copy of the weights.
 
-Every turn is one request with the session's whole token history; the prefix cache spares what was computed before. All calls into vLLM run in one thread,
-in order; a pump submits what is waiting, makes one step, and hands the finished turns to their episodes. Weights arrive by `sync`, in place, and each
-time a probe compares the engine's log-probabilities of a fixed token sequence with the trainer's.
+Every turn is one request with the session's whole token history; the prefix cache spares what was computed before. All
+calls into vLLM run in one thread, in order; a pump submits what is waiting, makes one step, and hands the finished
+turns to their episodes. Weights arrive by `sync`, in place, and each time a probe compares the engine's
+log-probabilities of a fixed token sequence with the trainer's.
 
-Not bit-for-bit: rounding depends on which requests share a step. With the same noise key a turn is sampled with the same noise, whatever runs beside it.
+Not bit-for-bit: rounding depends on which requests share a step. With the same noise key a turn is sampled with the
+same noise, whatever runs beside it.
 """
 
 import asyncio
@@ -43,7 +45,10 @@ class _Turn:
 
 
 class VllmEngine:
-    """Serves what vLLM serves of the models that transformers loads. Started by a sync, one at a time in a process: another one's sync puts this one away until its next."""
+    """Serves what vLLM serves of the models that transformers loads.
+
+    Started by a sync, one at a time in a process: another one's sync puts this one away until its next.
+    """
 
     shares_weights = False
 
@@ -64,13 +69,16 @@ class VllmEngine:
         weakref.finalize(self, self._lane.submit, self._core.stop).atexit = False
 
     async def generate(self, request: Request) -> Completion:
-        """Append the request's tokens to its session's history and sample a turn; more sessions than `max_sequences` wait for each other.
+        """Append the request's tokens to its session's history and sample a turn; more sessions than `max_sequences`
+        wait for each other.
 
         Raises:
             TrainingError: the request cannot be served (the message says why), or the engine died twice or is stuck.
         """
         if self._synced is None or self._core.llm is None or self._core.asleep:
-            raise TrainingError("this vLLM engine has no weights yet or sleeps, or another one was started in this process; call sync first")
+            raise TrainingError(
+                "this vLLM engine has no weights yet or sleeps, or another one was started in this process; call sync first"
+            )
         self._forget_a_dead_loop()
         prompt = self._histories.prompt(request, self._model.config.get_text_config().vocab_size)
         turn = _Turn(Order(next(self._names), prompt, request), asyncio.get_running_loop().create_future())
@@ -90,18 +98,22 @@ class VllmEngine:
     def sync(self, model: PreTrainedModel, version: int) -> None:
         """Take over the trainer's weights, adapters merged in, and check that the engine computes as the trainer does.
 
-        Nothing happens if neither the version nor any weight has changed since the last sync. On a GPU the engine is woken up.
+        Nothing happens if neither the version nor any weight has changed since the last sync. On a GPU the engine is
+        woken up.
 
         Args:
             model: the trainer's model, in eval mode.
             version: what completions carry from now on.
 
         Raises:
-            TrainingError: turns are under way, the engine cannot start or is stuck, or its log-probabilities differ from the trainer's by more than `probe_tolerance`.
+            TrainingError: turns are under way, the engine cannot start or is stuck, or its log-probabilities differ
+                from the trainer's by more than `probe_tolerance`.
         """
         self._forget_a_dead_loop()
         if self._waiting or self._running:
-            raise TrainingError(f"{len(self._waiting) + len(self._running)} turns are under way; sync the vLLM engine between rollouts")
+            raise TrainingError(
+                f"{len(self._waiting) + len(self._running)} turns are under way; sync the vLLM engine between rollouts"
+            )
         state = _state(model, version)
         if state == self._synced and self._core.llm is not None and not self._core.asleep:
             return
@@ -114,14 +126,20 @@ class VllmEngine:
             raise
         except Exception as error:  # a head width without a kernel, memory that does not suffice
             self._lane.submit(self._core.stop)
-            raise TrainingError(f"vLLM cannot serve this model ({type(error).__name__}: {error}); use an engine of kind transformers, or change section rollout.engine") from error
+            raise TrainingError(
+                f"vLLM cannot serve this model ({type(error).__name__}: {error}); use an engine of kind transformers, or change section rollout.engine"
+            ) from error
         if not self.probe_error <= self._params.probe_tolerance:
             raise TrainingError(
                 f"after the sync to policy version {version} the engine's log-probabilities differ from the trainer's by up to {self.probe_error:.2g}, more than "
                 f"rollout.engine.probe_tolerance = {self._params.probe_tolerance:g}: it did not take over all weights, or computes less exactly (rollout.engine.dtype); "
                 "use an engine of kind transformers, or raise the tolerance if rounding explains it"
             )
-        log.info("vLLM engine synced to policy version %d, largest difference of a log-probability %.2g", version, self.probe_error)
+        log.info(
+            "vLLM engine synced to policy version %d, largest difference of a log-probability %.2g",
+            version,
+            self.probe_error,
+        )
         self.policy_version, self._synced, self._restarts = version, state, 0
 
     async def close(self) -> None:
@@ -188,23 +206,38 @@ class VllmEngine:
         """After a death: a fresh engine with the same weights takes the unfinished turns from their beginning."""
         state, self._synced = self._synced, None  # state: of the weights that the unfinished turns were begun with
         if self._restarts >= RESTARTS:
-            raise TrainingError(f"the vLLM engine died again in the same rollout ({type(error).__name__}: {error}); run again, it resumes from the last checkpoint") from error
+            raise TrainingError(
+                f"the vLLM engine died again in the same rollout ({type(error).__name__}: {error}); run again, it resumes from the last checkpoint"
+            ) from error
         self._restarts += 1
-        log.warning("the vLLM engine died (%s: %s); starting it anew for %d unfinished turns", type(error).__name__, error, len(self._running))
+        log.warning(
+            "the vLLM engine died (%s: %s); starting it anew for %d unfinished turns",
+            type(error).__name__,
+            error,
+            len(self._running),
+        )
         try:
             self._lane.submit(self._core.stop)
             self.probe_error = await self._lane.run(self._params.timeout_s, self._bring, self._model)
         except Exception as second:
-            raise TrainingError(f"the vLLM engine died ({error}) and does not start again ({second}); run again, it resumes from the last checkpoint") from second
-        if _state(self._model, self.policy_version) != state:  # rollouts one step ahead: the learner went on, these weights are not what the completions would say
-            raise TrainingError(f"the vLLM engine died ({error}) while the learner was changing the weights that it played with; run again, it resumes from the last checkpoint")
+            raise TrainingError(
+                f"the vLLM engine died ({error}) and does not start again ({second}); run again, it resumes from the last checkpoint"
+            ) from second
+        if (
+            _state(self._model, self.policy_version) != state
+        ):  # rollouts one step ahead: the learner went on, these weights are not what the completions would say
+            raise TrainingError(
+                f"the vLLM engine died ({error}) while the learner was changing the weights that it played with; run again, it resumes from the last checkpoint"
+            )
         self._synced = state
         self._waiting.extendleft(reversed(self._running.values()))
         self._running.clear()
         self._gone.clear()
 
     def _stuck(self) -> TrainingError:
-        return TrainingError(f"the vLLM engine did not answer for rollout.engine.timeout_s = {self._params.timeout_s:g} s; raise it if it only is slow, or run again: it resumes")
+        return TrainingError(
+            f"the vLLM engine did not answer for rollout.engine.timeout_s = {self._params.timeout_s:g} s; raise it if it only is slow, or run again: it resumes"
+        )
 
 
 def _state(model: PreTrainedModel, version: int) -> object:

@@ -1,7 +1,8 @@
 """The only door to vLLM: a synchronous core that `rl/engines/vllm.py` drives from one thread.
 
-It speaks tokens: vLLM loads no tokenizer, and nothing is turned into text. It starts with random weights and the trainer's configuration; the weights
-come through `load`, the first ones too, so that there is one way for them and the probe watches over it.
+It speaks tokens: vLLM loads no tokenizer, and nothing is turned into text. It starts with random weights and the
+trainer's configuration; the weights come through `load`, the first ones too, so that there is one way for them and the
+probe watches over it.
 """
 
 import gc
@@ -71,17 +72,35 @@ class Core:
             config = type(model.config).from_dict(model.config.to_dict())
             config.architectures = [type(model).__name__]
             config.save_pretrained(folder)
-            memory = {"kv_cache_memory_bytes": int(self.params.kv_cache_gib * 2**30)} if self.on_cpu else {"gpu_memory_utilization": self.params.gpu_memory_utilization}
+            memory = (
+                {"kv_cache_memory_bytes": int(self.params.kv_cache_gib * 2**30)}
+                if self.on_cpu
+                else {"gpu_memory_utilization": self.params.gpu_memory_utilization}
+            )
             self.llm = library.LLM(
-                model=folder, load_format="dummy", skip_tokenizer_init=True, generation_config="vllm", dtype=self.params.dtype, max_model_len=self.max_length,
-                max_num_seqs=self.params.max_sequences, block_size=self.params.block_size, enable_prefix_caching=True, enforce_eager=self.params.enforce_eager,
-                logprobs_mode="processed_logprobs", enable_sleep_mode=not self.on_cpu, disable_log_stats=True,
-                enable_chunked_prefill=not self.on_cpu,  # a prompt cut in two would rewind its generator, which a CPU's cannot do: the engine would die
+                model=folder,
+                load_format="dummy",
+                skip_tokenizer_init=True,
+                generation_config="vllm",
+                dtype=self.params.dtype,
+                max_model_len=self.max_length,
+                max_num_seqs=self.params.max_sequences,
+                block_size=self.params.block_size,
+                enable_prefix_caching=True,
+                enforce_eager=self.params.enforce_eager,
+                logprobs_mode="processed_logprobs",
+                enable_sleep_mode=not self.on_cpu,
+                disable_log_stats=True,
+                # a prompt cut in two would rewind its generator, which a CPU's cannot do: the engine would die
+                enable_chunked_prefill=not self.on_cpu,
                 **memory,
             )
 
     def load(self, weights: Weights) -> None:
-        """Take over all weights in place, in one call: each call of `reload_weights` finalises every layer. Forgets what was cached under the old ones."""
+        """Take over all weights in place, in one call: each call of `reload_weights` finalises every layer.
+
+        Forgets what was cached under the old ones.
+        """
         if self.asleep:
             self.llm.wake_up(["weights"])
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
@@ -97,7 +116,9 @@ class Core:
         if gone:
             self.llm.llm_engine.abort_request(list(gone))
         for turn in new:
-            self.llm.llm_engine.add_request(turn.name, {"prompt_token_ids": list(turn.prompt)}, _sampling_params(turn.request))
+            self.llm.llm_engine.add_request(
+                turn.name, {"prompt_token_ids": list(turn.prompt)}, _sampling_params(turn.request)
+            )
         with self._as_asked():
             return [_sampled(output) for output in self.llm.llm_engine.step() if output.finished]
 
@@ -106,7 +127,9 @@ class Core:
         params = _library().SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
         with self._as_asked():
             output = self.llm.generate([{"prompt_token_ids": list(ids)}], [params], use_tqdm=False)[0]
-        return torch.tensor([found[token].logprob for token, found in zip(ids[1:], output.prompt_logprobs[1:], strict=True)])
+        return torch.tensor(
+            [found[token].logprob for token, found in zip(ids[1:], output.prompt_logprobs[1:], strict=True)]
+        )
 
     def _as_asked(self) -> Any:
         """With `enforce_eager`, vLLM would still compile a helper of its sampler: half a minute for nothing."""
@@ -134,8 +157,15 @@ def _sampling_params(request: Request) -> Any:
     library, sampling = _library(), request.sampling
     stops = [] if sampling.stop_id is None else [sampling.stop_id]
     return library.SamplingParams(
-        temperature=sampling.temperature, max_tokens=sampling.max_tokens, stop_token_ids=stops, ignore_eos=True, seed=request.noise_key >> 1,
-        logprobs=0, flat_logprobs=True, detokenize=False, output_kind=library.sampling_params.RequestOutputKind.FINAL_ONLY,
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_tokens,
+        stop_token_ids=stops,
+        ignore_eos=True,
+        seed=request.noise_key >> 1,
+        logprobs=0,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=library.sampling_params.RequestOutputKind.FINAL_ONLY,
     )
 
 
@@ -156,9 +186,17 @@ def _repack_head(model: Any) -> None:
 
 
 def _library() -> Any:
-    """Import vLLM, in this process and on all the cores that the process may use; it reads these variables when imported."""
-    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")  # a death would print every prompt; its reason is in our own warning
+    """Import vLLM, in this process and on all the cores that the process may use; it reads these variables when
+    imported.
+    """
+    os.environ |= {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    os.environ.setdefault(
+        "VLLM_LOGGING_LEVEL", "CRITICAL"
+    )  # a death would print every prompt; its reason is in our own warning
     try:
         import vllm
     except ImportError as error:
@@ -168,7 +206,9 @@ def _library() -> Any:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A start of vLLM seeds every random generator of the process and disables `torch.set_num_threads`; afterwards all is as it was."""
+    """A start of vLLM seeds every random generator of the process and disables `torch.set_num_threads`; afterwards all
+    is as it was.
+    """
     before = random.getstate(), np.random.get_state(), torch.get_rng_state(), torch.set_num_threads  # noqa: NPY002  the global one
     try:
         yield

@@ -1,6 +1,7 @@
 """One thread that runs calls in order, so that whoever waits for one can stop waiting.
 
-A call that is stuck in native code cannot be interrupted: after a time-out its thread lives on, and what it works on must not be used again.
+A call that is stuck in native code cannot be interrupted: after a time-out its thread lives on, and what it works on
+must not be used again.
 """
 
 import asyncio

@@ -15,11 +15,15 @@ LanguageModel = Union[LocalModel, "Endpoint"]
 
 
 def open_model(params: LanguageModelParams, root: Path, seed: int) -> LanguageModel:
-    """Load a model of this machine (a path is looked for under `root` first), or make the client of an endpoint (nothing is sent yet)."""
+    """Load a model of this machine (a path is looked for under `root` first), or make the client of an endpoint
+    (nothing is sent yet).
+    """
     if isinstance(params, LocalModelParams):
         place = root / params.model
         return LocalModel(params.model_copy(update={"model": str(place)}) if place.exists() else params, seed)
-    from rl.language_models.endpoint import Endpoint  # the library behind it takes a second to load, and most runs ask nobody
+    from rl.language_models.endpoint import (
+        Endpoint,
+    )  # the library behind it takes a second to load, and most runs ask nobody
 
     return Endpoint(params)
 

@@ -1,7 +1,8 @@
 """The one door to language models behind OpenAI-compatible HTTP endpoints.
 
-The library sends single tries; their number, pauses and time bound are kept here, since it neither retries an unusable reply nor bounds a
-trickling server. Each event loop gets its own client and concurrency limit, so one `Endpoint` outlives many `asyncio.run` calls.
+The library sends single tries; their number, pauses and time bound are kept here, since it neither retries an unusable
+reply nor bounds a trickling server. Each event loop gets its own client and concurrency limit, so one `Endpoint`
+outlives many `asyncio.run` calls.
 """
 
 import asyncio
@@ -57,11 +58,17 @@ class Endpoint:
         self.counts = EndpointCounts()
         self._params = params
         self._key = os.environ.get(params.key_env, "").strip() if params.key_env else NO_KEY
-        self._lanes: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[openai.AsyncOpenAI], openai.AsyncOpenAI, asyncio.Semaphore]] = {}
+        self._lanes: dict[
+            asyncio.AbstractEventLoop, tuple[AsyncGenerator[openai.AsyncOpenAI], openai.AsyncOpenAI, asyncio.Semaphore]
+        ] = {}
         self._random = random.Random()  # its own, so that pauses draw nothing from the global one
-        if not (self._key and self._key.isascii() and self._key.isprintable()):  # the HTTP library's complaint about another would show it
+        if not (
+            self._key and self._key.isascii() and self._key.isprintable()
+        ):  # the HTTP library's complaint about another would show it
             fix = 'export it with the key alone, or set key_env to "" for a server without keys'
-            raise self._error(f"environment variable {params.key_env} is {'no key' if self._key else 'missing or empty'}", fix)
+            raise self._error(
+                f"environment variable {params.key_env} is {'no key' if self._key else 'missing or empty'}", fix
+            )
 
     async def generate(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None = None) -> str:
         """One completion's text, never blank; a `schema` is asked for as structured output, which a server may ignore.
@@ -81,7 +88,9 @@ class Endpoint:
                     failed, told = error, self._error(f"try {number} of {last}: {error.what}", error.fix)
                 if number == last or not failed.again:
                     break
-                pause_s = failed.after_s + self._random.uniform(0.5, 1.0) * min(FIRST_PAUSE_S * 2 ** min(number - 1, 20), LONGEST_PAUSE_S)
+                pause_s = failed.after_s + self._random.uniform(0.5, 1.0) * min(
+                    FIRST_PAUSE_S * 2 ** min(number - 1, 20), LONGEST_PAUSE_S
+                )
                 log.info("%s; again in %.1f s", told, pause_s)
                 await asyncio.sleep(pause_s)
         self.counts = replace(self.counts, failures=self.counts.failures + 1)
@@ -98,7 +107,11 @@ class Endpoint:
             listed = await self._ask(client.models.with_raw_response.list(), absent=(404, 405, 501))
             models = listed.get("data") or () if isinstance(listed, Mapping) else ()
             if not any(isinstance(model, Mapping) and model.get("id") == self._params.model for model in models):
-                await self._ask(client.chat.completions.with_raw_response.create(**self._body([{"role": "user", "content": "Hello"}], None) | {"max_tokens": 1}))
+                await self._ask(
+                    client.chat.completions.with_raw_response.create(
+                        **self._body([{"role": "user", "content": "Hello"}], None) | {"max_tokens": 1}
+                    )
+                )
         except _TryError as error:
             raise self._error(error.what, error.fix) from None
 
@@ -112,7 +125,10 @@ class Endpoint:
         return self._lanes[loop][1:]
 
     async def _life(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[openai.AsyncOpenAI, None]:
-        """The client of one loop. `asyncio.run` closes open generators before the loop, so connections end in the loop that opened them."""
+        """The client of one loop.
+
+        `asyncio.run` closes open generators before the loop, so connections end in the loop that opened them.
+        """
         client = openai.AsyncOpenAI(base_url=self._params.url, api_key=self._key, max_retries=0, timeout=None)
         try:
             yield client
@@ -121,9 +137,14 @@ class Endpoint:
             await client.close()
 
     def _body(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        body: dict[str, Any] = self._params.model_dump(include={"model", "temperature", "max_tokens"}) | {"messages": [dict(m) for m in messages]}
+        body: dict[str, Any] = self._params.model_dump(include={"model", "temperature", "max_tokens"}) | {
+            "messages": [dict(m) for m in messages]
+        }
         if schema is not None:
-            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": dict(schema)}}
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "reply", "strict": True, "schema": dict(schema)},
+            }
         return body
 
     async def _ask(self, call: Awaitable[Any], absent: tuple[int, ...] = ()) -> Any:
@@ -132,7 +153,10 @@ class Endpoint:
                 response = await call
             return json.loads(response.content)
         except TimeoutError:
-            raise _TryError(f"no whole answer within timeout_s = {self._params.timeout_s:g}", "raise timeout_s, or lower concurrency or max_tokens") from None
+            raise _TryError(
+                f"no whole answer within timeout_s = {self._params.timeout_s:g}",
+                "raise timeout_s, or lower concurrency or max_tokens",
+            ) from None
         except openai.APIConnectionError as error:
             raise _TryError(f"no connection: {error.__cause__ or error}", "start the server, or correct url") from None
         except openai.APIStatusError as error:
@@ -140,7 +164,10 @@ class Endpoint:
                 return None
             raise _refusal(error, self._params.key_env) from None
         except (json.JSONDecodeError, UnicodeDecodeError):
-            raise _TryError(f"the body is not JSON: {response.content.decode(errors='replace')}", "correct url (up to and including /v1), or see the server's log") from None
+            raise _TryError(
+                f"the body is not JSON: {response.content.decode(errors='replace')}",
+                "correct url (up to and including /v1), or see the server's log",
+            ) from None
 
     def _error(self, what: str, fix: str) -> EndpointError:
         shown = " ".join((what if self._key in ("", NO_KEY) else what.replace(self._key, "***")).split())[:SHOWN_CHARS]
@@ -152,9 +179,15 @@ def _text(reply: Any, whole: bool) -> str:
         choice = reply["choices"][0]
         content, finish = choice["message"]["content"], choice.get("finish_reason")
     except (KeyError, IndexError, TypeError):
-        raise _TryError(f"the reply has no choices with a message: {reply}", "see the server's log; does url lead to chat completions?") from None
+        raise _TryError(
+            f"the reply has no choices with a message: {reply}",
+            "see the server's log; does url lead to chat completions?",
+        ) from None
     if not isinstance(content, str) or not content.strip():
-        raise _TryError(f"the reply is empty (finish_reason {finish})", "raise max_tokens if the model thinks before it answers, else see the server's chat template")
+        raise _TryError(
+            f"the reply is empty (finish_reason {finish})",
+            "raise max_tokens if the model thinks before it answers, else see the server's chat template",
+        )
     if whole and finish == "length":
         raise _TryError("the structured reply is cut off", "raise max_tokens")
     return content
@@ -168,12 +201,25 @@ def _refusal(error: openai.APIStatusError, key_env: str) -> _TryError:
     if status in (408, 409, 429) or status >= 500:
         fix = "lower concurrency, or raise retries" if status == 429 else "see the server's log, or raise retries"
         after = headers.get("retry-after", "")
-        after_s = min(float(after), LONGEST_RETRY_AFTER_S) if re.fullmatch(r"\d+(\.\d*)?", after) else 0.0  # an HTTP date counts as none
+        after_s = (
+            min(float(after), LONGEST_RETRY_AFTER_S) if re.fullmatch(r"\d+(\.\d*)?", after) else 0.0
+        )  # an HTTP date counts as none
         return _TryError(what, fix, headers.get("x-should-retry") != "false", after_s)
     if status in (400, 422) and re.search("response_format|json_schema", what):
-        what, fix = f"structured output refused, {what}", "use a server that takes response_format json_schema, or correct the schema"
+        what, fix = (
+            f"structured output refused, {what}",
+            "use a server that takes response_format json_schema, or correct the schema",
+        )
     elif status in (401, 403):
-        fix = f"put a valid key into {key_env}" if key_env else "set key_env to the name of the environment variable with the key"
+        fix = (
+            f"put a valid key into {key_env}"
+            if key_env
+            else "set key_env to the name of the environment variable with the key"
+        )
     else:
-        fix = "correct url (up to and including /v1) or model" if status == 404 else "change the setting that the server names (model, temperature, max_tokens)"
+        fix = (
+            "correct url (up to and including /v1) or model"
+            if status == 404
+            else "change the setting that the server names (model, temperature, max_tokens)"
+        )
     return _TryError(what, fix, again=False)

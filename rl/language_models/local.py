@@ -1,4 +1,6 @@
-"""A frozen language model of this machine that answers messages: a simulated patient or a judge, never the policy that learns."""
+"""A frozen language model of this machine that answers messages: a simulated patient or a judge, never the policy that
+learns.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -33,7 +35,9 @@ class LocalModel:
         params = self._params
         ids = self._chat.opening_ids([dict(message) for message in messages])
         if len(ids) + params.max_tokens > params.context:
-            raise TrainingError(f"{params.model}: a prompt of {len(ids)} tokens and a reply of {params.max_tokens} exceed its context of {params.context}; raise context")
+            raise TrainingError(
+                f"{params.model}: a prompt of {len(ids)} tokens and a reply of {params.max_tokens} exceed its context of {params.context}; raise context"
+            )
         loop = asyncio.get_running_loop()
         if loop not in self._seats:
             self._seats = {loop: asyncio.Semaphore(params.slots)}

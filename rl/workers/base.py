@@ -12,7 +12,10 @@ from rl.rollout import EpisodeSpec, Progress
 
 
 class Session(Protocol):
-    """A policy, its learner if it was opened with an algorithm, and its engine. Handed on by whoever opened it; nothing of it is ever pickled."""
+    """A policy, its learner if it was opened with an algorithm, and its engine.
+
+    Handed on by whoever opened it; nothing of it is ever pickled.
+    """
 
     @property
     def chat(self) -> ChatFormat:
@@ -28,15 +31,21 @@ class Session(Protocol):
         """Give the engine the policy as it is now."""
         ...
 
-    def rollout(self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False) -> list[Trajectory]:
-        """One rollout phase with a frozen policy: that of now, or `held`: that of the last `hold`, whatever is learned meanwhile."""
+    def rollout(
+        self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False
+    ) -> list[Trajectory]:
+        """One rollout phase with a frozen policy: that of now, or `held`: that of the last `hold`, whatever is learned
+        meanwhile.
+        """
         ...
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
         ...
 
-    def learn(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Progress | None = None) -> dict[str, float]:
+    def learn(
+        self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Progress | None = None
+    ) -> dict[str, float]:
         """One training phase; returns its metrics."""
         ...
 

@@ -1,4 +1,6 @@
-"""All roles in one process: the live policy, its learner and its engine, which shares their weights or takes them over before each rollout."""
+"""All roles in one process: the live policy, its learner and its engine, which shares their weights or takes them over
+before each rollout.
+"""
 
 import asyncio
 import copy
@@ -26,7 +28,14 @@ class LocalSession:
     """A `Session` in this process. `model`, `tokenizer` and `engine` are its own; others ask it."""
 
     def __init__(
-        self, model: str, dtype: str, rollout: RolloutParams, algorithm: Algorithm | None, seed: int, lora: LoraParams | None = None, temperature: float | None = None
+        self,
+        model: str,
+        dtype: str,
+        rollout: RolloutParams,
+        algorithm: Algorithm | None,
+        seed: int,
+        lora: LoraParams | None = None,
+        temperature: float | None = None,
     ) -> None:
         """Load the policy.
 
@@ -56,7 +65,9 @@ class LocalSession:
         copied = algorithm is not None and "reference" in algorithm.roles and lora is None
         self._reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
         self._playing = threading.Lock()
-        self._learner = self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
+        self._learner = (
+            self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
+        )
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
         sampler = Sampler(exact=self.engine.shares_weights and self._dtype == "float32", staleness=self.params.ahead)
@@ -83,8 +94,13 @@ class LocalSession:
         self.model.eval()
         self.engine.sync(self.model, self.policy_version)
 
-    def rollout(self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False) -> list[Trajectory]:
-        """One rollout phase with a frozen policy: dropout off, no gradient. It is the policy of now, or `held`: that of the last `hold`, whatever is learned meanwhile."""
+    def rollout(
+        self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False
+    ) -> list[Trajectory]:
+        """One rollout phase with a frozen policy: dropout off, no gradient.
+
+        It is the policy of now, or `held`: that of the last `hold`, whatever is learned meanwhile.
+        """
         with self._playing:
             if not held:
                 self._sync()
@@ -94,13 +110,17 @@ class LocalSession:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
         return continuation_logprobs(self.model.eval(), prefixes, candidates)
 
-    def learn(self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Progress | None = None) -> dict[str, float]:
+    def learn(
+        self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Progress | None = None
+    ) -> dict[str, float]:
         """One training phase."""
         return self.learner.update(trajectories, scores, step, progress)
 
     def save(self, root: Path, step: int) -> Path:
         """Write checkpoint `step`."""
-        return save_checkpoint(root, step, self.model, self.tokenizer, self.learner.state() | {"adapter": adapter_weights(self.model)})
+        return save_checkpoint(
+            root, step, self.model, self.tokenizer, self.learner.state() | {"adapter": adapter_weights(self.model)}
+        )
 
     def restore(self, directory: Path) -> None:
         """Go on from a checkpoint: weights, optimizer and counters."""

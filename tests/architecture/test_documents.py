@@ -1,4 +1,6 @@
-"""The pages hold together: links resolve, the site shows every page, the two READMEs are one, and figures that repeat a parameter repeat it rightly."""
+"""The pages hold together: links resolve, the site shows every page, the two READMEs are one, and figures that repeat a
+parameter repeat it rightly.
+"""
 
 import re
 import tomllib
@@ -10,7 +12,14 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
-PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("data/*/README.md"), ROOT / "benchmarks/README.md"])
+PAGES = sorted(
+    [
+        *ROOT.glob("README*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("data/*/README.md"),
+        ROOT / "benchmarks/README.md",
+    ]
+)
 LINK = re.compile(r"""\]\(([^)\s]+)\)|(?:src|href)=["']([^"']+)["']""")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -29,7 +38,10 @@ def targets(page):
 def anchors(page):
     """Of its headings, as code hosts and the site both make them."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
-    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", re.sub(r"\]\([^)]*\)", "", heading)).strip().lower()) for heading in headings}
+    return {
+        re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", re.sub(r"\]\([^)]*\)", "", heading)).strip().lower())
+        for heading in headings
+    }
 
 
 def broken(page):
@@ -59,7 +71,9 @@ def test_links_resolve(page):
 
 def test_a_broken_link_would_be_seen(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("# A page\n\n[a](nowhere.md) [b](#a-page) [c](#another) <img src=\"no.png\">\n\n```\n[d](code.md)\n```\n")
+    page.write_text(
+        '# A page\n\n[a](nowhere.md) [b](#a-page) [c](#another) <img src="no.png">\n\n```\n[d](code.md)\n```\n'
+    )
     assert list(broken(page)) == ["nowhere.md", "#another", "no.png"]
 
 
@@ -102,9 +116,13 @@ def test_what_maintainers_are_told_to_read_exists():
 
 
 def test_modules_that_pages_run_exist():
-    modules = re.findall(r"python -m ([\w.]+)", "".join(page.read_text() for page in PAGES if "archive" not in page.parts))
+    modules = re.findall(
+        r"python -m ([\w.]+)", "".join(page.read_text() for page in PAGES if "archive" not in page.parts)
+    )
     ours = {module.replace(".", "/") for module in modules if (ROOT / module.split(".")[0]).is_dir()}
-    assert [module for module in sorted(ours) if not (ROOT / module).is_dir() and not (ROOT / f"{module}.py").exists()] == []
+    assert [
+        module for module in sorted(ours) if not (ROOT / module).is_dir() and not (ROOT / f"{module}.py").exists()
+    ] == []
 
 
 def test_commands_in_the_readme_exist():
@@ -119,10 +137,29 @@ def test_concepts_counts_steps_as_the_parameters_do():
     steps = -(-prompts * group // optimizer["mini_batch_size"]) * optimizer["num_epochs"]
     warmup = optimizer["warmup_rollout_steps"]
     text = " ".join((ROOT / "docs/concepts.md").read_text().split())
-    assert f"{prompts} cases × {group} samples = {prompts * group} trajectories a rollout step; mini-batches of {optimizer['mini_batch_size']}" in text
+    assert (
+        f"{prompts} cases × {group} samples = {prompts * group} trajectories a rollout step; mini-batches of {optimizer['mini_batch_size']}"
+        in text
+    )
     assert f"{steps} gradient steps; a warm-up of {warmup} rollout steps is {warmup * steps} gradient steps" in text
 
 
 def test_no_page_or_comment_cites_the_old_diary():
-    sources = [file for folder in ("benchmarks", "clinic", "commands", "doctor", "flows", "kb", "recipes", "rl", "tasks", "tracking") for file in (ROOT / folder).rglob("*.[py]*") if file.suffix in {".py", ".yaml"}]
+    sources = [
+        file
+        for folder in (
+            "benchmarks",
+            "clinic",
+            "commands",
+            "doctor",
+            "flows",
+            "kb",
+            "recipes",
+            "rl",
+            "tasks",
+            "tracking",
+        )
+        for file in (ROOT / folder).rglob("*.[py]*")
+        if file.suffix in {".py", ".yaml"}
+    ]
     assert [name(file) for file in sources if re.search(r"docs/(log|archive)", file.read_text())] == []

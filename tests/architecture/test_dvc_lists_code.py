@@ -8,7 +8,10 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("flows", "tasks", "tracking", "doctor", "kb", "clinic", "rl")
-EXEMPT = {"tasks/versioning.py", *(f"tracking/{name}.py" for name in ("console", "progress", "provenance", "recorder", "runs", "traces"))}
+EXEMPT = {
+    "tasks/versioning.py",
+    *(f"tracking/{name}.py" for name in ("console", "progress", "provenance", "recorder", "runs", "traces")),
+}
 STAGES = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 
 
@@ -46,7 +49,11 @@ def closure(start: Path) -> set[str]:
 
 
 def unlisted(stage: str, deps: list[str]) -> list[str]:
-    return [file for file in sorted(closure(ROOT / "flows" / f"{stage}.py")) if not any(file == dep or file.startswith(f"{dep}/") for dep in deps)]
+    return [
+        file
+        for file in sorted(closure(ROOT / "flows" / f"{stage}.py"))
+        if not any(file == dep or file.startswith(f"{dep}/") for dep in deps)
+    ]
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -37,7 +37,13 @@ def test_a_stage_lists_no_file_that_it_does_not_import(stage):
 
 def test_an_edit_of_the_learner_leaves_the_first_stages_up_to_date(tmp_path):
     """In a copy of what git tracks, where every stage has just run as far as DVC knows."""
-    tracked = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
     for name in filter(None, tracked):
         if (ROOT / name).is_file():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -55,4 +61,6 @@ def test_an_edit_of_the_learner_leaves_the_first_stages_up_to_date(tmp_path):
 
 
 def dvc(project: Path, *words: str) -> str:
-    return subprocess.run([sys.executable, "-m", "dvc", *words], cwd=project, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [sys.executable, "-m", "dvc", *words], cwd=project, capture_output=True, text=True, check=True
+    ).stdout

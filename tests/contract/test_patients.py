@@ -1,4 +1,7 @@
-"""What every patient promises, on real cases: consultations end, nothing leaks, failures are data. Real HTTP endpoint, real engine."""
+"""What every patient promises, on real cases: consultations end, nothing leaks, failures are data.
+
+Real HTTP endpoint, real engine.
+"""
 
 import asyncio
 import random
@@ -36,13 +39,38 @@ DATA = ROOT.parent / "shared/data/cases"
 SETS = {"agentclinic": "agentclinic_medqa.jsonl", "mtmeddialog_cases": "mtmeddialog_sft_cases.jsonl.gz"}
 SPLIT = SplitParams(salt="anamnesis", validation=0.10, test=0.15)
 RULES = ConsultationParams(turn_budget=8, instructions="full", search_results=2, matching="lexical")
-SIMPLE = {"а": "a", "е": "e", "о": "o", "р": "p", "с": "c", "х": "x", "у": "y", "і": "i", "0": "o", "1": "l", "3": "e", "4": "a", "5": "s", "α": "a", "ο": "o", "ι": "i"}
+SIMPLE = {
+    "а": "a",
+    "е": "e",
+    "о": "o",
+    "р": "p",
+    "с": "c",
+    "х": "x",
+    "у": "y",
+    "і": "i",
+    "0": "o",
+    "1": "l",
+    "3": "e",
+    "4": "a",
+    "5": "s",
+    "α": "a",
+    "ο": "o",
+    "ι": "i",
+}
 BACK = {"a": "а", "e": "е", "o": "о", "p": "р", "c": "с", "i": "і"}
 COMMON = {"and", "or", "of", "the", "a", "in", "to", "with"}
 
 
 def endpoint(url: str, **changes) -> Endpoint:
-    settings = {"model": MODEL, "key_env": "", "timeout_s": 5.0, "retries": 2, "concurrency": 64, "temperature": 0.0, "max_tokens": 100}
+    settings = {
+        "model": MODEL,
+        "key_env": "",
+        "timeout_s": 5.0,
+        "retries": 2,
+        "concurrency": 64,
+        "temperature": 0.0,
+        "max_tokens": 100,
+    }
     return Endpoint(EndpointParams(url=url, **settings | changes))
 
 
@@ -57,13 +85,17 @@ def real(request) -> tuple[list[Case], list[Case]]:
     path = DATA / SETS[request.param]
     if not path.exists():
         pytest.skip(f"{path.name} is not beside this checkout")
-    cases, rejected = load_source(CaseSource(format=request.param, path=str(path), cases=0, licence="see its source"), SPLIT)
+    cases, rejected = load_source(
+        CaseSource(format=request.param, path=str(path), cases=0, licence="see its source"), SPLIT
+    )
     assert all(record.reason for record in rejected)
     return cases[:-100], cases[-100:]
 
 
 def actor(cases: list[Case], leak_share: float, disguise, seed: int = 0):
-    """A stand-in for a model: reads the facts of the prompt, answers the last question with the nearest, and in a share of its replies says the diagnosis."""
+    """A stand-in for a model: reads the facts of the prompt, answers the last question with the nearest, and in a share
+    of its replies says the diagnosis.
+    """
     by_report = {case.self_report: case for case in cases}
     rng, planted = random.Random(seed), Counter()
 
@@ -77,7 +109,11 @@ def actor(cases: list[Case], leak_share: float, disguise, seed: int = 0):
         if rng.random() < leak_share:
             term = rng.choice([term for term in (case.diagnosis, *case.synonyms, *case.parents) if len(term) < 250])
             planted[case.case_id] += 1
-            said = f"{said} It is {disguise(term, rng)}, I think." if case.language == "en" else f"{said}我觉得是{disguise(term, rng)}。"
+            said = (
+                f"{said} It is {disguise(term, rng)}, I think."
+                if case.language == "en"
+                else f"{said}我觉得是{disguise(term, rng)}。"
+            )
         return said
 
     reply.planted = planted
@@ -120,8 +156,14 @@ def any_disguise(term, rng):
 
 
 def names_it(case: Case, text: str) -> list[str]:
-    """An independent search: every term, letter by letter with anything but letters between, as a whole word; after folding width, case, accents and look-alikes."""
-    folded = "".join(SIMPLE.get(c, c) for c in unicodedata.normalize("NFKD", text).casefold() if not unicodedata.combining(c) and unicodedata.category(c) != "Cf")
+    """An independent search: every term, letter by letter with anything but letters between, as a whole word; after
+    folding width, case, accents and look-alikes.
+    """
+    folded = "".join(
+        SIMPLE.get(c, c)
+        for c in unicodedata.normalize("NFKD", text).casefold()
+        if not unicodedata.combining(c) and unicodedata.category(c) != "Cf"
+    )
     found = []
     for term in (case.diagnosis, *case.synonyms, *case.parents):
         letters = [SIMPLE.get(c, c) for c in unicodedata.normalize("NFKD", term).casefold() if c.isalnum()]
@@ -151,13 +193,17 @@ def play_all(seen, cases, seat):
     colleague = NearestCase(seen)
 
     async def everybody():
-        return await asyncio.gather(*(consult(colleague.doctor(case, 7), Consultation(case, seat(case), RULES, 8, None)) for case in cases))
+        return await asyncio.gather(
+            *(consult(colleague.doctor(case, 7), Consultation(case, seat(case), RULES, 8, None)) for case in cases)
+        )
 
     return asyncio.run(everybody())
 
 
 def ended(played):
-    """All hundred; a truth that is a very long sentence is no diagnosis by the grammar, so copying one can cost the last turn."""
+    """All hundred; a truth that is a very long sentence is no diagnosis by the grammar, so copying one can cost the
+    last turn.
+    """
     stops = Counter(stop for _, _, stop in played)
     assert stops.total() == 100
     assert stops["diagnosed"] >= 95
@@ -168,7 +214,12 @@ def test_a_hundred_real_consultations_end_with_the_scripted_patient(real):
     seen, cases = real
     played = play_all(seen, cases, lambda case: ScriptedPatient(case, None))
     ended(played)
-    assert [(case.case_id, names) for case, (heard, _, _) in zip(cases, played, strict=True) for text in heard if (names := names_it(case, text))] == []
+    assert [
+        (case.case_id, names)
+        for case, (heard, _, _) in zip(cases, played, strict=True)
+        for text in heard
+        if (names := names_it(case, text))
+    ] == []
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2])
@@ -179,7 +230,12 @@ def test_a_hundred_real_consultations_end_with_a_model_that_leaks(real, share, r
         model = endpoint(server.url)
         played = play_all(seen, cases, lambda case: LanguageModelPatient(case, None, model.generate))
     ended(played)
-    missed = [(case.case_id, names, text) for case, (heard, _, _) in zip(cases, played, strict=True) for text in heard if (names := names_it(case, text))]
+    missed = [
+        (case.case_id, names, text)
+        for case, (heard, _, _) in zip(cases, played, strict=True)
+        for text in heard
+        if (names := names_it(case, text))
+    ]
     removed = sum(leaks_of(events) for _, events, _ in played)
     planted = reply.planted.total()
     record_property("planted", planted)
@@ -206,18 +262,30 @@ def test_leaks_in_chinese_are_removed(tmp_path: Path):
         for case in cases[10:]:
             doctor = colleague.doctor(case, 5)
             doctor._questions = iter([wording[t.rstrip("?")] for t in list(doctor._questions)])
-            played.append(await consult(doctor, Consultation(case, LanguageModelPatient(case, matcher.match, model.generate), RULES, 6, None)))
+            played.append(
+                await consult(
+                    doctor,
+                    Consultation(case, LanguageModelPatient(case, matcher.match, model.generate), RULES, 6, None),
+                )
+            )
         return played
 
     with chat_server(reply) as server:
         played = asyncio.run(everybody(endpoint(server.url)))
     assert reply.planted.total() > 60
-    assert [(case.diagnosis, text) for case, (heard, _, _) in zip(cases[10:], played, strict=True) for text in heard if names_it(case, text)] == []
+    assert [
+        (case.diagnosis, text)
+        for case, (heard, _, _) in zip(cases[10:], played, strict=True)
+        for text in heard
+        if names_it(case, text)
+    ] == []
     assert any("那个病" in text for heard, _, _ in played for text in heard)
 
 
 def test_nothing_else_is_redacted(real):
-    """Over everything real patients of the set can say, the filter removes nothing in which the independent search finds no name."""
+    """Over everything real patients of the set can say, the filter removes nothing in which the independent search
+    finds no name.
+    """
     from clinic.leaks import LeakFilter
 
     seen, cases = real
@@ -236,8 +304,15 @@ def test_nothing_else_is_redacted(real):
 def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
     """Random weights: what it says is noise, but the protocol holds: every consultation ends or fails as data."""
     tokenizer = new_tokenizer(["You play a patient in a consultation. I have a cough. I do not know."] * 4, 400)
-    save_model(new_model(tokenizer, width=32, layers=1, heads=2, context=16384, seed=0), tokenizer, tmp_path / "patient")
-    model = LocalModel(LocalModelParams(model=str(tmp_path / "patient"), dtype="float32", slots=8, context=16384, temperature=1.0, max_tokens=12), 0)
+    save_model(
+        new_model(tokenizer, width=32, layers=1, heads=2, context=16384, seed=0), tokenizer, tmp_path / "patient"
+    )
+    model = LocalModel(
+        LocalModelParams(
+            model=str(tmp_path / "patient"), dtype="float32", slots=8, context=16384, temperature=1.0, max_tokens=12
+        ),
+        0,
+    )
     clinic = load_starter(ROOT / "data/starter", 0.8)
     cases = list(draw_cases(clinic, 6, 3, SPLIT))
     first = asyncio.run(model.generate([{"role": "user", "content": "Do you cough?"}]))
@@ -249,7 +324,12 @@ def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
     colleague, stops = NearestCase(cases[:2]), Counter()
     for case in cases[2:]:
         try:
-            _, events, stop = asyncio.run(consult(colleague.doctor(case, 3), Consultation(case, LanguageModelPatient(case, None, model.generate), RULES, 4, None)))
+            _, events, stop = asyncio.run(
+                consult(
+                    colleague.doctor(case, 3),
+                    Consultation(case, LanguageModelPatient(case, None, model.generate), RULES, 4, None),
+                )
+            )
             stops[stop] += 1
             assert all(names_it(case, event.reply) == [] for event in events if isinstance(event, Inquiry))
         except PatientError:
@@ -262,7 +342,9 @@ def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
 
 @pytest.mark.timeout(400)
 def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
-    """10% of the requests never answered, 5% garbage, one try each: every episode ends with a stop reason, failures teach nothing, and too many stop the run."""
+    """10% of the requests never answered, 5% garbage, one try each: every episode ends with a stop reason, failures
+    teach nothing, and too many stop the run.
+    """
     params = load_params()
     clinic = load_starter(ROOT / "data/starter", 0.8)
     cases = list(draw_cases(clinic, 250, 3, SPLIT))
@@ -281,7 +363,15 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
         model = endpoint(server.url, timeout_s=4.0, retries=0, concurrency=256)
         specs = [
             EpisodeSpec(
-                case_id=case.case_id, group_id=f"{i}", sample=sample, turn_budget=3, noise=(0, i), make=lambda case=case: Consultation(case, LanguageModelPatient(case, matcher, model.generate), params.consultation, 3, None), privileged={}
+                case_id=case.case_id,
+                group_id=f"{i}",
+                sample=sample,
+                turn_budget=3,
+                noise=(0, i),
+                make=lambda case=case: Consultation(
+                    case, LanguageModelPatient(case, matcher, model.generate), params.consultation, 3, None
+                ),
+                privileged={},
             )
             for i, case in enumerate(cases)
             for sample in range(4)
@@ -297,5 +387,7 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
     assert all(trajectory.sampled_tokens == 0 for trajectory in failed)
     assert all(trajectory.sampled_tokens for trajectory in played if trajectory.stop_reason != "failed")
     refuse_if_many_failed(played, rollout)
-    with pytest.raises(TrainingError, match=rf"{len(failed)} of 1000 episodes failed, more than rollout\.max_failed_share = 0\.1"):
+    with pytest.raises(
+        TrainingError, match=rf"{len(failed)} of 1000 episodes failed, more than rollout\.max_failed_share = 0\.1"
+    ):
         refuse_if_many_failed(played, rollout.model_copy(update={"max_failed_share": 0.1}))

@@ -14,10 +14,22 @@ from tasks.server import free_port, wait_until_healthy
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {
     "params.yaml": {
-        "    cases: ": "400", "  prompts: ": "4", "  steps: ": "4", "  keep_every: ": "2", "  test_freq: ": "2", "  validation_cases: ": "12",
-        "  forced_cases: ": "12", "  cases: ": "24", "  resamples: ": "200", "  slots: ": "16",
+        "    cases: ": "400",
+        "  prompts: ": "4",
+        "  steps: ": "4",
+        "  keep_every: ": "2",
+        "  test_freq: ": "2",
+        "  validation_cases: ": "12",
+        "  forced_cases: ": "12",
+        "  cases: ": "24",
+        "  resamples: ": "200",
+        "  slots: ": "16",
     },
-} | {f"recipes/{path.name}": {"group_size: ": "4", "  mini_batch_size: ": "8"} for path in sorted((ROOT / "recipes").glob("*.yaml")) if path.stem != "base_model"}
+} | {
+    f"recipes/{path.name}": {"group_size: ": "4", "  mini_batch_size: ": "8"}
+    for path in sorted((ROOT / "recipes").glob("*.yaml"))
+    if path.stem != "base_model"
+}
 for name in ("dpo", "online_dpo"):
     TINY[f"recipes/{name}.yaml"] |= {"pairs_per_group: ": "2"}
 
@@ -54,9 +66,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def environment(server: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("home")
     given = {
-        "PREFECT_API_URL": server, "PREFECT_HOME": str(place), "PREFECT_LOCAL_STORAGE_PATH": str(place / "storage"), "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true",
-        "DVC_NO_ANALYTICS": "1", "COLUMNS": "200", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@example.org", "GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@example.org",
+        "PREFECT_API_URL": server,
+        "PREFECT_HOME": str(place),
+        "PREFECT_LOCAL_STORAGE_PATH": str(place / "storage"),
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DVC_NO_ANALYTICS": "1",
+        "COLUMNS": "200",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "GIT_AUTHOR_NAME": "t",
+        "GIT_AUTHOR_EMAIL": "t@example.org",
+        "GIT_COMMITTER_NAME": "t",
+        "GIT_COMMITTER_EMAIL": "t@example.org",
     }
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_", "ANAMNESIS_"))}
     return {**inherited, **given}
@@ -68,9 +89,15 @@ def copy_project(tmp_path_factory: pytest.TempPathFactory, environment: dict[str
 
     def copy(name: str) -> Path:
         project = tmp_path_factory.mktemp(name) / "project"
-        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+        tracked = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.split("\0")
         for file in filter(None, tracked):
-            if not file.startswith(("tests/", "docs/", "metrics/", "plots/")) and file != "dvc.lock" and (ROOT / file).exists():
+            if (
+                not file.startswith(("tests/", "docs/", "metrics/", "plots/"))
+                and file != "dvc.lock"
+                and (ROOT / file).exists()
+            ):
                 (project / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / file, project / file)
         shrink(project)

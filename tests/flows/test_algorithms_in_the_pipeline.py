@@ -1,4 +1,7 @@
-"""`algorithm.name` in params.yaml and `dvc repro`: every algorithm trains on the starter clinic, tiny. Real server, real DVC."""
+"""`algorithm.name` in params.yaml and `dvc repro`: every algorithm trains on the starter clinic, tiny.
+
+Real server, real DVC.
+"""
 
 import csv
 import json
@@ -15,8 +18,11 @@ from rl.algorithms import ALGORITHMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 WATCHED = {
-    "ppo": ["learn/explained_variance", "learn/value_loss", "learn/critic_grad_norm"], "dapo": ["learn/groups_drawn", "learn/groups_dropped", "learn/overlong_penalty"],
-    "reinforce_pp": ["learn/kl_to_reference", "learn/kl_coefficient"], "dpo": ["learn/pairs", "learn/preferred"], "online_dpo": ["learn/pairs", "learn/preferred"],
+    "ppo": ["learn/explained_variance", "learn/value_loss", "learn/critic_grad_norm"],
+    "dapo": ["learn/groups_drawn", "learn/groups_dropped", "learn/overlong_penalty"],
+    "reinforce_pp": ["learn/kl_to_reference", "learn/kl_coefficient"],
+    "dpo": ["learn/pairs", "learn/preferred"],
+    "online_dpo": ["learn/pairs", "learn/preferred"],
 }
 
 
@@ -29,7 +35,14 @@ def project(copy_project: Callable[[str], Path], environment: dict[str, str]) ->
 
 
 def repro(project: Path, environment: dict[str, str], stage: str, ok: bool = True) -> str:
-    done = subprocess.run(["dvc", "repro", stage], cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        ["dvc", "repro", stage],
+        cwd=project,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert (done.returncode == 0) == ok, done.stdout[-4000:]
     return done.stdout
 
@@ -53,7 +66,9 @@ def test_it_trains(project: Path, environment: dict[str, str], name: str) -> Non
     assert [int(row["step"]) for row in rows] == [1, 2, 3, 4]
     for column in ["learn/policy_loss", "learn/gradient_steps", "reward/mean", *WATCHED.get(name, [])]:
         assert all(row[column] for row in rows), column
-    before, after = (load_file(project / model / "model.safetensors") for model in ("models/warm_start", "models/doctor"))
+    before, after = (
+        load_file(project / model / "model.safetensors") for model in ("models/warm_start", "models/doctor")
+    )
     assert any(not bool((before[key] == after[key]).all()) for key in before)
     assert "up to date" in repro(project, environment, "train_doctor")
 
@@ -63,12 +78,16 @@ def test_an_adapter_alone_learns_by_parameter(project: Path, environment: dict[s
     choose(project, "reinforce_pp")
     params = project / "params.yaml"
     before = params.read_text()
-    params.write_text(re.sub(r"(?m)^  lora: null.*", "  lora: {rank: 2, alpha: 4, target_modules: [q_proj, v_proj]}", before))
+    params.write_text(
+        re.sub(r"(?m)^  lora: null.*", "  lora: {rank: 2, alpha: 4, target_modules: [q_proj, v_proj]}", before)
+    )
     out = repro(project, environment, "train_doctor")
     params.write_text(before)
     assert "reference" not in next(line for line in out.splitlines() if "memory: about" in line)
     assert all(row["learn/kl_to_reference"] for row in curve(project))
-    start, doctor = (load_file(project / model / "model.safetensors") for model in ("models/warm_start", "models/doctor"))
+    start, doctor = (
+        load_file(project / model / "model.safetensors") for model in ("models/warm_start", "models/doctor")
+    )
     assert {key.split(".")[-2] for key in start if not bool((start[key] == doctor[key]).all())} == {"q_proj", "v_proj"}
 
 
@@ -97,11 +116,22 @@ def test_pairs_of_stored_experience_train_another_doctor(project: Path, environm
 
 def test_the_two_phase_profile_runs(project: Path, environment: dict[str, str]) -> None:
     """`ppo_two_phase` as it is, but for the sizes that decide how long it takes."""
-    subprocess.run([sys.executable, "-m", "commands.profile", "ppo_two_phase", "--write"], cwd=project, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "commands.profile", "ppo_two_phase", "--write"], cwd=project, env=environment, check=True
+    )
     params, recipe = project / "params.yaml", project / "recipes/ppo.yaml"
     assert re.search(r"(?m)^  response_length: 1300", params.read_text())
     assert re.search(r"(?m)^  slots: 8", params.read_text())
     assert re.search(r"(?m)^  num_epochs: 3", recipe.read_text())
-    params.write_text(re.sub(r"(?m)^  steps: \d+", "  steps: 2", re.sub(r"(?m)^  max_episode_tokens: \d+", "  max_episode_tokens: 1800", params.read_text())))
+    params.write_text(
+        re.sub(
+            r"(?m)^  steps: \d+",
+            "  steps: 2",
+            re.sub(r"(?m)^  max_episode_tokens: \d+", "  max_episode_tokens: 1800", params.read_text()),
+        )
+    )
     repro(project, environment, "train_doctor")
-    assert [float(row["learn/gradient_steps"]) for row in curve(project)] == [6.0, 6.0]  # 16 trajectories / 8 x 3 epochs
+    assert [float(row["learn/gradient_steps"]) for row in curve(project)] == [
+        6.0,
+        6.0,
+    ]  # 16 trajectories / 8 x 3 epochs

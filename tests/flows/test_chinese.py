@@ -1,4 +1,6 @@
-"""The Chinese slice from texts to a registered-shape doctor, tiny: base model, knowledge base, cases, warm start, training, evaluation, report. Real server, real DVC."""
+"""The Chinese slice from texts to a registered-shape doctor, tiny: base model, knowledge base, cases, warm start,
+training, evaluation, report. Real server, real DVC.
+"""
 
 import json
 import re
@@ -18,7 +20,9 @@ def test_the_chinese_slice_runs_end_to_end(copy_project: Callable[[str], Path], 
     project = copy_project("chinese")
 
     def run(*words: str) -> str:
-        done = subprocess.run(words, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            words, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         assert done.returncode == 0, done.stdout[-4000:]
         return done.stdout
 
@@ -29,7 +33,9 @@ def test_the_chinese_slice_runs_end_to_end(copy_project: Callable[[str], Path], 
     for name, value in {"cases": 60, "width": 64, "layers": 2, "article_repeats": 1}.items():
         text = re.sub(rf"(?m)^{name}: \d+", f"{name}: {value}", text)
     recipe.write_text(text)
-    text = re.sub(r"(?m)^    cases: \d+", "    cases: 300", re.sub(r"(?m)^  cases: \d+", "  cases: 60", params.read_text()))  # of the evaluation
+    text = re.sub(
+        r"(?m)^    cases: \d+", "    cases: 300", re.sub(r"(?m)^  cases: \d+", "  cases: 60", params.read_text())
+    )  # of the evaluation
     params.write_text(re.sub(r"(?m)^  steps: \d+", "  steps: 2", text))
     run(sys.executable, "-m", "flows.base_model", "--out", "models/base")
     run("dvc", "repro")
@@ -40,9 +46,18 @@ def test_the_chinese_slice_runs_end_to_end(copy_project: Callable[[str], Path], 
     dialogue = json.loads(played["texts"].iloc[0])
     assert dialogue[0]["content"] == "先问病人，再下诊断。"
     assert re.search(r"（还剩\d轮）\Z", dialogue[1]["content"])
-    latin = [m["content"] for texts in played["texts"] for m in json.loads(texts) if m["role"] == "user" and re.search(r"[A-Za-z]{3}", re.sub(r"<answer>|</answer>|<think>|</think>", "", m["content"]))]
+    latin = [
+        m["content"]
+        for texts in played["texts"]
+        for m in json.loads(texts)
+        if m["role"] == "user"
+        and re.search(r"[A-Za-z]{3}", re.sub(r"<answer>|</answer>|<think>|</think>", "", m["content"]))
+    ]
     assert latin == []
     metrics = json.loads((project / "metrics/evaluate_doctor.json").read_text())
-    assert metrics["bayes_optimal"]["overall"]["accuracy"]["mean"] > metrics["bayes_no_questions"]["overall"]["accuracy"]["mean"]
+    assert (
+        metrics["bayes_optimal"]["overall"]["accuracy"]["mean"]
+        > metrics["bayes_no_questions"]["overall"]["accuracy"]["mean"]
+    )
     page = (project / "metrics/report.html").read_text()
     assert len(HAN.findall(page)) > 500

@@ -1,4 +1,6 @@
-"""Patients and judges behind a real HTTP endpoint, through `dvc repro`: training and evaluation with them, questions among the cases, and what happens when they are down."""
+"""Patients and judges behind a real HTTP endpoint, through `dvc repro`: training and evaluation with them, questions
+among the cases, and what happens when they are down.
+"""
 
 import csv
 import json
@@ -23,17 +25,31 @@ def reply(messages: list[dict]) -> str:
     return "Yes, I have that."
 
 
-def test_patients_and_judges_behind_an_endpoint(copy_project: Callable[[str], Path], environment: dict[str, str]) -> None:
+def test_patients_and_judges_behind_an_endpoint(
+    copy_project: Callable[[str], Path], environment: dict[str, str]
+) -> None:
     project = copy_project("models")
 
     def repro(stage: str, ok: bool = True) -> str:
-        done = subprocess.run(["dvc", "repro", stage], cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            ["dvc", "repro", stage],
+            cwd=project,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         assert (done.returncode == 0) == ok, done.stdout[-4000:]
         return done.stdout
 
     params = project / "params.yaml"
-    text = params.read_text().replace("  imported: [] ", "  imported: [{format: questions, path: data/questions/examples.jsonl, cases: 0, licence: CC0-1.0}] #")
-    text = text.replace("  personas: [plain] ", "  personas: [plain, terse, worried] #").replace("  preset: outcome ", "  preset: weighted #")
+    text = params.read_text().replace(
+        "  imported: [] ",
+        "  imported: [{format: questions, path: data/questions/examples.jsonl, cases: 0, licence: CC0-1.0}] #",
+    )
+    text = text.replace("  personas: [plain] ", "  personas: [plain, terse, worried] #").replace(
+        "  preset: outcome ", "  preset: weighted #"
+    )
     text = re.sub(r"(?m)^  steps: \d+", "  steps: 2", text)
     text = re.sub(r"(?m)^  (max_failed_share|max_missing_share): \S+", r"  \1: 0.95", text)
     text = re.sub(r"salt: \w+, validation: \S+ test: \S+}", "salt: a, validation: 0.10, test: 0.30}", text)
@@ -66,7 +82,9 @@ def test_patients_and_judges_behind_an_endpoint(copy_project: Callable[[str], Pa
     assert (project / "metrics/report.html").exists()
     assert "no verdict" in out or "the environment failed" in out
     text = re.sub(r"(?m)^  response_length: \d+", "  response_length: 39", text)  # another run
-    params.write_text(re.sub(r"(?m)^  max_failed_share: 0.95", "  max_failed_share: 0.2", text))  # the endpoint is gone: everything fails
+    params.write_text(
+        re.sub(r"(?m)^  max_failed_share: 0.95", "  max_failed_share: 0.2", text)
+    )  # the endpoint is gone: everything fails
     out = repro("train_doctor", ok=False)
     assert re.search(r"\d+ of \d+ episodes failed, more than rollout\.max_failed_share = 0\.2", out)
     assert out.splitlines()[-2].startswith("error: ")

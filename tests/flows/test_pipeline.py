@@ -23,7 +23,9 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(scope="module")
 def run(environment: dict[str, str]) -> Run:
     def call(project: Path, *command: str, ok: bool = True) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         assert not ok or done.returncode == 0, done.stdout[-4000:]
         return done
 
@@ -84,7 +86,14 @@ def test_a_fresh_clone_pulls_and_has_nothing_to_do(finished: Path, run: Run, tmp
 
 def kill_when(project: Path, environment: dict[str, str], seen: Callable[[], bool]) -> None:
     """Start `dvc repro` and kill its whole process group, hard, once something is seen."""
-    process = subprocess.Popen(["dvc", "repro"], cwd=project, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True)
+    process = subprocess.Popen(
+        ["dvc", "repro"],
+        cwd=project,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 600
     while not seen():
         assert process.poll() is None, "the run ended before it could be killed"
@@ -100,21 +109,31 @@ def inside(project: Path, stage: str, seconds: float) -> Callable[[], bool]:
     def seen() -> bool:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if f"flows.{stage}" in process.cmdline() and process.cwd() == str(project) and time.time() - process.create_time() > seconds:
+                if (
+                    f"flows.{stage}" in process.cmdline()
+                    and process.cwd() == str(project)
+                    and time.time() - process.create_time() > seconds
+                ):
                     return True
         return False
 
     return seen
 
 
-def test_killed_runs_end_with_the_same_weights(finished: Path, copy_project: Callable[[str], Path], environment: dict[str, str], run: Run) -> None:
+def test_killed_runs_end_with_the_same_weights(
+    finished: Path, copy_project: Callable[[str], Path], environment: dict[str, str], run: Run
+) -> None:
     """Killed in every stage, twice in training."""
     project = copy_project("killed")
     kill_when(project, environment, inside(project, "knowledge_base", 5))
     assert not (project / "data/kb_index").exists()
     kill_when(project, environment, inside(project, "patient_cases", 3))
     assert not (project / "data/cases").exists()
-    kill_when(project, environment, lambda: any(project.glob("models/.warm_start.partial")) or (project / "models/warm_start").exists())
+    kill_when(
+        project,
+        environment,
+        lambda: any(project.glob("models/.warm_start.partial")) or (project / "models/warm_start").exists(),
+    )
     kill_when(project, environment, lambda: bool(list(project.glob("checkpoints/*/*/steps/00002/rollout.parquet"))))
     done_before = len(steps(project))
     assert 1 <= done_before < 4
@@ -122,8 +141,12 @@ def test_killed_runs_end_with_the_same_weights(finished: Path, copy_project: Cal
     kill_when(project, environment, lambda: (project / "metrics/consultations/rollout.parquet").exists())
     assert not (project / "metrics/evaluate_doctor.json").exists()
     run(project, "dvc", "repro")
-    assert (project / "metrics/evaluate_doctor.json").read_bytes() == (finished / "metrics/evaluate_doctor.json").read_bytes()
-    assert [row["learn/gradient_steps"] for row in steps(project)] == [row["learn/gradient_steps"] for row in steps(finished)]
+    assert (project / "metrics/evaluate_doctor.json").read_bytes() == (
+        finished / "metrics/evaluate_doctor.json"
+    ).read_bytes()
+    assert [row["learn/gradient_steps"] for row in steps(project)] == [
+        row["learn/gradient_steps"] for row in steps(finished)
+    ]
     assert all(row["learn/gradient_steps"] > 0 for row in steps(project))
     assert weights(project, "models/warm_start") == weights(finished, "models/warm_start")
     assert weights(project) == weights(finished)
@@ -135,10 +158,14 @@ def test_a_registered_model_keeps_its_weights(finished: Path, run: Run) -> None:
     (copy,) = (finished / "models/registry").iterdir()
     params = finished / "params.yaml"
     assert chosen_steps(finished) == [0, 2, 4]
-    params.write_text(params.read_text().replace("seed: 0\n", "seed: 5\n", 1).replace("choose: average", "choose: best", 1))
+    params.write_text(
+        params.read_text().replace("seed: 0\n", "seed: 5\n", 1).replace("choose: average", "choose: best", 1)
+    )
     run(finished, sys.executable, "-m", "flows.retrain")
     (step,) = chosen_steps(finished)
-    assert weights(finished) in [weights(path.parent, path.name) for path in finished.glob(f"checkpoints/*/*/global_step_{step}")]
+    assert weights(finished) in [
+        weights(path.parent, path.name) for path in finished.glob(f"checkpoints/*/*/global_step_{step}")
+    ]
     assert weights(finished) != before
     assert weights(copy.parent, copy.name) == before
     assert len(list((finished / "models/registry").iterdir())) == 2
@@ -148,19 +175,40 @@ def test_a_registered_model_keeps_its_weights(finished: Path, run: Run) -> None:
     ("damage", "stage", "told"),
     [
         (lambda p: (p / "data/kb_index/index.faiss").write_bytes(b"x"), "knowledge_search", "index.faiss"),
-        (lambda p: (p / "models/warm_start/model.safetensors").write_bytes(b"x" * 64), "train_doctor", "models/warm_start"),
+        (
+            lambda p: (p / "models/warm_start/model.safetensors").write_bytes(b"x" * 64),
+            "train_doctor",
+            "models/warm_start",
+        ),
         (lambda p: (p / "data/cases/cases.parquet").write_bytes(b"x"), "warm_start", "cases.parquet"),
         (lambda p: shutil.rmtree(p / "data/starter/articles"), "knowledge_base", "articles"),
-        (lambda p: (p / "params.yaml").write_text((p / "params.yaml").read_text() + "sede: 1\n"), "patient_cases", "sede"),
+        (
+            lambda p: (p / "params.yaml").write_text((p / "params.yaml").read_text() + "sede: 1\n"),
+            "patient_cases",
+            "sede",
+        ),
     ],
 )
-def test_bad_input_is_one_line_and_a_non_zero_exit(copy_project: Callable[[str], Path], finished: Path, run: Run, damage: Callable[[Path], object], stage: str, told: str) -> None:
+def test_bad_input_is_one_line_and_a_non_zero_exit(
+    copy_project: Callable[[str], Path],
+    finished: Path,
+    run: Run,
+    damage: Callable[[Path], object],
+    stage: str,
+    told: str,
+) -> None:
     project = copy_project("bad")
     for name in ("data/kb_index", "data/cases", "models/warm_start"):
         shutil.copytree(finished / name, project / name)
     damage(project)
     if stage == "knowledge_search":
-        done = run(project, sys.executable, "-c", "from kb.index import KnowledgeIndex; from pathlib import Path; KnowledgeIndex.load(Path('data/kb_index'))", ok=False)
+        done = run(
+            project,
+            sys.executable,
+            "-c",
+            "from kb.index import KnowledgeIndex; from pathlib import Path; KnowledgeIndex.load(Path('data/kb_index'))",
+            ok=False,
+        )
     else:
         done = run(project, sys.executable, "-m", f"flows.{stage}", "--out", "out/result", ok=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
@@ -180,13 +228,22 @@ def test_deployments_schedule_and_run(finished: Path, environment: dict[str, str
         time.sleep(2)
     console = tmp_path / "worker.log"
     worker = subprocess.Popen(
-        ["prefect", "worker", "start", "--pool", "local", "--limit", "1"], cwd=finished, env={**environment, "PREFECT_WORKER_QUERY_SECONDS": "2"},
-        stdout=console.open("w"), stderr=subprocess.STDOUT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it, and so would the worker
+        ["prefect", "worker", "start", "--pool", "local", "--limit", "1"],
+        cwd=finished,
+        env={**environment, "PREFECT_WORKER_QUERY_SECONDS": "2"},
+        stdout=console.open("w"),
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a shell's background job ignores it, and so would the worker
     )
     try:
-        shown = run(finished, "prefect", "deployment", "run", "patient_cases/local", "--watch", "--watch-timeout", "300").stdout
-        indexed = run(finished, "prefect", "deployment", "run", "knowledge_base/local", "--watch", "--watch-timeout", "300").stdout
+        shown = run(
+            finished, "prefect", "deployment", "run", "patient_cases/local", "--watch", "--watch-timeout", "300"
+        ).stdout
+        indexed = run(
+            finished, "prefect", "deployment", "run", "knowledge_base/local", "--watch", "--watch-timeout", "300"
+        ).stdout
     finally:
         worker.send_signal(signal.SIGINT)
         worker.wait(30)
@@ -205,7 +262,9 @@ def test_deployments_schedule_and_run(finished: Path, environment: dict[str, str
 def run_page(environment: dict[str, str], flow_run_id: str) -> list[str]:
     """The log messages that the Prefect server keeps of a flow run."""
     question = json.dumps({"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": 200}).encode()
-    request = urllib.request.Request(environment["PREFECT_API_URL"] + "/logs/filter", question, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        environment["PREFECT_API_URL"] + "/logs/filter", question, {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request) as answer:
         return [entry["message"] for entry in json.load(answer)]
 
@@ -216,7 +275,9 @@ def test_retrain_tells_each_event_once(finished: Path, run: Run) -> None:
     params.write_text(params.read_text().replace("\n  batch_size: 32", "\n  batch_size: 16", 1))
     shown = run(finished, sys.executable, "-m", "flows.retrain").stdout
     lines = shown[: shown.index("Held-out cases")].strip().splitlines()
-    assert all(re.match(r"\d\d:\d\d:\d\d \w+ \| ", line) and len(re.findall(r"\d\d:\d\d:\d\d", line)) == 1 for line in lines), shown
+    assert all(
+        re.match(r"\d\d:\d\d:\d\d \w+ \| ", line) and len(re.findall(r"\d\d:\d\d:\d\d", line)) == 1 for line in lines
+    ), shown
     assert sum("Stage 'patient_cases' didn't change, skipping" in line for line in lines) == 1
     assert sum("passages (" in line for line in lines) == 1
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown)

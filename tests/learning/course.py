@@ -10,28 +10,57 @@ from tests.recipes import recipe
 
 GROUPED = {"own_turn": [], "credit": "turn"}
 BY_GROUP = GROUPED | {"divide_by_std": "group", "entropy_coefficient": 0.01}
-FLOOR = 0.1  # reward units: once all is solved the deviation over the batch is that of the noise, and dividing by it would make noise as large as signal
+# reward units: once all is solved the deviation over the batch is that of the noise, and dividing by it would make
+# noise as large as signal
+FLOOR = 0.1
 ONCE = {"num_epochs": 1}
-WIDE = {"group_size": 64, "optimizer": ONCE | {"mini_batch_size": 128}}  # more samples, so that a rare hit stays among them
+WIDE = {
+    "group_size": 64,
+    "optimizer": ONCE | {"mini_batch_size": 128},
+}  # more samples, so that a rare hit stays among them
 ONLINE = {"margin": 0.05, "pairs_per_group": 16}
 CHANGES: dict[str, dict[str, Any]] = {
     "grpo": BY_GROUP,
     "grpo, episode credit": BY_GROUP | {"credit": "episode"},
     "dr_grpo": GROUPED | WIDE | {"constant_length": 4, "entropy_coefficient": 0.015},
-    "rloo": GROUPED | WIDE | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 1e-3}, "entropy_coefficient": 0.015},
+    "rloo": GROUPED
+    | WIDE
+    | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 1e-3}, "entropy_coefficient": 0.015},
     "reinforce_pp": {"baseline": "none", "entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
     "reinforce_pp, group baseline": WIDE | {"baseline": "group", "entropy_coefficient": 0.06, "eps": FLOOR},
-    "dapo": BY_GROUP | {"dynamic_sampling": {"max_draws": 3, "by": "reward"}, "overlong": {"max_tokens": 8, "buffer_tokens": 2, "penalty": 0.1}},
+    "dapo": BY_GROUP
+    | {
+        "dynamic_sampling": {"max_draws": 3, "by": "reward"},
+        "overlong": {"max_tokens": 8, "buffer_tokens": 2, "penalty": 0.1},
+    },
     "gspo": BY_GROUP | {"clip_low": 0.1, "clip_high": 0.1},
     "cispo": BY_GROUP | WIDE,
-    "ppo": WIDE | {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 2e-3, "trunk": "own"}, "entropy_coefficient": 0.05},
-    "ppo, shared trunk": {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 5e-3, "trunk": "shared"}, "entropy_coefficient": 0.05, "optimizer": ONCE},
+    "ppo": WIDE
+    | {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 2e-3, "trunk": "own"}, "entropy_coefficient": 0.05},
+    "ppo, shared trunk": {
+        "trace": 0.95,
+        "eps": FLOOR,
+        "critic": {"learning_rate": 5e-3, "trunk": "shared"},
+        "entropy_coefficient": 0.05,
+        "optimizer": ONCE,
+    },
     "online_dpo": ONLINE | {"beta": 0.5},
     "online_dpo, and the chosen's likelihood": ONLINE | {"beta": 1.0, "chosen_weight": 0.2},
-    "dpo": {"margin": 1.25, "pairs_per_group": 8, "beta": 0.5, "chosen_weight": 1.0, "optimizer": {"num_epochs": 4, "mini_batch_size": 32}},
+    "dpo": {
+        "margin": 1.25,
+        "pairs_per_group": 8,
+        "beta": 0.5,
+        "chosen_weight": 1.0,
+        "optimizer": {"num_epochs": 4, "mini_batch_size": 32},
+    },
 }
-MORE = {"group_size": 32, "optimizer": {"learning_rate": 1e-3, "mini_batch_size": 64}}  # rarer hits: more samples, shorter steps
-ENTROPY_SHARE = 0.7  # of the easy game's bonus: there are more words to spread over, and first guesses are right less often
+MORE = {
+    "group_size": 32,
+    "optimizer": {"learning_rate": 1e-3, "mini_batch_size": 64},
+}  # rarer hits: more samples, shorter steps
+ENTROPY_SHARE = (
+    0.7  # of the easy game's bonus: there are more words to spread over, and first guesses are right less often
+)
 TOY = {"num_epochs": 2, "mini_batch_size": 64, "learning_rate": 2e-3, "warmup_rollout_steps": 2}
 GAMES = {"easy": EASY, "hard": HARD}
 DIALOGUES = {"easy": 960, "hard": 1920}  # of the warm start
@@ -61,12 +90,16 @@ def toy_recipe(name: str, game: Game) -> dict[str, Any]:
     optimizer = TOY | changes.get("optimizer", {})
     if game is HARD:
         optimizer |= MORE["optimizer"]
-        changes |= MORE | {name: ENTROPY_SHARE * value for name, value in changes.items() if name == "entropy_coefficient"}
+        changes |= MORE | {
+            name: ENTROPY_SHARE * value for name, value in changes.items() if name == "entropy_coefficient"
+        }
     return recipe(name.split(",")[0], **changes | {"optimizer": optimizer})
 
 
 def learn(name: str, level: str, seed: int) -> Outcome:
-    """Random weights, a warm start that teaches the words alone, then the algorithm until the game is solved or the steps are used up."""
+    """Random weights, a warm start that teaches the words alone, then the algorithm until the game is solved or the
+    steps are used up.
+    """
     started = time.process_time()
     game = GAMES[level]
     school = School(game, seed)
@@ -79,4 +112,15 @@ def learn(name: str, level: str, seed: int) -> Outcome:
     solved = looks and mean_reward(greedy) >= 0.95 * game.optimum
     if algorithm.on_policy:  # one that never plays again keeps its warm start's temperature
         solved = solved and mean_reward(sampled) >= 0.9 * game.optimum
-    return Outcome(name, level, seed, speaks, len(rewards), mean_reward(sampled), mean_reward(greedy), looks, time.process_time() - started, solved)
+    return Outcome(
+        name,
+        level,
+        seed,
+        speaks,
+        len(rewards),
+        mean_reward(sampled),
+        mean_reward(greedy),
+        looks,
+        time.process_time() - started,
+        solved,
+    )

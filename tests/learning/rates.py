@@ -1,7 +1,8 @@
 """How often each algorithm learns the toy consultation: `python -m tests.learning.rates --game easy --seeds 0-19`.
 
-One line a run and a table at the end. `--algorithms ppo` keeps every variant whose name begins so; `--jobs` runs as many processes side by side.
-ATEN_CPU_CAPABILITY=avx2 in the environment stands in for another processor: other vector code, no products by oneDNN, so other bits everywhere.
+One line a run and a table at the end. `--algorithms ppo` keeps every variant whose name begins so; `--jobs` runs as
+many processes side by side. ATEN_CPU_CAPABILITY=avx2 in the environment stands in for another processor: other vector
+code, no products by oneDNN, so other bits everywhere.
 """
 
 import argparse
@@ -41,7 +42,10 @@ def _end_with_parent() -> None:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Solved runs of all, rollout steps of the solved ones (median) and the seeds that were not solved."""
-    lines = ["| algorithm | game | solved | steps (median) | CPU seconds (most) | not solved |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| algorithm | game | solved | steps (median) | CPU seconds (most) | not solved |",
+        "|---|---|---|---|---|---|",
+    ]
     for game in GAMES:
         for name in CHANGES:
             runs = sorted((o for o in outcomes if (o.name, o.game) == (name, game)), key=lambda o: o.seed)
@@ -49,7 +53,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
                 steps = sorted(o.steps for o in runs if o.solved)
                 missed = ", ".join(f"{o.seed} ({o.sampled:.2f})" for o in runs if not o.solved)
                 most = max(o.seconds for o in runs)
-                lines.append(f"| {name} | {game} | {len(steps)} of {len(runs)} | {steps[len(steps) // 2] if steps else '–'} | {most:.0f} | {missed or '–'} |")
+                lines.append(
+                    f"| {name} | {game} | {len(steps)} of {len(runs)} | {steps[len(steps) // 2] if steps else '–'} | {most:.0f} | {missed or '–'} |"
+                )
     return "\n".join(lines)
 
 
@@ -67,9 +73,15 @@ def main() -> int:
     parser.add_argument("--algorithms", nargs="*", default=[""])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="of each process")
-    parser.add_argument("--out", type=Path, help="JSON lines of all runs; those that are there already are not played again")
+    parser.add_argument(
+        "--out", type=Path, help="JSON lines of all runs; those that are there already are not played again"
+    )
     args = parser.parse_args()
-    done = [Outcome(**json.loads(line)) for line in args.out.read_text().splitlines()] if args.out and args.out.exists() else []
+    done = (
+        [Outcome(**json.loads(line)) for line in args.out.read_text().splitlines()]
+        if args.out and args.out.exists()
+        else []
+    )
     there = {(o.name, o.game, o.seed) for o in done}
     names = [name for name in CHANGES if any(name.startswith(wanted) for wanted in args.algorithms)]
     todo = [(name, args.game, seed) for seed in args.seeds for name in names if (name, args.game, seed) not in there]

@@ -1,6 +1,7 @@
 """Every algorithm learns the toy consultation from its rewards alone: the policy knows the words, but not the game.
 
-Three seeds of each, of which two must be solved; which three is for `--base-seed` to say. How often each one learns over many seeds: `python -m tests.learning.rates`.
+Three seeds of each, of which two must be solved; which three is for `--base-seed` to say. How often each one learns
+over many seeds: `python -m tests.learning.rates`.
 """
 
 from functools import cache
@@ -14,7 +15,10 @@ from tests.learning.course import CHANGES, GAMES, STEPS
 from tests.learning.rates import processes, run
 from tests.learning.toy import School, mean_reward
 
-LEVELS = {"test_it_learns_to_look_and_to_say_what_it_saw": "easy", "test_it_learns_with_more_to_look_for_and_more_to_say": "hard"}
+LEVELS = {
+    "test_it_learns_to_look_and_to_say_what_it_saw": "easy",
+    "test_it_learns_with_more_to_look_for_and_more_to_say": "hard",
+}
 
 
 @pytest.fixture
@@ -28,10 +32,15 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def play(request, base_seed):
-    """Gives the future of a run; a process a core plays them, each with one thread. The two that every chosen test needs wait in line from the first on."""
+    """Gives the future of a run; a process a core plays them, each with one thread.
+
+    The two that every chosen test needs wait in line from the first on.
+    """
     with processes(available_cores()) as pool:
         start = cache(lambda name, level, seed: pool.submit(run, name, level, seed, 1))
-        chosen = [item for item in request.session.items if item.module is request.module and "play" in item.fixturenames]
+        chosen = [
+            item for item in request.session.items if item.module is request.module and "play" in item.fixturenames
+        ]
         for item in chosen:
             for seed in (base_seed, base_seed + 1):
                 start(item.callspec.params["name"], LEVELS[item.originalname], seed)

@@ -1,8 +1,9 @@
 """A consultation of one-word messages whose best policy is known, and a tiny policy to play it.
 
-The patient has a colour. First turn: the first question makes them say it; the others and any other word do not. Second turn: the policy
-names the colour, and the episode is over. Reward: 1 for the right colour, a little for learning it, -0.1 per word that is neither question
-nor colour in its place. Best: look, then say what was heard. Who does not use what they hear is right by chance at best.
+The patient has a colour. First turn: the first question makes them say it; the others and any other word do not. Second
+turn: the policy names the colour, and the episode is over. Reward: 1 for the right colour, a little for learning it,
+-0.1 per word that is neither question nor colour in its place. Best: look, then say what was heard. Who does not use
+what they hear is right by chance at best.
 """
 
 import asyncio
@@ -84,7 +85,11 @@ class Toy:
         self.turns += 1
         legal = turn in (self.game.questions, self.game.colours)[self.turns - 1]
         looked = self.turns == 1 and turn == self.game.questions[0]
-        event = Rewards(outcome=float(self.turns == 2 and turn == self.colour), information=self.game.information * looked, manners=0.0 if legal else -0.1)
+        event = Rewards(
+            outcome=float(self.turns == 2 and turn == self.colour),
+            information=self.game.information * looked,
+            manners=0.0 if legal else -0.1,
+        )
         if self.turns == 2:
             return Reply(None, event, "named")
         return Reply(self.colour if looked else "what", event)
@@ -93,7 +98,15 @@ class Toy:
 def episodes(game: Game, samples: int, step: int, seed: int) -> list[EpisodeSpec]:
     """Every colour `samples` times."""
     return [
-        EpisodeSpec(case_id=colour, group_id=f"{step}/{colour}", sample=sample, turn_budget=2, noise=(seed, step), make=lambda c=colour: Toy(game, c), privileged={"colour": colour})
+        EpisodeSpec(
+            case_id=colour,
+            group_id=f"{step}/{colour}",
+            sample=sample,
+            turn_budget=2,
+            noise=(seed, step),
+            make=lambda c=colour: Toy(game, c),
+            privileged={"colour": colour},
+        )
         for colour in game.colours
         for sample in range(samples)
     ]
@@ -113,7 +126,12 @@ def babble(game: Game, rng: random.Random) -> list[Message]:
     patient = Toy(game, rng.choice(game.colours))
     question, name = rng.choice(game.questions), rng.choice(game.colours)
     heard = asyncio.run(patient.step(question)).text
-    return [*patient.opening(), {"role": "assistant", "content": question}, {"role": "user", "content": heard}, {"role": "assistant", "content": name}]
+    return [
+        *patient.opening(),
+        {"role": "assistant", "content": question},
+        {"role": "user", "content": heard},
+        {"role": "assistant", "content": name},
+    ]
 
 
 class School:
@@ -132,17 +150,37 @@ class School:
                     parameter *= 4  # as large as a narrow model needs
         if worthwhile():
             speed_up(self.model)  # as any model that is loaded
-        self.params = RolloutParams(prompts=len(game.colours), response_length=3, max_episode_tokens=32, slots=len(game.colours) * SAMPLES, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
+        self.params = RolloutParams(
+            prompts=len(game.colours),
+            response_length=3,
+            max_episode_tokens=32,
+            slots=len(game.colours) * SAMPLES,
+            max_failed_share=0.5,
+            ahead=0,
+            engine={"kind": "transformers", "compile": False},
+        )
         self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
 
     def rollout(self, samples: int, step: int, temperature: float) -> list[Trajectory]:
-        return asyncio.run(play(episodes(self.game, samples, step, self.seed), self.engine, self.chat, self.params, temperature))
+        return asyncio.run(
+            play(episodes(self.game, samples, step, self.seed), self.engine, self.chat, self.params, temperature)
+        )
 
     def warm_start(self, dialogues: int) -> None:
         """Learn to speak, not to play: supervised on senseless dialogues."""
         rng = random.Random(self.seed)
         examples = [Example(*self.chat.dialogue_ids(babble(self.game, rng))) for _ in range(dialogues)]
-        params = SFTParams(epochs=1, batch_size=32, optimizer="adamw", learning_rate=1e-2, warmup_share=0.1, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=4096, seed=self.seed)
+        params = SFTParams(
+            epochs=1,
+            batch_size=32,
+            optimizer="adamw",
+            learning_rate=1e-2,
+            warmup_share=0.1,
+            weight_decay=0.0,
+            max_grad_norm=1.0,
+            micro_batch_tokens=4096,
+            seed=self.seed,
+        )
         train_supervised(self.model, examples, params)
         self.model.eval()
 
@@ -162,7 +200,9 @@ class School:
         return rewards
 
     def play(self, algorithm: Algorithm, step: int) -> tuple[list[Trajectory], list[Trajectory]]:
-        """One rollout, or several where the algorithm drops groups without signal: all that was drawn, and what to learn from."""
+        """One rollout, or several where the algorithm drops groups without signal: all that was drawn, and what to
+        learn from.
+        """
         dynamic = algorithm.dynamic_sampling
         if dynamic is None:
             drawn = self.rollout(algorithm.group_size, step, TEMPERATURE)

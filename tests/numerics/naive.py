@@ -1,4 +1,5 @@
-"""A second derivation of every algorithm's loss: token by token, float64, plain Python, straight from the papers' formulas.
+"""A second derivation of every algorithm's loss: token by token, float64, plain Python, straight from the papers'
+formulas.
 
 Shares nothing with `rl.algorithms` but the recipe's numbers.
 """
@@ -17,12 +18,20 @@ T = 0.7  # sampling temperature of these tests
 def token_logprobs(model: Any, trajectory: Trajectory) -> dict[int, torch.Tensor]:
     """By place."""
     logits_TV = model(input_ids=torch.tensor([trajectory.token_ids])).logits[0] / T
-    return {k: torch.log_softmax(logits_TV[k - 1], -1)[trajectory.token_ids[k]] for k, one in enumerate(trajectory.loss_mask) if one}
+    return {
+        k: torch.log_softmax(logits_TV[k - 1], -1)[trajectory.token_ids[k]]
+        for k, one in enumerate(trajectory.loss_mask)
+        if one
+    }
 
 
 def token_entropies(model: Any, trajectory: Trajectory) -> dict[int, torch.Tensor]:
     logits_TV = model(input_ids=torch.tensor([trajectory.token_ids])).logits[0] / T
-    return {k: torch.distributions.Categorical(logits=logits_TV[k - 1]).entropy() for k, one in enumerate(trajectory.loss_mask) if one}
+    return {
+        k: torch.distributions.Categorical(logits=logits_TV[k - 1]).entropy()
+        for k, one in enumerate(trajectory.loss_mask)
+        if one
+    }
 
 
 def turn_of(trajectory: Trajectory, place: int) -> int:
@@ -42,7 +51,13 @@ def group_members(trajectories: list[Trajectory]) -> dict[str, list[int]]:
     return found
 
 
-def reward_of_token(numbers: dict, trajectory: Trajectory, turn_rewards: list[float], old: dict[int, float], reference: dict[int, float] | None) -> dict[int, float]:
+def reward_of_token(
+    numbers: dict,
+    trajectory: Trajectory,
+    turn_rewards: list[float],
+    old: dict[int, float],
+    reference: dict[int, float] | None,
+) -> dict[int, float]:
     places = sorted(old)
     reward = dict.fromkeys(places, 0.0)
     for k, value in enumerate(turn_rewards):
@@ -52,7 +67,13 @@ def reward_of_token(numbers: dict, trajectory: Trajectory, turn_rewards: list[fl
         long = numbers["overlong"]
         free = long["max_tokens"] - long["buffer_tokens"]
         n = len(places)
-        reward[places[-1]] -= 0.0 if n <= free else long["penalty"] if n >= long["max_tokens"] else long["penalty"] * (n - free) / long["buffer_tokens"]
+        reward[places[-1]] -= (
+            0.0
+            if n <= free
+            else long["penalty"]
+            if n >= long["max_tokens"]
+            else long["penalty"] * (n - free) / long["buffer_tokens"]
+        )
     if numbers["kl"]["place"] == "reward":
         for p in places:
             reward[p] -= numbers["kl"]["coefficient"] * kl_value(numbers["kl"]["estimator"], old[p] - reference[p])
@@ -69,12 +90,18 @@ def group_relative(  # noqa: C901  as long as the formula
         for members in groups.values():
             for i in members:
                 for k, x in enumerate(values[i]):
-                    others = [values[j][k] for j in members if len(values[j]) > k and (numbers["name"] != "rloo" or j != i)]
+                    others = [
+                        values[j][k] for j in members if len(values[j]) > k and (numbers["name"] != "rloo" or j != i)
+                    ]
                     out[i].append(x - (statistics.fmean(others) if others else x))
         for members in groups.values():
             among = members if numbers["divide_by_std"] == "group" else [i for m in groups.values() for i in m]
             squares = [x * x for i in among for x in out[i]]
-            by = 1.0 if numbers["divide_by_std"] == "none" or not squares else math.sqrt(statistics.fmean(squares)) + numbers["eps"]
+            by = (
+                1.0
+                if numbers["divide_by_std"] == "none" or not squares
+                else math.sqrt(statistics.fmean(squares)) + numbers["eps"]
+            )
             if numbers["divide_by_std"] == "group":
                 for i in members:
                     out[i] = [x / by for x in out[i]]
@@ -94,7 +121,12 @@ def group_relative(  # noqa: C901  as long as the formula
         elif numbers["credit"] == "episode":
             returns.append([sum(per_turn)])
         else:
-            returns.append([sum(numbers["discount"] ** (m - k) * per_turn[m] for m in range(k, len(per_turn))) for k in range(len(per_turn))])
+            returns.append(
+                [
+                    sum(numbers["discount"] ** (m - k) * per_turn[m] for m in range(k, len(per_turn)))
+                    for k in range(len(per_turn))
+                ]
+            )
     a, b = relative(returns), relative([o if i in inside else [] for i, o in enumerate(own)])
     advantages = []
     for i, (t, reward) in enumerate(zip(trajectories, rewards, strict=True)):
@@ -103,7 +135,12 @@ def group_relative(  # noqa: C901  as long as the formula
         elif numbers["credit"] == "episode":
             advantages.append(dict.fromkeys(reward, a[i][0]))
         else:
-            advantages.append({p: a[i][turn_of(t, p)] + (numbers["own_turn_weight"] * b[i][turn_of(t, p)] if b[i] else 0.0) for p in reward})
+            advantages.append(
+                {
+                    p: a[i][turn_of(t, p)] + (numbers["own_turn_weight"] * b[i][turn_of(t, p)] if b[i] else 0.0)
+                    for p in reward
+                }
+            )
     return advantages
 
 
@@ -113,36 +150,64 @@ def whiten(values: list[dict[int, float]], eps: float) -> list[dict[int, float]]
     return [{p: (x - mean) / (std + eps) for p, x in row.items()} for row in values]
 
 
-def reinforce_pp(numbers: dict, trajectories: list[Trajectory], rewards: list[dict[int, float]]) -> list[dict[int, float]]:
+def reinforce_pp(
+    numbers: dict, trajectories: list[Trajectory], rewards: list[dict[int, float]]
+) -> list[dict[int, float]]:
     """By parts: the whole episode with episode credit, else each turn."""
     out, part, first = [], [], {}
     for t, reward in zip(trajectories, rewards, strict=True):
         places = sorted(reward)
-        out.append({p: sum(numbers["discount"] ** (m - k) * reward[places[m]] for m in range(k, len(places))) for k, p in enumerate(places)})
+        out.append(
+            {
+                p: sum(numbers["discount"] ** (m - k) * reward[places[m]] for m in range(k, len(places)))
+                for k, p in enumerate(places)
+            }
+        )
         part.append({p: turn_of(t, p) if numbers["credit"] == "turn" else 0 for p in places})
         for k in set(part[-1].values()):
             first.setdefault((t.group_id, k), []).append(out[-1][min(p for p in places if part[-1][p] == k)])
     if numbers["baseline"] == "group":
-        out = [{p: x - statistics.fmean(first[t.group_id, part[i][p]]) for p, x in out[i].items()} for i, t in enumerate(trajectories)]
-    pooled = [[x for row, of in zip(out, part, strict=True) for p, x in row.items() if of[p] == k] for k in range(1 + max(max(of.values(), default=0) for of in part))]
-    centred = [{p: x - statistics.fmean(pooled[of[p]]) for p, x in row.items()} for row, of in zip(out, part, strict=True)]
+        out = [
+            {p: x - statistics.fmean(first[t.group_id, part[i][p]]) for p, x in out[i].items()}
+            for i, t in enumerate(trajectories)
+        ]
+    pooled = [
+        [x for row, of in zip(out, part, strict=True) for p, x in row.items() if of[p] == k]
+        for k in range(1 + max(max(of.values(), default=0) for of in part))
+    ]
+    centred = [
+        {p: x - statistics.fmean(pooled[of[p]]) for p, x in row.items()} for row, of in zip(out, part, strict=True)
+    ]
     return whiten(centred, numbers["eps"])
 
 
-def gae(numbers: dict, trajectories: list[Trajectory], rewards: list[dict[int, float]], values: list[dict[int, float]], after: list[float]) -> tuple[list, list]:
+def gae(
+    numbers: dict,
+    trajectories: list[Trajectory],
+    rewards: list[dict[int, float]],
+    values: list[dict[int, float]],
+    after: list[float],
+) -> tuple[list, list]:
     advantages, targets = [], []
     for t, reward, value, last in zip(trajectories, rewards, values, after, strict=True):
         places = sorted(reward)
         following = [value[p] for p in places[1:]] + [last if t.stop_reason == "out_of_tokens" else 0.0]
         delta = [reward[p] + numbers["discount"] * following[k] - value[p] for k, p in enumerate(places)]
-        row = {p: sum((numbers["discount"] * numbers["trace"]) ** (m - k) * delta[m] for m in range(k, len(places))) for k, p in enumerate(places)}
+        row = {
+            p: sum((numbers["discount"] * numbers["trace"]) ** (m - k) * delta[m] for m in range(k, len(places)))
+            for k, p in enumerate(places)
+        }
         advantages.append(row)
         targets.append({p: row[p] + value[p] for p in places})
     return (whiten(advantages, numbers["eps"]) if numbers["whiten"] else advantages), targets
 
 
 def share(numbers: dict, tokens_of_sequence: int, tokens: int, sequences: int) -> float:
-    return {"token": 1 / tokens, "sequence": 1 / (tokens_of_sequence * sequences), "constant": 1 / (numbers["constant_length"] * sequences)}[numbers["aggregation"]]
+    return {
+        "token": 1 / tokens,
+        "sequence": 1 / (tokens_of_sequence * sequences),
+        "constant": 1 / (numbers["constant_length"] * sequences),
+    }[numbers["aggregation"]]
 
 
 def policy_term(numbers: dict, ratio: torch.Tensor, logprob: torch.Tensor, advantage: float) -> torch.Tensor:
@@ -151,21 +216,32 @@ def policy_term(numbers: dict, ratio: torch.Tensor, logprob: torch.Tensor, advan
         return -min(max(float(ratio), low), high) * advantage * logprob
     clipped = ratio if low <= ratio <= high else torch.full_like(ratio, low if ratio < low else high)
     objective = min(ratio * advantage, clipped * advantage, key=lambda x: x.detach())
-    if numbers.get("dual_clip", math.inf) < math.inf and advantage < 0 and float(objective) < numbers["dual_clip"] * advantage:
+    if (
+        numbers.get("dual_clip", math.inf) < math.inf
+        and advantage < 0
+        and float(objective) < numbers["dual_clip"] * advantage
+    ):
         objective = torch.full_like(ratio, numbers["dual_clip"] * advantage)
     return -objective
 
 
-def policy_gradient_loss(numbers: dict, trajectories: list[Trajectory], scores: list[Scores], policy: Any, reference: Any, critic: Any) -> torch.Tensor:
+def policy_gradient_loss(
+    numbers: dict, trajectories: list[Trajectory], scores: list[Scores], policy: Any, reference: Any, critic: Any
+) -> torch.Tensor:
     """The whole step as one mini-batch; policy and critic float64 with gradient, reference float64."""
     now = [token_logprobs(policy, t) if sum(t.loss_mask) else {} for t in trajectories]
     sampler = [{p: t.logprobs[p] for p in row} for t, row in zip(trajectories, now, strict=True)]
     correction = numbers["sampler_correction"]
     old = [{p: float(x) for p, x in row.items()} for row in now] if correction["level"] != "none" else sampler
-    ref = [{p: float(x) for p, x in token_logprobs(reference, t).items()} if sum(t.loss_mask) else {} for t in trajectories]
+    ref = [
+        {p: float(x) for p, x in token_logprobs(reference, t).items()} if sum(t.loss_mask) else {} for t in trajectories
+    ]
     own_names = numbers.get("own_turn", []) if numbers["credit"] == "turn" else []
     turn_rewards = [[sum(v for name, v in turn.items() if name not in own_names) for turn in s.turns] for s in scores]
-    rewards = [reward_of_token(numbers, t, r, o, f) if o else {} for t, r, o, f in zip(trajectories, turn_rewards, old, ref, strict=True)]
+    rewards = [
+        reward_of_token(numbers, t, r, o, f) if o else {}
+        for t, r, o, f in zip(trajectories, turn_rewards, old, ref, strict=True)
+    ]
     targets = values = None
     if numbers["name"] == "ppo":
         live = [critic(t) for t in trajectories]
@@ -174,8 +250,18 @@ def policy_gradient_loss(numbers: dict, trajectories: list[Trajectory], scores: 
     elif numbers["name"] == "reinforce_pp":
         advantages = reinforce_pp(numbers, trajectories, rewards)
     else:
-        advantages = group_relative(numbers, trajectories, rewards, [[sum(turn.get(n, 0.0) for n in own_names) for turn in s.turns] if own_names else [] for s in scores])
-    learn = [i for i, t in enumerate(trajectories) if now[i] and not (numbers["name"] == "dapo" and numbers["overlong"]["filter"] and t.stop_reason == "out_of_tokens")]
+        advantages = group_relative(
+            numbers,
+            trajectories,
+            rewards,
+            [[sum(turn.get(n, 0.0) for n in own_names) for turn in s.turns] if own_names else [] for s in scores],
+        )
+    learn = [
+        i
+        for i, t in enumerate(trajectories)
+        if now[i]
+        and not (numbers["name"] == "dapo" and numbers["overlong"]["filter"] and t.stop_reason == "out_of_tokens")
+    ]
     tokens, sequences = sum(len(now[i]) for i in learn), len(learn)
     loss = torch.zeros((), dtype=torch.float64)
     for i in learn:
@@ -190,19 +276,29 @@ def policy_gradient_loss(numbers: dict, trajectories: list[Trajectory], scores: 
             weight = 1.0
             if correction["level"] != "none":
                 weight = math.exp(whole if correction["level"] == "sequence" else old[i][p] - sampler[i][p])
-                weight = min(weight, correction["bound"]) if correction["mode"] == "clip" else weight * (weight <= correction["bound"])
+                weight = (
+                    min(weight, correction["bound"])
+                    if correction["mode"] == "clip"
+                    else weight * (weight <= correction["bound"])
+                )
             loss = loss + w * weight * policy_term(numbers, ratio, logprob, advantages[i][p])
             if numbers["kl"]["place"] == "loss":
-                loss = loss + w * numbers["kl"]["coefficient"] * kl_value(numbers["kl"]["estimator"], logprob - ref[i][p])
+                loss = loss + w * numbers["kl"]["coefficient"] * kl_value(
+                    numbers["kl"]["estimator"], logprob - ref[i][p]
+                )
             loss = loss - w * numbers["entropy_coefficient"] * entropies[p]
             if targets is not None:
                 v, clip = live[i][p - 1], numbers["critic"]["value_clip"]
                 near = values[i][p] + torch.clamp(v - values[i][p], -clip, clip)
-                loss = loss + w * numbers["critic"]["loss_weight"] * 0.5 * max((v - targets[i][p]) ** 2, (near - targets[i][p]) ** 2, key=lambda x: x.detach())
+                loss = loss + w * numbers["critic"]["loss_weight"] * 0.5 * max(
+                    (v - targets[i][p]) ** 2, (near - targets[i][p]) ** 2, key=lambda x: x.detach()
+                )
     return loss
 
 
-def preference_loss(numbers: dict, trajectories: list[Trajectory], scores: list[Scores], policy: Any, reference: Any) -> torch.Tensor:
+def preference_loss(
+    numbers: dict, trajectories: list[Trajectory], scores: list[Scores], policy: Any, reference: Any
+) -> torch.Tensor:
     """DPO on best against worst of each group."""
     terms = []
     for members in group_members(trajectories).values():
@@ -222,5 +318,9 @@ def preference_loss(numbers: dict, trajectories: list[Trajectory], scores: list[
         if numbers["variant"] == "ipo":
             terms.append((m - 1 / (2 * beta)) ** 2 - likelihood)
         else:
-            terms.append(-(1 - e) * torch.log(1 / (1 + torch.exp(-beta * m))) - e * torch.log(1 / (1 + torch.exp(beta * m))) - likelihood)
+            terms.append(
+                -(1 - e) * torch.log(1 / (1 + torch.exp(-beta * m)))
+                - e * torch.log(1 / (1 + torch.exp(beta * m)))
+                - likelihood
+            )
     return sum(terms) / len(terms)

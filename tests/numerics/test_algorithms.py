@@ -20,24 +20,73 @@ CORRECTED = {"level": "token", "mode": "clip", "bound": 1.1}
 REFERENCED = {"coefficient": 0.3}
 VARIANTS = {
     "grpo": {"own_turn": ["b"], "own_turn_weight": 0.5, "discount": 0.9},
-    "grpo, as in the paper": {"credit": "episode", "own_turn": [], "divide_by_std": "group", "aggregation": "sequence", "kl": {"place": "loss", "estimator": "k3", "coefficient": 0.04}},
-    "grpo, entropy and token correction": {"own_turn": [], "entropy_coefficient": 0.01, "sampler_correction": CORRECTED},
-    "grpo, sequence correction, masked": {"own_turn": [], "sampler_correction": {"level": "sequence", "mode": "mask", "bound": 1.05}},
+    "grpo, as in the paper": {
+        "credit": "episode",
+        "own_turn": [],
+        "divide_by_std": "group",
+        "aggregation": "sequence",
+        "kl": {"place": "loss", "estimator": "k3", "coefficient": 0.04},
+    },
+    "grpo, entropy and token correction": {
+        "own_turn": [],
+        "entropy_coefficient": 0.01,
+        "sampler_correction": CORRECTED,
+    },
+    "grpo, sequence correction, masked": {
+        "own_turn": [],
+        "sampler_correction": {"level": "sequence", "mode": "mask", "bound": 1.05},
+    },
     "dr_grpo": {"own_turn": [], "constant_length": 9},
-    "dr_grpo, kl mse": {"own_turn": [], "constant_length": 9, "credit": "episode", "kl": {"place": "loss", "estimator": "mse", **REFERENCED}},
+    "dr_grpo, kl mse": {
+        "own_turn": [],
+        "constant_length": 9,
+        "credit": "episode",
+        "kl": {"place": "loss", "estimator": "mse", **REFERENCED},
+    },
     "rloo": {"own_turn": [], "credit": "episode", "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
     "rloo, turn credit": {"own_turn": ["b"], "kl": {"place": "reward", "estimator": "abs", **REFERENCED}},
-    "reinforce_pp": {"baseline": "none", "credit": "episode", "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
-    "reinforce_pp, group baseline": {"baseline": "group", "discount": 0.95, "kl": {"place": "reward", "estimator": "k3", **REFERENCED}},
-    "reinforce_pp, turn credit": {"baseline": "none", "credit": "turn", "discount": 0.95, "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
-    "reinforce_pp, group baseline, turn credit": {"baseline": "group", "credit": "turn", "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
-    "dapo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "overlong": {"max_tokens": 8, "buffer_tokens": 5, "penalty": 0.7}},
-    "dapo, without filter": {"own_turn": ["b"], "overlong": {"max_tokens": 8, "buffer_tokens": 5, "penalty": 0.7, "filter": False}},
+    "reinforce_pp": {
+        "baseline": "none",
+        "credit": "episode",
+        "kl": {"place": "reward", "estimator": "k1", **REFERENCED},
+    },
+    "reinforce_pp, group baseline": {
+        "baseline": "group",
+        "discount": 0.95,
+        "kl": {"place": "reward", "estimator": "k3", **REFERENCED},
+    },
+    "reinforce_pp, turn credit": {
+        "baseline": "none",
+        "credit": "turn",
+        "discount": 0.95,
+        "kl": {"place": "reward", "estimator": "k1", **REFERENCED},
+    },
+    "reinforce_pp, group baseline, turn credit": {
+        "baseline": "group",
+        "credit": "turn",
+        "kl": {"place": "reward", "estimator": "k1", **REFERENCED},
+    },
+    "dapo": {
+        "own_turn": [],
+        "credit": "episode",
+        "divide_by_std": "group",
+        "overlong": {"max_tokens": 8, "buffer_tokens": 5, "penalty": 0.7},
+    },
+    "dapo, without filter": {
+        "own_turn": ["b"],
+        "overlong": {"max_tokens": 8, "buffer_tokens": 5, "penalty": 0.7, "filter": False},
+    },
     "gspo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "clip_low": 0.02, "clip_high": 0.03},
     "gspo, turn credit": {"own_turn": [], "clip_low": 0.02, "clip_high": 0.03},
     "cispo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "clip_high": 0.1},
     "ppo": {"discount": 0.98, "trace": 0.9},
-    "ppo, dual clip, bounded value": {"credit": "episode", "dual_clip": 1.2, "whiten": False, "critic": {"value_clip": 0.05}, "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
+    "ppo, dual clip, bounded value": {
+        "credit": "episode",
+        "dual_clip": 1.2,
+        "whiten": False,
+        "critic": {"value_clip": 0.05},
+        "kl": {"place": "reward", "estimator": "k1", **REFERENCED},
+    },
     "ppo, shared trunk": {"critic": {"trunk": "shared"}},
     "dpo": {"beta": 0.3, "pairs_per_group": 1},
     "dpo, smoothed": {"pairs_per_group": 1, "beta": 0.3, "label_smoothing": 0.1, "margin": 0.5, "chosen_weight": 0.2},
@@ -80,17 +129,42 @@ def experience(models) -> tuple[list[Trajectory], list[Scores]]:
         if i == 7:
             mask = [0] * len(mask)
         reason = "failed" if i == 7 else "out_of_tokens" if i in (2, 4) else "diagnosed"
-        trajectories.append(Trajectory(episode_id=f"g{i // 3}/{i % 3}", case_id="c", group_id=f"g{i // 3}", sample=i % 3, policy_version=0, turn_budget=3, token_ids=tuple(ids), logprobs=(0.0,) * len(ids), loss_mask=tuple(mask), turns=tuple(turns), texts=(), events=({},), stop_reason=reason, privileged={}, started_s=0.0, ended_s=1.0))
-        scores.append(Scores(f"g{i // 3}/{i % 3}", tuple({"a": rng.uniform(-1, 1), "b": rng.uniform(0, 0.5)} for _ in turns)))
+        trajectories.append(
+            Trajectory(
+                episode_id=f"g{i // 3}/{i % 3}",
+                case_id="c",
+                group_id=f"g{i // 3}",
+                sample=i % 3,
+                policy_version=0,
+                turn_budget=3,
+                token_ids=tuple(ids),
+                logprobs=(0.0,) * len(ids),
+                loss_mask=tuple(mask),
+                turns=tuple(turns),
+                texts=(),
+                events=({},),
+                stop_reason=reason,
+                privileged={},
+                started_s=0.0,
+                ended_s=1.0,
+            )
+        )
+        scores.append(
+            Scores(f"g{i // 3}/{i % 3}", tuple({"a": rng.uniform(-1, 1), "b": rng.uniform(0, 0.5)} for _ in turns))
+        )
     recorded = logprobs_of(models[0], trajectories, 10**6, naive.T)
     for i, (t, found) in enumerate(zip(trajectories, recorded, strict=True)):
         values = iter(found)
-        trajectories[i] = dataclasses.replace(t, logprobs=tuple(float(next(values)) + rng.gauss(0, 0.15) if one else 0.0 for one in t.loss_mask))
+        trajectories[i] = dataclasses.replace(
+            t, logprobs=tuple(float(next(values)) + rng.gauss(0, 0.15) if one else 0.0 for one in t.loss_mask)
+        )
     return trajectories, scores
 
 
 def learner_of(models, numbers) -> Learner:
-    learner = Learner(copy.deepcopy(models[0]), make_algorithm(numbers), prompts=3, temperature=naive.T, seed=0, reference=models[1])
+    learner = Learner(
+        copy.deepcopy(models[0]), make_algorithm(numbers), prompts=3, temperature=naive.T, seed=0, reference=models[1]
+    )
     if learner.critic is not None:
         torch.manual_seed(0)
         torch.nn.init.normal_(learner.critic.head.weight, std=0.3)
@@ -102,7 +176,11 @@ def learner_of(models, numbers) -> Learner:
 def gradients(learner: Learner) -> dict[str, torch.Tensor]:
     found = {name: p.grad for name, p in learner.model.named_parameters()}
     if learner.critic is not None:
-        found |= {f"critic.{name}": p.grad for name, p in learner.critic.named_parameters() if name != "trunk.embed_tokens.weight" or p.grad is not None}
+        found |= {
+            f"critic.{name}": p.grad
+            for name, p in learner.critic.named_parameters()
+            if name != "trunk.embed_tokens.weight" or p.grad is not None
+        }
     return {name: grad.double() for name, grad in found.items() if grad is not None}
 
 
@@ -111,7 +189,13 @@ def assert_same_gradients(one: dict, other: dict) -> None:
     assert largest > 1e-4
     assert one.keys() == other.keys()
     for name in one:
-        torch.testing.assert_close(one[name], other[name], atol=1e-5 * max(largest, 1.0), rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            one[name],
+            other[name],
+            atol=1e-5 * max(largest, 1.0),
+            rtol=1e-4,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
 
 
 def test_every_algorithm_has_a_variant_here():
@@ -163,7 +247,9 @@ def test_grpo_is_dapo_when_clips_aggregation_and_sampling_match(models, experien
     trajectories, scores = experience
     same = {"own_turn": [], "credit": "episode", "divide_by_std": "group"}
     grpo = recipe("grpo", group_size=3, aggregation="token", **same)
-    dapo = recipe("dapo", group_size=3, overlong={"penalty": 0.0, "filter": False}, dynamic_sampling={"max_draws": 1}, **same)
+    dapo = recipe(
+        "dapo", group_size=3, overlong={"penalty": 0.0, "filter": False}, dynamic_sampling={"max_draws": 1}, **same
+    )
     one, other = (learner_of(models, numbers) for numbers in (grpo, dapo))
     for learner in (one, other):
         learner.update(trajectories, scores, step=1)
@@ -173,15 +259,27 @@ def test_grpo_is_dapo_when_clips_aggregation_and_sampling_match(models, experien
 def test_ppo_without_a_critic_is_reinforce_with_the_mean_as_baseline(models, experience):
     """lambda = 1, V = 0, no KL: the advantage is the return; whitening makes it REINFORCE++ without its KL."""
     trajectories, scores = [list(x) for x in experience]
-    scores = [s if t.stop_reason != "out_of_tokens" else Scores(s.episode_id, s.turns) for t, s in zip(trajectories, scores, strict=True)]
+    scores = [
+        s if t.stop_reason != "out_of_tokens" else Scores(s.episode_id, s.turns)
+        for t, s in zip(trajectories, scores, strict=True)
+    ]
     quiet = {"place": "none", "coefficient": 0.0}
     ppo = recipe("ppo", group_size=3, trace=1.0, discount=0.9, whiten=True, kl=quiet)
-    ppo, reinforce = (numbers | {"credit": "episode"} for numbers in (ppo, recipe("reinforce_pp", group_size=3, baseline="none", discount=0.9, kl=quiet)))
-    learners = [Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0) for numbers in (ppo, reinforce)]
-    learners[0].algorithm.critic = learners[0].algorithm.critic.model_copy(update={"warmup_rollout_steps": 0})  # its head is all zeros
+    ppo, reinforce = (
+        numbers | {"credit": "episode"}
+        for numbers in (ppo, recipe("reinforce_pp", group_size=3, baseline="none", discount=0.9, kl=quiet))
+    )
+    learners = [
+        Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0) for numbers in (ppo, reinforce)
+    ]
+    learners[0].algorithm.critic = learners[0].algorithm.critic.model_copy(
+        update={"warmup_rollout_steps": 0}
+    )  # its head is all zeros
     for learner in learners:
         learner.update(trajectories, scores, step=1)
-    assert_same_gradients(*({name: p.grad.double() for name, p in learner.model.named_parameters()} for learner in learners))
+    assert_same_gradients(
+        *({name: p.grad.double() for name, p in learner.model.named_parameters()} for learner in learners)
+    )
 
 
 def test_only_the_critic_learns_while_it_warms_up(models, experience):
@@ -189,10 +287,16 @@ def test_only_the_critic_learns_while_it_warms_up(models, experience):
     numbers = recipe("ppo", group_size=3, critic={"warmup_rollout_steps": 1})
     learner = Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0)
     learner.update(trajectories, scores, step=1)
-    assert all(torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), models[0].state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(learner.model.state_dict().values(), models[0].state_dict().values(), strict=True)
+    )
     assert float(learner.critic.head.weight.abs().max()) > 0
     learner.update([dataclasses.replace(t, policy_version=1) for t in trajectories], scores, step=2)
-    assert not all(torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), models[0].state_dict().values(), strict=True))
+    assert not all(
+        torch.equal(a, b)
+        for a, b in zip(learner.model.state_dict().values(), models[0].state_dict().values(), strict=True)
+    )
 
 
 def test_mismatch_of_sampler_and_trainer_is_reported(models, experience):

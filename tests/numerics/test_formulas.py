@@ -7,12 +7,27 @@ import pytest
 import torch
 
 from rl.algorithms import make_algorithm
-from rl.algorithms.advantages import discounted, explained_variance, generalized_advantages, leave_one_out, normalised_rewards, whitened
+from rl.algorithms.advantages import (
+    discounted,
+    explained_variance,
+    generalized_advantages,
+    leave_one_out,
+    normalised_rewards,
+    whitened,
+)
 from rl.algorithms.base import TokenRecord
 from rl.algorithms.correction import CorrectionParams, mismatch, sampler_weights
 from rl.algorithms.dapo import OverlongParams, overlong_penalty
 from rl.algorithms.kl import KLCoefficient, KLParams, kl_estimate
-from rl.algorithms.losses import Totals, clipped_ratio_loss, clipped_value_loss, clipped_weight_loss, preference_loss, sequence_log_ratio, token_shares
+from rl.algorithms.losses import (
+    Totals,
+    clipped_ratio_loss,
+    clipped_value_loss,
+    clipped_weight_loss,
+    preference_loss,
+    sequence_log_ratio,
+    token_shares,
+)
 from rl.algorithms.sampling import DynamicSamplingParams, informative_groups, keep_informative
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
@@ -28,10 +43,15 @@ def test_leave_one_out():
 
 
 def test_generalized_advantages():
-    """r = 0, 1; V = .5, .2; gamma .9, lambda .5. Ended: delta = .9 x .2 - .5 = -.32, 1 - .2 = .8; A = -.32 + .45 x .8 = .04, .8."""
+    """r = 0, 1; V = .5, .2; gamma .9, lambda .5.
+
+    Ended: delta = .9 x .2 - .5 = -.32, 1 - .2 = .8; A = -.32 + .45 x .8 = .04, .8.
+    """
     reward, value = np.array([0.0, 1.0]), np.array([0.5, 0.2])
     assert generalized_advantages(reward, value, 0.0, 0.9, 0.5) == pytest.approx([0.04, 0.8])
-    assert generalized_advantages(reward, value, 1.0, 0.9, 0.5) == pytest.approx([-0.32 + 0.45 * 1.7, 1.7])  # cut: .9 x 1 more at the end
+    assert generalized_advantages(reward, value, 1.0, 0.9, 0.5) == pytest.approx(
+        [-0.32 + 0.45 * 1.7, 1.7]
+    )  # cut: .9 x 1 more at the end
     assert generalized_advantages(reward, value, 0.0, 1.0, 1.0) == pytest.approx([0.5, 0.8])  # return minus V
     assert discounted(np.array([1.0, 0.0, 2.0]), 0.5) == pytest.approx([1.5, 1.0, 2.0])
 
@@ -54,22 +74,46 @@ def test_whitening_by_parts_centres_each_part_and_divides_by_one_deviation():
 @pytest.mark.parametrize("baseline", ["none", "group"])
 def test_reinforce_pp_blames_no_turn_of_consultations_that_are_all_alike(baseline):
     """Returns 1.2 and 1.0 of the two turns: with one mean for both, the second would have a negative advantage."""
-    numbers = recipe("reinforce_pp", credit="turn", baseline=baseline, group_size=2, kl={"place": "none", "coefficient": 0.0})
+    numbers = recipe(
+        "reinforce_pp", credit="turn", baseline=baseline, group_size=2, kl={"place": "none", "coefficient": 0.0}
+    )
     scores = Scores("e", ({"information": 0.2}, {"outcome": 1.0}))
-    records = [TokenRecord(group_id=group, scores=scores, turn_A=np.array([0, 0, 1, 1]), truncated=False, sampler_logprob_A=np.zeros(4), old_logprob_A=np.zeros(4), reference_logprob_A=None, value_A=None, next_value=0.0) for group in "aabb"]
-    assert all(np.array_equal(advantage, np.zeros(4)) for advantage in make_algorithm(numbers).signal(records).advantage)
+    records = [
+        TokenRecord(
+            group_id=group,
+            scores=scores,
+            turn_A=np.array([0, 0, 1, 1]),
+            truncated=False,
+            sampler_logprob_A=np.zeros(4),
+            old_logprob_A=np.zeros(4),
+            reference_logprob_A=None,
+            value_A=None,
+            next_value=0.0,
+        )
+        for group in "aabb"
+    ]
+    assert all(
+        np.array_equal(advantage, np.zeros(4)) for advantage in make_algorithm(numbers).signal(records).advantage
+    )
 
 
 def test_reward_normalisation():
-    """Group a: 1, 3 (mean 2, deviation sqrt 2 with n - 1); b: alone, keeps its reward. Batch: 1, 3, 8, mean 4, deviation sqrt 13."""
+    """Group a: 1, 3 (mean 2, deviation sqrt 2 with n - 1); b: alone, keeps its reward.
+
+    Batch: 1, 3, 8, mean 4, deviation sqrt 13.
+    """
     rewards, groups = [1.0, 3.0, 8.0], ["a", "a", "b"]
     assert normalised_rewards(rewards, groups, "grpo", 0.0) == pytest.approx([-1 / math.sqrt(2), 1 / math.sqrt(2), 8.0])
-    assert normalised_rewards(rewards, groups, "brpo", 0.0) == pytest.approx([-3 / math.sqrt(13), -1 / math.sqrt(13), 4 / math.sqrt(13)])
+    assert normalised_rewards(rewards, groups, "brpo", 0.0) == pytest.approx(
+        [-3 / math.sqrt(13), -1 / math.sqrt(13), 4 / math.sqrt(13)]
+    )
     assert normalised_rewards(rewards, groups, "arpo", 0.0) == rewards
 
 
 def test_rewards_are_never_normalised_twice():
-    """Only PPO takes the setting; those that normalise themselves do not know it, and per-turn rewards have no one reward to normalise."""
+    """Only PPO takes the setting; those that normalise themselves do not know it, and per-turn rewards have no one
+    reward to normalise.
+    """
     for name in ("grpo", "dr_grpo", "rloo", "dapo", "gspo", "cispo", "reinforce_pp"):
         with pytest.raises(ValueError, match="reward_normalisation"):
             make_algorithm(recipe(name) | {"reward_normalisation": "grpo"})
@@ -89,17 +133,23 @@ def test_explained_variance():
     ("estimator", "value"), [("k1", 0.5), ("abs", 0.5), ("mse", 0.125), ("k3", math.exp(-0.5) - 0.5)]
 )
 def test_kl_estimators(estimator, value):
-    assert kl_estimate(torch.tensor([0.5, -0.5]), estimator).tolist() == pytest.approx([value, {"k1": -0.5, "k3": math.exp(0.5) - 1.5}.get(estimator, value)])
+    assert kl_estimate(torch.tensor([0.5, -0.5]), estimator).tolist() == pytest.approx(
+        [value, {"k1": -0.5, "k3": math.exp(0.5) - 1.5}.get(estimator, value)]
+    )
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k3"])
 def test_unbiased_estimators_have_the_kl_as_their_mean(estimator):
     p, q = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64), torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64)
-    assert float((p * kl_estimate((p / q).log(), estimator)).sum()) == pytest.approx(float((p * (p / q).log()).sum()), rel=1e-12)
+    assert float((p * kl_estimate((p / q).log(), estimator)).sum()) == pytest.approx(
+        float((p * (p / q).log()).sum()), rel=1e-12
+    )
 
 
 def test_the_kl_coefficient_adapts():
-    """Twice the target: error clipped to .2, 100 of 1000 trajectories: x 1.02; at .9 of it: x (1 - .1 x .1); fixed: unchanged."""
+    """Twice the target: error clipped to .2, 100 of 1000 trajectories: x 1.02; at .9 of it: x (1 - .1 x .1); fixed:
+    unchanged.
+    """
     params = KLParams(place="loss", estimator="k3", coefficient=0.5, target=0.01, horizon=1000)
     coefficient = KLCoefficient(params)
     coefficient.adapt(0.02, 100)
@@ -116,11 +166,21 @@ def test_the_kl_coefficient_adapts():
 def test_sampler_weights():
     """Trainer finds .2 and .4 nats more: e^.2, e^.4; in all e^.6."""
     old, sampler = np.array([-1.0, -1.0]), np.array([-1.2, -1.4])
-    assert sampler_weights(old, sampler, CorrectionParams(level="none", mode="clip", bound=1.0)) == pytest.approx([1, 1])
-    assert sampler_weights(old, sampler, CorrectionParams(level="token", mode="clip", bound=1.3)) == pytest.approx([math.exp(0.2), 1.3])
-    assert sampler_weights(old, sampler, CorrectionParams(level="token", mode="mask", bound=1.3)) == pytest.approx([math.exp(0.2), 0])
-    assert sampler_weights(old, sampler, CorrectionParams(level="sequence", mode="clip", bound=2.0)) == pytest.approx([math.exp(0.6)] * 2)
-    assert sampler_weights(old, sampler, CorrectionParams(level="sequence", mode="mask", bound=1.5)) == pytest.approx([0, 0])
+    assert sampler_weights(old, sampler, CorrectionParams(level="none", mode="clip", bound=1.0)) == pytest.approx(
+        [1, 1]
+    )
+    assert sampler_weights(old, sampler, CorrectionParams(level="token", mode="clip", bound=1.3)) == pytest.approx(
+        [math.exp(0.2), 1.3]
+    )
+    assert sampler_weights(old, sampler, CorrectionParams(level="token", mode="mask", bound=1.3)) == pytest.approx(
+        [math.exp(0.2), 0]
+    )
+    assert sampler_weights(old, sampler, CorrectionParams(level="sequence", mode="clip", bound=2.0)) == pytest.approx(
+        [math.exp(0.6)] * 2
+    )
+    assert sampler_weights(old, sampler, CorrectionParams(level="sequence", mode="mask", bound=1.5)) == pytest.approx(
+        [0, 0]
+    )
     found = mismatch(old, sampler)
     assert (found["sampler_mismatch_mean"], found["sampler_mismatch_max"]) == pytest.approx((0.3, 0.4))
     assert found["sampler_mismatch_k3"] == pytest.approx((math.exp(0.2) - 1.2 + math.exp(0.4) - 1.4) / 2)
@@ -140,7 +200,9 @@ def test_dual_clip():
 def test_clipped_weight():
     """CISPO: ratio 2 bounded to 1.3, ratio .5 left alone (lower side open); the gradient is -weight x A, never 0."""
     logprob = torch.tensor([-1.0, -1.0], requires_grad=True)
-    loss, clipped = clipped_weight_loss(logprob, torch.log(torch.tensor([2.0, 0.5])), torch.tensor([1.0, 1.0]), 1.0, 0.3)
+    loss, clipped = clipped_weight_loss(
+        logprob, torch.log(torch.tensor([2.0, 0.5])), torch.tensor([1.0, 1.0]), 1.0, 0.3
+    )
     loss.sum().backward()
     assert loss.tolist() == pytest.approx([1.3, 0.5])
     assert logprob.grad.tolist() == pytest.approx([-1.3, -0.5])
@@ -178,7 +240,9 @@ def test_preference_losses():
     """Margin 2, beta .5: -log sigma(1) = .3133; smoothed by .1: + .1 x 1; ipo: (2 - 1)^2."""
     margin = torch.tensor([2.0])
     assert preference_loss(margin, "sigmoid", 0.5, 0.0).item() == pytest.approx(math.log(1 + math.exp(-1)))
-    assert preference_loss(margin, "sigmoid", 0.5, 0.1).item() == pytest.approx(0.9 * math.log(1 + math.exp(-1)) + 0.1 * math.log(1 + math.exp(1)))
+    assert preference_loss(margin, "sigmoid", 0.5, 0.1).item() == pytest.approx(
+        0.9 * math.log(1 + math.exp(-1)) + 0.1 * math.log(1 + math.exp(1))
+    )
     assert preference_loss(margin, "ipo", 0.5, 0.0).item() == pytest.approx(1.0)
     with pytest.raises(ValueError, match="label_smoothing"):
         make_algorithm(recipe("dpo", variant="ipo", label_smoothing=0.1))
@@ -199,9 +263,30 @@ def test_groups_without_signal_are_dropped_and_counted():
     for group, values in rewards.items():
         for sample, value in enumerate(values):
             mask = (0, 0 if group == "c" and sample else 1)
-            trajectories.append(Trajectory(episode_id=f"{group}/{sample}", case_id="", group_id=group, sample=sample, policy_version=0, turn_budget=1, token_ids=(5, 6), logprobs=(0.0, -1.0), loss_mask=mask, turns=((1, 2),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=0.0))
+            trajectories.append(
+                Trajectory(
+                    episode_id=f"{group}/{sample}",
+                    case_id="",
+                    group_id=group,
+                    sample=sample,
+                    policy_version=0,
+                    turn_budget=1,
+                    token_ids=(5, 6),
+                    logprobs=(0.0, -1.0),
+                    loss_mask=mask,
+                    turns=((1, 2),),
+                    texts=(),
+                    events=({},),
+                    stop_reason="ended",
+                    privileged={},
+                    started_s=0.0,
+                    ended_s=0.0,
+                )
+            )
             scores.append(Scores(f"{group}/{sample}", ({"diagnosis": value, "turn": -0.1 * sample},)))
-    by_component, by_reward = (DynamicSamplingParams(max_draws=2, by=by, tolerance=1e-6) for by in ("diagnosis", "reward"))
+    by_component, by_reward = (
+        DynamicSamplingParams(max_draws=2, by=by, tolerance=1e-6) for by in ("diagnosis", "reward")
+    )
     assert informative_groups(trajectories, scores, by_component) == ["a", "d"]
     assert informative_groups(trajectories, scores, by_reward) == ["a", "b", "d"]
     kept, kept_scores, metrics = keep_informative(trajectories, scores, by_reward, groups=2)

@@ -21,7 +21,17 @@ from rl.records import make_records
 from tests.recipes import recipe
 
 RECIPE = recipe(
-    "grpo", group_size=2, credit="episode", discount=0.5, own_turn=[], own_turn_weight=1.0, divide_by_std="group", eps=1e-6, clip_low=0.2, clip_high=0.3, optimizer={"max_grad_norm": 1e9}
+    "grpo",
+    group_size=2,
+    credit="episode",
+    discount=0.5,
+    own_turn=[],
+    own_turn_weight=1.0,
+    divide_by_std="group",
+    eps=1e-6,
+    clip_low=0.2,
+    clip_high=0.3,
+    optimizer={"max_grad_norm": 1e9},
 )
 
 
@@ -40,7 +50,10 @@ def test_episode_credit_by_hand():
 
 
 def test_turn_credit_by_hand():
-    """Turn 1: R = 3, 1, 5, mean 3. Turn 2: 1, -, 2, mean 1.5. Turn 3: one member alone, 0. Deviation over all six entries: sqrt(8.5 / 6)."""
+    """Turn 1: R = 3, 1, 5, mean 3.
+
+    Turn 2: 1, -, 2, mean 1.5. Turn 3: one member alone, 0. Deviation over all six entries: sqrt(8.5 / 6).
+    """
     centred = group_centred([[3.0, 1.0], [1.0], [5.0, 2.0, 9.0]])
     assert centred == [[0.0, -0.5], [-2.0], [2.0, 0.5, 0.0]]
     assert deviation(centred) == pytest.approx(math.sqrt(8.5 / 6), rel=1e-12)
@@ -48,14 +61,20 @@ def test_turn_credit_by_hand():
 
 
 def test_a_group_of_one_is_refused():
-    with pytest.raises(TrainingError, match="group_size 1 leaves no other sample to compare with; set group_size to 2 or more"):
+    with pytest.raises(
+        TrainingError, match="group_size 1 leaves no other sample to compare with; set group_size to 2 or more"
+    ):
         group_centred([[1.0]])
     with pytest.raises(ValueError, match="group_size"):
         make_algorithm(RECIPE | {"group_size": 1})
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(rewards=st.lists(st.floats(-10, 10).map(lambda x: round(x, 3)), min_size=2, max_size=8, unique=True), shift=st.floats(-5, 5), scale=st.floats(0.1, 10))
+@given(
+    rewards=st.lists(st.floats(-10, 10).map(lambda x: round(x, 3)), min_size=2, max_size=8, unique=True),
+    shift=st.floats(-5, 5),
+    scale=st.floats(0.1, 10),
+)
 def test_divided_advantages_ignore_shift_and_scale(rewards, shift, scale):
     """Centred, of unit deviation, and the same whatever unit the reward has."""
     group = [episode("g", i, ((0, 1),), 1) for i in range(len(rewards))]
@@ -95,7 +114,20 @@ def test_loss_and_gradient_agree_with_a_naive_float64_derivation():
     old = new + 0.4 * old
     logprob_N = new.float().requires_grad_()
     one, zero = torch.ones(500), torch.zeros(500)
-    batch = TokenBatch(sequence_N=zero.long(), unit_S=zero[:1].long(), logprob_N=logprob_N, entropy_N=zero, value_N=None, old_logprob_N=old.float(), reference_logprob_N=None, old_value_N=None, advantage_N=advantage.float(), weight_N=one, target_N=None, total=Totals(800, 4, 4))
+    batch = TokenBatch(
+        sequence_N=zero.long(),
+        unit_S=zero[:1].long(),
+        logprob_N=logprob_N,
+        entropy_N=zero,
+        value_N=None,
+        old_logprob_N=old.float(),
+        reference_logprob_N=None,
+        old_value_N=None,
+        advantage_N=advantage.float(),
+        weight_N=one,
+        target_N=None,
+        total=Totals(800, 4, 4),
+    )
     loss, means = make_algorithm(RECIPE).loss(batch)
     loss.backward()
 
@@ -123,7 +155,24 @@ def episode(group: str, sample: int, turns: tuple[tuple[int, int], ...], size: i
         mask[start:end] = [0 if failed else 1] * (end - start)
     ids = tuple(5 + (7 * i + 3 * sample + len(group)) % 60 for i in range(size))
     logprobs = tuple(-3.0 - 0.1 * ((i + sample) % 5) if one else 0.0 for i, one in enumerate(mask))
-    return Trajectory(episode_id=f"{group}/{sample}", case_id=group, group_id=group, sample=sample, policy_version=0, turn_budget=3, token_ids=ids, logprobs=logprobs, loss_mask=tuple(mask), turns=turns, texts=(), events=(), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
+    return Trajectory(
+        episode_id=f"{group}/{sample}",
+        case_id=group,
+        group_id=group,
+        sample=sample,
+        policy_version=0,
+        turn_budget=3,
+        token_ids=ids,
+        logprobs=logprobs,
+        loss_mask=tuple(mask),
+        turns=turns,
+        texts=(),
+        events=(),
+        stop_reason="ended",
+        privileged={},
+        started_s=0.0,
+        ended_s=1.0,
+    )
 
 
 def score(*turn_rewards: float) -> Scores:
@@ -136,7 +185,12 @@ def advantages(algorithm, trajectories, scores):
     return [list(values) for values in lesson.advantage], lesson.metrics
 
 
-TRAJECTORIES = [episode("g", 0, ((2, 4), (6, 7)), 7), episode("g", 1, ((2, 3),), 3), episode("h", 0, ((1, 3),), 4), episode("h", 1, ((1, 2),), 3, failed=True)]
+TRAJECTORIES = [
+    episode("g", 0, ((2, 4), (6, 7)), 7),
+    episode("g", 1, ((2, 3),), 3),
+    episode("h", 0, ((1, 3),), 4),
+    episode("h", 1, ((1, 2),), 3, failed=True),
+]
 SCORES = [score(1.0, 2.0), score(-1.0), score(5.0), score(-9.0)]
 
 
@@ -150,18 +204,44 @@ def test_advantages_reach_the_tokens_of_their_turns():
 
 
 def test_own_turn_components_credit_only_their_turn_by_hand():
-    """Group g: two turns earn i = .4, 0 and outcome 0, 1; the other i = .2 and outcome 0. Group h: i = 1 and 0, no outcome. Discount 1.
+    """Group g: two turns earn i = .4, 0 and outcome 0, 1; the other i = .2 and outcome 0.
+
+    Group h: i = 1 and 0, no outcome. Discount 1.
 
     Returns without i: turn 1 1 against 0, turn 2 1 alone; own: .4 against .2 -> +-.1, and +-.5 in h.
     """
-    scores = [Scores("", ({"i": 0.4, "o": 0.0}, {"i": 0.0, "o": 1.0})), Scores("", ({"i": 0.2, "o": 0.0},)), Scores("", ({"i": 1.0},)), Scores("", ({"i": 0.0},))]
-    group = [episode("g", 0, ((0, 1), (2, 3)), 3), episode("g", 1, ((0, 1),), 1), episode("h", 0, ((0, 1),), 1), episode("h", 1, ((0, 1),), 1)]
-    numbers = RECIPE | {"credit": "turn", "discount": 1.0, "own_turn": ["i"], "own_turn_weight": 2.0, "divide_by_std": "none", "eps": 1e-9}
+    scores = [
+        Scores("", ({"i": 0.4, "o": 0.0}, {"i": 0.0, "o": 1.0})),
+        Scores("", ({"i": 0.2, "o": 0.0},)),
+        Scores("", ({"i": 1.0},)),
+        Scores("", ({"i": 0.0},)),
+    ]
+    group = [
+        episode("g", 0, ((0, 1), (2, 3)), 3),
+        episode("g", 1, ((0, 1),), 1),
+        episode("h", 0, ((0, 1),), 1),
+        episode("h", 1, ((0, 1),), 1),
+    ]
+    numbers = RECIPE | {
+        "credit": "turn",
+        "discount": 1.0,
+        "own_turn": ["i"],
+        "own_turn_weight": 2.0,
+        "divide_by_std": "none",
+        "eps": 1e-9,
+    }
     assert flat(numbers, group, scores) == pytest.approx([0.5 + 0.2, 0.0, -0.5 - 0.2, 1.0, -1.0])
     s, s_own = math.sqrt(0.5 / 5), math.sqrt((2 * 0.01 + 2 * 0.25) / 5)  # over the five turns of the step; turn 2 is 0
-    assert flat(numbers | {"divide_by_std": "step"}, group, scores) == pytest.approx([0.5 / s + 0.2 / s_own, 0, -0.5 / s - 0.2 / s_own, 1 / s_own, -1 / s_own])
-    s, s_own = math.sqrt(0.5 / 3), math.sqrt(0.02 / 3)  # over the three turns of g; in h the own part is +-1 and the rest 0
-    assert flat(numbers | {"divide_by_std": "group"}, group, scores) == pytest.approx([0.5 / s + 0.2 / s_own, 0, -0.5 / s - 0.2 / s_own, 2, -2])
+    assert flat(numbers | {"divide_by_std": "step"}, group, scores) == pytest.approx(
+        [0.5 / s + 0.2 / s_own, 0, -0.5 / s - 0.2 / s_own, 1 / s_own, -1 / s_own]
+    )
+    s, s_own = (
+        math.sqrt(0.5 / 3),
+        math.sqrt(0.02 / 3),
+    )  # over the three turns of g; in h the own part is +-1 and the rest 0
+    assert flat(numbers | {"divide_by_std": "group"}, group, scores) == pytest.approx(
+        [0.5 / s + 0.2 / s_own, 0, -0.5 / s - 0.2 / s_own, 2, -2]
+    )
     assert flat(numbers | {"credit": "episode"}, group, scores) == pytest.approx([0.6, 0.6, -0.6, 0.5, -0.5])
 
 
@@ -188,7 +268,10 @@ def test_the_learners_gradient_is_that_of_the_formula(credit):
     trajectories, scores = TRAJECTORIES + more, [*SCORES, score(1.0, 1.0)]
     metrics = learner.update(trajectories, scores, step=1)
 
-    returns = {"episode": [[3.0, 3.0], [-1.0], [5.0], [], [2.0, 2.0]], "turn": [[2.0, 2.0], [-1.0], [5.0], [], [1.5, 1.0]]}[credit]
+    returns = {
+        "episode": [[3.0, 3.0], [-1.0], [5.0], [], [2.0, 2.0]],
+        "turn": [[2.0, 2.0], [-1.0], [5.0], [], [1.5, 1.0]],
+    }[credit]
     loss, count = torch.zeros((), dtype=torch.float64), sum(t.sampled_tokens for t in trajectories)
     for members in ([0, 1], [2, 4]):
         entries = [(i, k) for i in members for k in range(len(returns[i]))]
@@ -202,10 +285,14 @@ def test_the_learners_gradient_is_that_of_the_formula(credit):
             for k, (start, end) in enumerate(t.turns):
                 advantage = (returns[i][k] - mean[k]) / (std + 1e-6)
                 for place in range(start, end):
-                    ratio = torch.exp(torch.log_softmax(logits_TV[place - 1], -1)[t.token_ids[place]] - t.logprobs[place])
+                    ratio = torch.exp(
+                        torch.log_softmax(logits_TV[place - 1], -1)[t.token_ids[place]] - t.logprobs[place]
+                    )
                     loss = loss - torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.3) * advantage) / count
     loss.backward()
     assert metrics["policy_loss"] == pytest.approx(loss.item(), abs=1e-5)
     assert metrics["gradient_steps"] == 1
     for (name, ours), (_, theirs) in zip(model.named_parameters(), naive.named_parameters(), strict=True):
-        torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-6, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            ours.grad.double(), theirs.grad, atol=1e-6, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+        )

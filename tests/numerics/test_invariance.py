@@ -1,4 +1,6 @@
-"""How a mini-batch is cut, padded and ordered changes no gradient; what is not finite changes no weight; the accounting rule."""
+"""How a mini-batch is cut, padded and ordered changes no gradient; what is not finite changes no weight; the accounting
+rule.
+"""
 
 import copy
 import dataclasses
@@ -33,7 +35,9 @@ def base():
 
 @pytest.fixture(scope="module")
 def experience(base) -> tuple[list[Trajectory], list[Scores]]:
-    """Four groups of four, three to forty tokens each, sampled by a policy that differs a little from the one that learns."""
+    """Four groups of four, three to forty tokens each, sampled by a policy that differs a little from the one that
+    learns.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def draw(low: int, high: int, size: int) -> list[int]:
@@ -46,18 +50,48 @@ def experience(base) -> tuple[list[Trajectory], list[Scores]]:
         with torch.no_grad():
             logprob_N, _ = token_logprobs(base, batch, TEMPERATURE)
         noise_N = 0.2 * torch.randn(logprob_N.shape, generator=generator)
-        for row, place, logprob in zip(batch.row_N.tolist(), (batch.source_N + 1).tolist(), (logprob_N + noise_N).tolist(), strict=True):
+        for row, place, logprob in zip(
+            batch.row_N.tolist(), (batch.source_N + 1).tolist(), (logprob_N + noise_N).tolist(), strict=True
+        ):
             logprobs[batch.index[row]][place] = logprob
     trajectories = [
-        Trajectory(episode_id=f"g{i // 4}/{i % 4}", case_id=f"g{i // 4}", group_id=f"g{i // 4}", sample=i % 4, policy_version=0, turn_budget=1, token_ids=tuple(t), logprobs=tuple(p), loss_mask=tuple(m), turns=((1, len(t)),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
+        Trajectory(
+            episode_id=f"g{i // 4}/{i % 4}",
+            case_id=f"g{i // 4}",
+            group_id=f"g{i // 4}",
+            sample=i % 4,
+            policy_version=0,
+            turn_budget=1,
+            token_ids=tuple(t),
+            logprobs=tuple(p),
+            loss_mask=tuple(m),
+            turns=((1, len(t)),),
+            texts=(),
+            events=({},),
+            stop_reason="ended",
+            privileged={},
+            started_s=0.0,
+            ended_s=1.0,
+        )
         for i, (t, p, m) in enumerate(zip(tokens, logprobs, masks, strict=True))
     ]
-    return trajectories, [Scores(t.episode_id, ({"outcome": reward / 7},)) for t, reward in zip(trajectories, draw(0, 8, 16), strict=True)]
+    return trajectories, [
+        Scores(t.episode_id, ({"outcome": reward / 7},)) for t, reward in zip(trajectories, draw(0, 8, 16), strict=True)
+    ]
 
 
 def new_learner(base, prompts: int = 4, **optimizer) -> Learner:
     numbers = recipe(
-        "grpo", group_size=4, credit="episode", own_turn=[], own_turn_weight=1.0, divide_by_std="group", eps=1e-6, clip_low=0.2, clip_high=0.2, optimizer=OPTIMIZER | optimizer
+        "grpo",
+        group_size=4,
+        credit="episode",
+        own_turn=[],
+        own_turn_weight=1.0,
+        divide_by_std="group",
+        eps=1e-6,
+        clip_low=0.2,
+        clip_high=0.2,
+        optimizer=OPTIMIZER | optimizer,
     )
     return Learner(copy.deepcopy(base), make_algorithm(numbers), prompts, TEMPERATURE, seed=0)
 
@@ -75,9 +109,17 @@ def assert_same(one, other) -> None:
     (gradient, weights, metrics), (gradient_2, weights_2, metrics_2) = one, other
     largest = max(float(g.abs().max()) for g in gradient.values())
     for name in gradient:
-        torch.testing.assert_close(gradient[name], gradient_2[name], atol=1e-5 * largest, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            gradient[name],
+            gradient_2[name],
+            atol=1e-5 * largest,
+            rtol=1e-4,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
     for name in weights:
-        torch.testing.assert_close(weights[name], weights_2[name], atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            weights[name], weights_2[name], atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+        )
     assert metrics == pytest.approx(metrics_2, rel=1e-4, abs=1e-6)
 
 
@@ -90,14 +132,20 @@ def test_micro_batches_change_nothing(base, experience, micro_batch_tokens):
 def test_order_within_the_mini_batch_changes_nothing(base, experience):
     trajectories, scores = experience
     order = torch.randperm(len(trajectories), generator=torch.Generator().manual_seed(1)).tolist()
-    assert_same(one_update(base, trajectories, scores), one_update(base, [trajectories[i] for i in order], [scores[i] for i in order]))
+    assert_same(
+        one_update(base, trajectories, scores),
+        one_update(base, [trajectories[i] for i in order], [scores[i] for i in order]),
+    )
 
 
 def test_padding_changes_nothing(base, experience):
     """Tokens after the last loss position are like padding: whatever they are, nobody sees them."""
     trajectories, scores = experience
     padded = [
-        dataclasses.replace(t, token_ids=t.token_ids + (i % 3,) * i, logprobs=t.logprobs + (0.0,) * i, loss_mask=t.loss_mask + (0,) * i) for i, t in enumerate(trajectories)
+        dataclasses.replace(
+            t, token_ids=t.token_ids + (i % 3,) * i, logprobs=t.logprobs + (0.0,) * i, loss_mask=t.loss_mask + (0,) * i
+        )
+        for i, t in enumerate(trajectories)
     ]
     assert_same(one_update(base, trajectories, scores), one_update(base, padded, scores))
 
@@ -105,7 +153,10 @@ def test_padding_changes_nothing(base, experience):
 def test_an_episode_without_sampled_tokens_changes_nothing(base, experience):
     trajectories, scores = experience
     failed = dataclasses.replace(trajectories[0], episode_id="g0/9", loss_mask=(0,) * len(trajectories[0].loss_mask))
-    assert_same(one_update(base, trajectories, scores), one_update(base, [failed, *trajectories], [Scores("g0/9", ({"outcome": 50.0},)), *scores]))
+    assert_same(
+        one_update(base, trajectories, scores),
+        one_update(base, [failed, *trajectories], [Scores("g0/9", ({"outcome": 50.0},)), *scores]),
+    )
 
 
 def test_experience_of_the_policy_before_the_last_update_is_taken_where_it_is_allowed(base, experience):
@@ -135,7 +186,9 @@ def test_compiling_changes_rounding_alone(base, experience):
 
 @pytest.fixture(scope="module")
 def siblings(experience) -> tuple[list[Trajectory], list[Scores]]:
-    """The same, each group behind an opening of its own that is longer than what follows; one group has openings that differ."""
+    """The same, each group behind an opening of its own that is longer than what follows; one group has openings that
+    differ.
+    """
     trajectories, scores = experience
     made = []
     for i, t in enumerate(trajectories):
@@ -143,27 +196,52 @@ def siblings(experience) -> tuple[list[Trajectory], list[Scores]]:
         opening = tuple((7 * group + 3 * k + (i if group == 3 else 0)) % 250 + 5 for k in range(24))
         tail, first = slice(None, 20), t.loss_mask.index(1)
         mask = (0,) * len(opening) + ((0,) * first + t.loss_mask[first:])[tail]
-        ids = (opening[: len(opening) - first] + t.token_ids[:first] + t.token_ids[first:])[: len(mask)] if group == 3 else (opening + (9,) * first + t.token_ids[first:])[: len(mask)]
+        ids = (
+            (opening[: len(opening) - first] + t.token_ids[:first] + t.token_ids[first:])[: len(mask)]
+            if group == 3
+            else (opening + (9,) * first + t.token_ids[first:])[: len(mask)]
+        )
         mask = mask[: len(ids)]
-        made.append(dataclasses.replace(t, token_ids=ids, loss_mask=mask, logprobs=(-1.5,) * len(ids), turns=((mask.index(1), len(ids)),)))
+        made.append(
+            dataclasses.replace(
+                t, token_ids=ids, loss_mask=mask, logprobs=(-1.5,) * len(ids), turns=((mask.index(1), len(ids)),)
+            )
+        )
     return made, scores
 
 
 @pytest.mark.parametrize("name", ["grpo", "gspo", "dr_grpo", "dpo"])
 def test_an_opening_computed_once_for_siblings_changes_nothing(base, siblings, monkeypatch, name):
-    shared = [b.sibling_N is not None for b in sibling_batches([t.token_ids for t in siblings[0]], [t.loss_mask for t in siblings[0]], 256)]
+    shared = [
+        b.sibling_N is not None
+        for b in sibling_batches([t.token_ids for t in siblings[0]], [t.loss_mask for t in siblings[0]], 256)
+    ]
     assert 0 < sum(shared) < len(shared)
 
     def update() -> tuple[dict, dict, dict]:
         params = OPTIMIZER | {"max_grad_norm": 1e9, "mini_batch_size": 4 if name == "dpo" else 64}
-        learner = Learner(copy.deepcopy(base), make_algorithm(recipe(name, group_size=4, optimizer=params, **({"pairs_per_group": 2} if name == "dpo" else {}))), 4, TEMPERATURE, seed=0, reference=base, sampler=Sampler(exact=False, staleness=0))
+        learner = Learner(
+            copy.deepcopy(base),
+            make_algorithm(
+                recipe(name, group_size=4, optimizer=params, **({"pairs_per_group": 2} if name == "dpo" else {}))
+            ),
+            4,
+            TEMPERATURE,
+            seed=0,
+            reference=base,
+            sampler=Sampler(exact=False, staleness=0),
+        )
         metrics = learner.update(*siblings, step=1)
         return {n: p.grad for n, p in learner.model.named_parameters()}, learner.model.state_dict(), metrics
 
     together = update()
     for module in (rl.learner, rl.records):
         monkeypatch.setattr(module, "sibling_batches", micro_batches)
-    monkeypatch.setattr(rl.learner, "sibling_batches", lambda tokens, masks, budget, units: micro_batches(tokens, masks, budget, None, units))
+    monkeypatch.setattr(
+        rl.learner,
+        "sibling_batches",
+        lambda tokens, masks, budget, units: micro_batches(tokens, masks, budget, None, units),
+    )
     assert_same(together, update())
 
 
@@ -191,10 +269,18 @@ def test_micro_batches_keep_every_sequence_and_the_budget():
 
 
 def test_branches_are_as_if_each_continued_the_sequence_alone(base):
-    """Five branches on one trunk (two of them go on from a third), none on another: the same log-probabilities as plain sequences, however they are padded."""
+    """Five branches on one trunk (two of them go on from a third), none on another: the same log-probabilities as plain
+    sequences, however they are padded.
+    """
     trunk, short = list(range(20, 32)), [40, 41, 42]
     first, last = Branch(4, (50, 51, 52), (1.0, 0.5, 0.0)), Branch(9, (60,), (2.0,))
-    branches = [first, last, Branch(9, (61, 62), (0.0, 1.0)), Branch(4, (53, 54), (0.25, 1.0), after=0), Branch(4, (55,), (1.0,), after=0)]
+    branches = [
+        first,
+        last,
+        Branch(9, (61, 62), (0.0, 1.0)),
+        Branch(4, (53, 54), (0.25, 1.0), after=0),
+        Branch(4, (55,), (1.0,), after=0),
+    ]
     masks = [[0, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1], [0, 1, 1]]
     plain = [(trunk, masks[0]), (short, masks[1])]
     for b in branches:
@@ -210,7 +296,9 @@ def test_branches_are_as_if_each_continued_the_sequence_alone(base):
     logprobs = token_logprobs(base, batch, TEMPERATURE)[0].tolist()
     order = [1, 0, *range(2, 7)]  # shorter rows first, branches after their trunk
     assert logprobs == pytest.approx([value for i in order for value in expected[i]], abs=1e-5)
-    weights = [1.0 if i < 2 else w for i in order for w in ([1] * sum(masks[i]) if i < 2 else branches[i - 2].loss_weight) if w]
+    weights = [
+        1.0 if i < 2 else w for i in order for w in ([1] * sum(masks[i]) if i < 2 else branches[i - 2].loss_weight) if w
+    ]
     assert batch.weight_N.tolist() == weights
 
 
@@ -220,14 +308,29 @@ def test_branches_weigh_in_the_loss_as_said(base):
     trained = []
     for branches in (thrice, once):
         model = copy.deepcopy(base)
-        params = SFTParams(epochs=1, batch_size=1, optimizer="adamw", learning_rate=1e-3, warmup_share=0.0, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=100, seed=0)
-        trained.append((train_supervised(model, [Example([5, 6, 7, 8], [0, 1, 1, 0], branches)], params), model.state_dict()))
+        params = SFTParams(
+            epochs=1,
+            batch_size=1,
+            optimizer="adamw",
+            learning_rate=1e-3,
+            warmup_share=0.0,
+            weight_decay=0.0,
+            max_grad_norm=1.0,
+            micro_batch_tokens=100,
+            seed=0,
+        )
+        trained.append(
+            (train_supervised(model, [Example([5, 6, 7, 8], [0, 1, 1, 0], branches)], params), model.state_dict())
+        )
     assert trained[0][0] == pytest.approx(trained[1][0], abs=1e-5)
     for name in trained[0][1]:
         torch.testing.assert_close(trained[0][1][name], trained[1][1][name], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("candidates", [[[20], [21, 22, 23], [21, 24]], [[30, 31, 20], [30, 31, 22, 23], [30, 31, 24]], [[20, 21], [20, 21, 22]], [[7]]])
+@pytest.mark.parametrize(
+    "candidates",
+    [[[20], [21, 22, 23], [21, 24]], [[30, 31, 20], [30, 31, 22, 23], [30, 31, 24]], [[20, 21], [20, 21, 22]], [[7]]],
+)
 def test_ranking_is_the_sum_of_the_continuations_logprobs(base, candidates):
     prefixes = [[10, 11, 12, 13], [14], [15, 16, 17, 18, 19, 20, 21]]
     scores_PC = continuation_logprobs(base.eval(), prefixes, candidates)
@@ -240,11 +343,24 @@ def test_ranking_is_the_sum_of_the_continuations_logprobs(base, candidates):
 
 
 def test_supervised_training_does_not_see_micro_batches(base, experience):
-    examples = [Example(t.token_ids, t.loss_mask, (Branch(2, (30, 31), (1.0, 1.0)),) * (i % 3 == 0)) for i, t in enumerate(experience[0])]
+    examples = [
+        Example(t.token_ids, t.loss_mask, (Branch(2, (30, 31), (1.0, 1.0)),) * (i % 3 == 0))
+        for i, t in enumerate(experience[0])
+    ]
     weights, losses = [], []
     for micro_batch_tokens in (1, 100_000):
         model = copy.deepcopy(base)
-        params = SFTParams(epochs=1, batch_size=8, optimizer="adamw", learning_rate=1e-3, warmup_share=0.5, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=micro_batch_tokens, seed=0)
+        params = SFTParams(
+            epochs=1,
+            batch_size=8,
+            optimizer="adamw",
+            learning_rate=1e-3,
+            warmup_share=0.5,
+            weight_decay=0.0,
+            max_grad_norm=1.0,
+            micro_batch_tokens=micro_batch_tokens,
+            seed=0,
+        )
         losses.append(train_supervised(model, examples, params))
         weights.append(model.state_dict())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -257,9 +373,13 @@ def test_a_batch_of_another_policy_version_is_refused(base, experience):
     learner = new_learner(base)
     for stale in (-1, 1):
         batch = [*trajectories[:-1], dataclasses.replace(trajectories[-1], policy_version=stale)]
-        with pytest.raises(TrainingError, match=rf"g3/3 was sampled by policy version {stale}, the learner is at 0.*roll out again"):
+        with pytest.raises(
+            TrainingError, match=rf"g3/3 was sampled by policy version {stale}, the learner is at 0.*roll out again"
+        ):
             learner.update(batch, scores, step=1)
-    assert all(torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), base.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), base.state_dict().values(), strict=True)
+    )
     learner.update(trajectories, scores, step=1)
     assert learner.policy_version == 1
     with pytest.raises(TrainingError, match="policy version 0, the learner is at 1"):
@@ -280,11 +400,16 @@ def learning_rates(learner: Learner) -> list[float]:
 
 
 def test_the_learning_rate_warms_up_over_the_planned_gradient_steps(base, experience):
-    """Two rollout steps of 2 epochs x 2 mini-batches: eight gradient steps, then constant. The metric is the last rate used."""
+    """Two rollout steps of 2 epochs x 2 mini-batches: eight gradient steps, then constant.
+
+    The metric is the last rate used.
+    """
     learner = new_learner(base, mini_batch_size=8, num_epochs=2, warmup_rollout_steps=2, learning_rate=1e-3)
     seen = learning_rates(learner)
     for step in (1, 2, 3):
-        metrics = learner.update([dataclasses.replace(t, policy_version=step - 1) for t in experience[0]], experience[1], step)
+        metrics = learner.update(
+            [dataclasses.replace(t, policy_version=step - 1) for t in experience[0]], experience[1], step
+        )
         assert metrics["gradient_steps"] == 4
         assert metrics["learning_rate"] == seen[-1]
     assert seen == pytest.approx([k / 8 * 1e-3 for k in range(1, 9)] + [1e-3] * 4)
@@ -294,7 +419,10 @@ def poisoned(trajectories: list[Trajectory]) -> list[Trajectory]:
     """One recorded log-probability is not a number, so one mini-batch's gradient is not either."""
     t = trajectories[0]
     place = t.loss_mask.index(1)
-    return [dataclasses.replace(t, logprobs=(*t.logprobs[:place], math.nan, *t.logprobs[place + 1 :])), *trajectories[1:]]
+    return [
+        dataclasses.replace(t, logprobs=(*t.logprobs[:place], math.nan, *t.logprobs[place + 1 :])),
+        *trajectories[1:],
+    ]
 
 
 def test_an_update_that_is_not_finite_is_skipped_and_counted(base, experience, caplog):
@@ -320,7 +448,9 @@ def test_the_third_skip_in_a_row_ends_the_training(base, experience):
     for version in (0, 1):
         batch = [dataclasses.replace(t, policy_version=version) for t in poisoned(trajectories)]
         assert learner.update(batch, scores, step=version + 1)["skipped_updates"] == 1
-    assert all(torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), base.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(learner.model.state_dict().values(), base.state_dict().values(), strict=True)
+    )
     with pytest.raises(TrainingError, match=r"3 gradient steps in a row .* lower optimizer.learning_rate"):
         learner.update([dataclasses.replace(t, policy_version=2) for t in poisoned(trajectories)], scores, step=3)
 
@@ -329,6 +459,8 @@ def test_a_poisoned_weight_ends_the_training(base, experience):
     trajectories, scores = experience
     learner = new_learner(base, mini_batch_size=4)
     with torch.no_grad():
-        learner.model.get_input_embeddings().weight[7, 3] = torch.nan  # the head is tied to it: every logit row has a nan
+        learner.model.get_input_embeddings().weight[7, 3] = (
+            torch.nan
+        )  # the head is tied to it: every logit row has a nan
     with pytest.raises(TrainingError, match=r"3 gradient steps in a row"):
         learner.update(trajectories, scores, step=1)

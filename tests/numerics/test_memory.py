@@ -19,13 +19,29 @@ from rl.models import new_model, new_tokenizer, save_model
 from tests.recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLLOUT = RolloutParams(prompts=4, response_length=8, max_episode_tokens=256, slots=64, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
+ROLLOUT = RolloutParams(
+    prompts=4,
+    response_length=8,
+    max_episode_tokens=256,
+    slots=64,
+    max_failed_share=0.5,
+    ahead=0,
+    engine={"kind": "transformers", "compile": False},
+)
 LORA = LoraParams(rank=8, alpha=16.0, target_modules=("q_proj", "k_proj", "v_proj", "o_proj"))
 CHOICES = {
     "grpo": recipe("grpo", group_size=8, optimizer={"micro_batch_tokens": 2048}),
-    "ppo with a reference": recipe("ppo", group_size=8, kl={"place": "loss", "coefficient": 0.1}, critic={"warmup_rollout_steps": 0}, optimizer={"micro_batch_tokens": 1024}),
+    "ppo with a reference": recipe(
+        "ppo",
+        group_size=8,
+        kl={"place": "loss", "coefficient": 0.1},
+        critic={"warmup_rollout_steps": 0},
+        optimizer={"micro_batch_tokens": 1024},
+    ),
 }
-CHOICES["grpo with gradient checkpointing"] = CHOICES["grpo"] | {"optimizer": CHOICES["grpo"]["optimizer"] | {"gradient_checkpointing": True}}
+CHOICES["grpo with gradient checkpointing"] = CHOICES["grpo"] | {
+    "optimizer": CHOICES["grpo"]["optimizer"] | {"gradient_checkpointing": True}
+}
 CHOICES["grpo with an adapter as reference"] = CHOICES["grpo"] | {"kl": CHOICES["ppo with a reference"]["kl"]}
 
 
@@ -34,7 +50,9 @@ def adapter(name: str) -> LoraParams | None:
 
 
 def run(base: str, *names: str) -> None:
-    """In a process of its own: for each choice open a session and make two updates; print the peaks above the start, bytes."""
+    """In a process of its own: for each choice open a session and make two updates; print the peaks above the start,
+    bytes.
+    """
     import psutil
     import torch
 
@@ -53,14 +71,34 @@ def run(base: str, *names: str) -> None:
 
 
 def two_updates(base: str, name: str) -> None:
-    """Of 16 episodes each; no two begin alike, so that nothing is shared. Optimizer moments are there from the second on."""
+    """Of 16 episodes each; no two begin alike, so that nothing is shared.
+
+    Optimizer moments are there from the second on.
+    """
     from rl.experience import Scores, Trajectory
     from rl.workers.local import LocalSession
 
     session = LocalSession(base, "float32", ROLLOUT, make_algorithm(CHOICES[name]), 0, adapter(name), temperature=1.0)
     for step in (0, 1):
         trajectories = [
-            Trajectory(episode_id=f"{i // 8}/{i % 8}", case_id="c", group_id=str(i // 8), sample=i % 8, policy_version=step, turn_budget=1, token_ids=(5 + i, *range(6, 261)), logprobs=(-5.0,) * 256, loss_mask=(0,) * 64 + (1,) * 192, turns=((64, 256),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
+            Trajectory(
+                episode_id=f"{i // 8}/{i % 8}",
+                case_id="c",
+                group_id=str(i // 8),
+                sample=i % 8,
+                policy_version=step,
+                turn_budget=1,
+                token_ids=(5 + i, *range(6, 261)),
+                logprobs=(-5.0,) * 256,
+                loss_mask=(0,) * 64 + (1,) * 192,
+                turns=((64, 256),),
+                texts=(),
+                events=({},),
+                stop_reason="ended",
+                privileged={},
+                started_s=0.0,
+                ended_s=1.0,
+            )
             for i in range(16)
         ]
         session.learn(trajectories, [Scores(t.episode_id, ({"a": float(t.sample)},)) for t in trajectories], step)
@@ -81,18 +119,30 @@ def taken(base: Path, *names: str, spare: bool) -> list[int]:
     """Bytes that each choice took at its peak."""
     environment = os.environ | ({"MALLOC_MMAP_THRESHOLD_": str(2**20)} if spare else {})
     code = "import sys; from tests.numerics.test_memory import run; run(*sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", code, str(base), *names], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(base), *names],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found: list[int] = json.loads(done.stdout)
     return found
 
 
 def estimated(base: Path, name: str, *, spare: bool) -> dict[str, int]:
     """Without the cache, which `run` never writes to."""
-    parts = estimate(model_shape(str(base), "float32", adapter(name)), ROLLOUT, make_algorithm(CHOICES[name]), holes=not spare)
+    parts = estimate(
+        model_shape(str(base), "float32", adapter(name)), ROLLOUT, make_algorithm(CHOICES[name]), holes=not spare
+    )
     return {part: value for part, value in parts.items() if part != "kv_cache"}
 
 
-glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="measured as Linux and glibc have it: peaks that start again, a heap that holds no freed block")
+glibc = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc",
+    reason="measured as Linux and glibc have it: peaks that start again, a heap that holds no freed block",
+)
 
 
 @glibc
@@ -115,7 +165,10 @@ def test_what_cannot_fit_is_refused_with_the_knob_to_turn(base):
     shape = model_shape(str(base), "float32")
     parts = estimate(shape, ROLLOUT.model_copy(update={"slots": 4096}), make_algorithm(CHOICES["grpo"]))
     refuse_what_cannot_fit(parts, sum(parts.values()))
-    with pytest.raises(TrainingError, match=r"1\.00 GiB are free; the largest part is kv_cache: lower it with rollout.slots or rollout.max_episode_tokens"):
+    with pytest.raises(
+        TrainingError,
+        match=r"1\.00 GiB are free; the largest part is kv_cache: lower it with rollout.slots or rollout.max_episode_tokens",
+    ):
         refuse_what_cannot_fit(parts, GIB)
     with pytest.raises(TrainingError, match=r"config.json"):
         model_shape(str(base.parent / "nothing"), "float32")
@@ -123,8 +176,18 @@ def test_what_cannot_fit_is_refused_with_the_knob_to_turn(base):
 
 def test_vllm_brings_a_copy_of_the_weights_and_its_own_cache(base):
     shape = model_shape(str(base), "float32")
-    numbers = {"gpu_memory_utilization": 0.5, "kv_cache_gib": 1.5, "block_size": 32, "max_sequences": 8, "enforce_eager": True, "probe_tolerance": 1.0, "timeout_s": 1}
-    rollout = RolloutParams.model_validate(ROLLOUT.model_dump() | {"engine": numbers | {"kind": "vllm", "dtype": "bfloat16"}})
+    numbers = {
+        "gpu_memory_utilization": 0.5,
+        "kv_cache_gib": 1.5,
+        "block_size": 32,
+        "max_sequences": 8,
+        "enforce_eager": True,
+        "probe_tolerance": 1.0,
+        "timeout_s": 1,
+    }
+    rollout = RolloutParams.model_validate(
+        ROLLOUT.model_dump() | {"engine": numbers | {"kind": "vllm", "dtype": "bfloat16"}}
+    )
     parts = estimate(shape, rollout, make_algorithm(CHOICES["grpo"]))
     assert (parts["kv_cache"], parts["engine"]) == (1.5 * 2**30, 2 * shape.parameters)
     assert "engine" not in estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]))
@@ -133,7 +196,13 @@ def test_vllm_brings_a_copy_of_the_weights_and_its_own_cache(base):
 def test_parts_by_hand(base):
     """10 million weights of 4 bytes; cache: 64 slots x 256 tokens x 5 layers x 2 x 3 heads x 64 wide x 4 bytes."""
     shape = model_shape(str(base), "float32")
-    assert (shape.layers, shape.width, shape.key_value_heads, shape.head_width, shape.vocabulary) == (5, 384, 3, 64, 8192)
+    assert (shape.layers, shape.width, shape.key_value_heads, shape.head_width, shape.vocabulary) == (
+        5,
+        384,
+        3,
+        64,
+        8192,
+    )
     parts = estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]))
     assert parts["weights"] == parts["gradients"] == 4 * shape.parameters == parts["optimizer"] // 2
     assert parts["kv_cache"] == 64 * 256 * 5 * 2 * 3 * 64 * 4

@@ -1,4 +1,6 @@
-"""One row without padding, shared openings and a last layer that is computed where it is read: the gradients of the padded sequences."""
+"""One row without padding, shared openings and a last layer that is computed where it is read: the gradients of the
+padded sequences.
+"""
 
 from dataclasses import replace
 
@@ -11,7 +13,13 @@ from rl.models import new_model, new_tokenizer
 from rl.packing import pack, packable
 
 OPENING = [9, 8, 7, 6]
-TOKENS = [[*OPENING, 11, 12, 13], [*OPENING, 21, 22, 23, 24, 25, 26, 27, 28], [5, 6], [*OPENING, 31], [7, *OPENING[1:], 41, 42]]
+TOKENS = [
+    [*OPENING, 11, 12, 13],
+    [*OPENING, 21, 22, 23, 24, 25, 26, 27, 28],
+    [5, 6],
+    [*OPENING, 31],
+    [7, *OPENING[1:], 41, 42],
+]
 MASKS = [[0, 0, 0, 0, 1, 0, 1], [0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 0], [0, 1], [0, 0, 0, 0, 1], [0, 0, 0, 0, 1, 1]]
 
 
@@ -31,7 +39,13 @@ def outcome(model, batch):
 def assert_same(one, other):
     torch.testing.assert_close(one[0], other[0], atol=1e-5, rtol=1e-5)
     for name, gradient in one[1].items():
-        torch.testing.assert_close(gradient, other[1][name], atol=1e-5 * float(gradient.abs().max()), rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            gradient,
+            other[1][name],
+            atol=1e-5 * float(gradient.abs().max()),
+            rtol=1e-4,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
 
 
 def whole(monkeypatch, model, batch):
@@ -54,7 +68,9 @@ def test_the_last_layer_is_computed_where_it_is_read_with_padding_and_with_branc
     (branched,) = micro_batches([TOKENS[1]], [MASKS[1]], 10**6, [[Branch(6, (3, 4, 5), (1.0, 0.0, 1.0))]])
     for batch in (replace(padded, packing=None), branched):
         rows = []
-        hook = model.model.layers[-1].mlp.down_proj.register_forward_hook(lambda _m, inputs, _o, rows=rows: rows.append(inputs[0].shape[-2]))
+        hook = model.model.layers[-1].mlp.down_proj.register_forward_hook(
+            lambda _m, inputs, _o, rows=rows: rows.append(inputs[0].shape[-2])
+        )
         found = outcome(model, batch)
         hook.remove()
         assert rows == [len(set(zip(batch.row_N.tolist(), batch.source_N.tolist(), strict=True)))]

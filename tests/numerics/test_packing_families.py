@@ -1,10 +1,20 @@
-"""Packed rows give what the model itself gives, values and gradients, in families whose layers are put together differently (experts, norms after the sublayers, fused projections)."""
+"""Packed rows give what the model itself gives, values and gradients, in families whose layers are put together
+differently (experts, norms after the sublayers, fused projections).
+"""
 
 import random
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig, Olmo2Config, Phi3Config, Qwen2Config, Qwen3MoeConfig
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MixtralConfig,
+    Olmo2Config,
+    Phi3Config,
+    Qwen2Config,
+    Qwen3MoeConfig,
+)
 
 from rl.batching import micro_batches, token_logprobs
 

@@ -12,7 +12,15 @@ from rl.engines.base import Completion, Engine, Request, Sampling, noise_key
 from rl.engines.vllm import VllmEngine
 
 PARAMS = VllmParams(
-    kind="vllm", dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.25, block_size=32, max_sequences=8, enforce_eager=True, probe_tolerance=1e-4, timeout_s=200
+    kind="vllm",
+    dtype="float32",
+    gpu_memory_utilization=0.3,
+    kv_cache_gib=0.25,
+    block_size=32,
+    max_sequences=8,
+    enforce_eager=True,
+    probe_tolerance=1e-4,
+    timeout_s=200,
 )
 LENGTH, STOP = 160, 4
 KINDS = {"qwen3": (Qwen3Config, Qwen3ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
@@ -31,8 +39,18 @@ def small_model(kind: str = "qwen3", *, tied: bool = True, seed: int = 0) -> Pre
     config, architecture = KINDS[kind]
     model = architecture(
         config(
-            vocab_size=320, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
-            max_position_embeddings=LENGTH, tie_word_embeddings=tied, pad_token_id=0, bos_token_id=None, eos_token_id=STOP,
+            vocab_size=320,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            max_position_embeddings=LENGTH,
+            tie_word_embeddings=tied,
+            pad_token_id=0,
+            bos_token_id=None,
+            eos_token_id=STOP,
         )
     ).eval()
     with torch.no_grad():

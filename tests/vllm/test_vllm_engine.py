@@ -1,4 +1,6 @@
-"""What can go wrong with vLLM in a rollout: a death, a second one, a step that never ends, requests that cannot be served, more sessions than sequences."""
+"""What can go wrong with vLLM in a rollout: a death, a second one, a step that never ends, requests that cannot be
+served, more sessions than sequences.
+"""
 
 import asyncio
 import time
@@ -50,7 +52,10 @@ def test_a_second_death_ends_the_rollout_and_a_sync_begins_anew(engine_for, monk
     model = small_model()
     engine = engine_for(model)
     dies_at(engine, monkeypatch, 3, 6)
-    with pytest.raises(TrainingError, match=r"died again in the same rollout \(RuntimeError: the driver fell over\); run again, it resumes from the last checkpoint"):
+    with pytest.raises(
+        TrainingError,
+        match=r"died again in the same rollout \(RuntimeError: the driver fell over\); run again, it resumes from the last checkpoint",
+    ):
         sample(engine, [prompt(i) for i in range(4)])
     with pytest.raises(TrainingError, match="call sync first"):
         sample(engine, [prompt(0)])
@@ -59,7 +64,9 @@ def test_a_second_death_ends_the_rollout_and_a_sync_begins_anew(engine_for, monk
 
 
 def test_a_death_after_the_learner_went_on_is_not_mended_with_other_weights(engine_for, monkeypatch):
-    """With rollouts one step ahead: the weights that the turns were begun with are gone, and the new ones are not the version that completions would say."""
+    """With rollouts one step ahead: the weights that the turns were begun with are gone, and the new ones are not the
+    version that completions would say.
+    """
     model = small_model()
     engine = engine_for(model)
     made = dies_at(engine, monkeypatch, 5)
@@ -82,7 +89,9 @@ def test_an_engine_that_cannot_start_again_says_so(engine_for, monkeypatch):
     engine = engine_for(model)
     dies_at(engine, monkeypatch, 2)
     monkeypatch.setattr(engine._core, "start", lambda model: 1 / 0)
-    with pytest.raises(TrainingError, match=r"died \(the driver fell over\) and does not start again \(division by zero\)"):
+    with pytest.raises(
+        TrainingError, match=r"died \(the driver fell over\) and does not start again \(division by zero\)"
+    ):
         sample(engine, [prompt(0)])
 
 
@@ -104,7 +113,10 @@ def test_a_step_or_a_sync_that_never_ends_is_given_up(monkeypatch):
         ({"input_embeddings": torch.zeros(1, 64)}, "use an engine of kind transformers where embeddings are fed"),
         ({"token_ids": (7, 320)}, "was fed token 320, which is outside the model's vocabulary of 320"),
         ({"token_ids": (-1,)}, "was fed token -1, which is outside"),
-        ({"sampling": Sampling(0.005, 4, STOP)}, "at temperatures from 0.01 on, or at 0, not at 0.005; change section decoding"),
+        (
+            {"sampling": Sampling(0.005, 4, STOP)},
+            "at temperatures from 0.01 on, or at 0, not at 0.005; change section decoding",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused_and_hurts_nobody_else(engine_for, changes, message):
@@ -132,7 +144,10 @@ def test_forty_sessions_queue_for_eight_sequences(engine_for):
 @pytest.mark.parametrize(
     ("number", "changes"),
     [(60, {"max_sequences": 64}), (8, {"kv_cache_gib": 16 * 32768 / 2**30})],
-    ids=["more prompt tokens at once than a step takes", "a cache too small for all, so that turns are put back and computed again"],
+    ids=[
+        "more prompt tokens at once than a step takes",
+        "a cache too small for all, so that turns are put back and computed again",
+    ],
 )
 def test_a_crowd_gets_what_each_would_get_alone(engine_for, number, changes):
     model = small_model()
@@ -156,6 +171,11 @@ def test_in_bfloat16_the_probe_sees_the_rounding(engine_for):
 
 def test_a_model_that_vllm_cannot_serve_is_refused_in_one_line(engine_for):
     """Heads of 16: its attention on a CPU has no kernel for them."""
-    model = new_model(new_tokenizer(["one two three four"], 280), width=32, layers=1, heads=2, context=LENGTH, seed=0).eval()
-    with pytest.raises(TrainingError, match=r"vLLM cannot serve this model \(RuntimeError: .*head_dim=16.*\); use an engine of kind transformers"):
+    model = new_model(
+        new_tokenizer(["one two three four"], 280), width=32, layers=1, heads=2, context=LENGTH, seed=0
+    ).eval()
+    with pytest.raises(
+        TrainingError,
+        match=r"vLLM cannot serve this model \(RuntimeError: .*head_dim=16.*\); use an engine of kind transformers",
+    ):
         VllmEngine(model, PARAMS, LENGTH).sync(model, 0)

@@ -15,15 +15,27 @@ from tests.recipes import recipe
 from tests.vllm.conftest import PARAMS
 
 pytestmark = pytest.mark.vllm
-ROLLOUT = RolloutParams(prompts=4, response_length=3, max_episode_tokens=32, slots=16, max_failed_share=0.0, ahead=0, engine=PARAMS)
+ROLLOUT = RolloutParams(
+    prompts=4, response_length=3, max_episode_tokens=32, slots=16, max_failed_share=0.0, ahead=0, engine=PARAMS
+)
 SEED = 7
-OPTIMIZER = {"num_epochs": 1, "mini_batch_size": 16, "learning_rate": 1e-2, "warmup_rollout_steps": 0, "weight_decay": 0.0, "max_grad_norm": 1.0, "micro_batch_tokens": 4096}
+OPTIMIZER = {
+    "num_epochs": 1,
+    "mini_batch_size": 16,
+    "learning_rate": 1e-2,
+    "warmup_rollout_steps": 0,
+    "weight_decay": 0.0,
+    "max_grad_norm": 1.0,
+    "micro_batch_tokens": 4096,
+}
 
 
 @pytest.fixture
 def base(tmp_path) -> str:
     school = School(EASY, SEED)
-    model = new_model(school.chat.tokenizer, width=64, layers=2, heads=2, context=32, seed=1)  # vLLM's attention on a CPU wants heads of 32 or more
+    model = new_model(
+        school.chat.tokenizer, width=64, layers=2, heads=2, context=32, seed=1
+    )  # vLLM's attention on a CPU wants heads of 32 or more
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:
@@ -32,16 +44,30 @@ def base(tmp_path) -> str:
     return str(tmp_path / "base")
 
 
-@pytest.mark.parametrize("lora", [None, LoraParams(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))], ids=["all weights", "lora"])
+@pytest.mark.parametrize(
+    "lora",
+    [None, LoraParams(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))],
+    ids=["all weights", "lora"],
+)
 def test_two_steps_of_training_on_vllm(base, lora):
-    session = LocalSession(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1, lora=lora, temperature=1.0)
+    session = LocalSession(
+        base,
+        "float32",
+        ROLLOUT,
+        make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)),
+        seed=1,
+        lora=lora,
+        temperature=1.0,
+    )
     assert isinstance(session.engine, VllmEngine)
     assert not session.learner.sampler.exact
     for step in (1, 2):
         trajectories = session.rollout(episodes(EASY, 8, step, SEED), 1.0)
         assert {t.policy_version for t in trajectories} == {step - 1}
         metrics = session.learn(trajectories, score(trajectories), step)
-        print(f"step {step}: probe error {session.engine.probe_error:.1e}, sampler mismatch, largest {metrics['sampler_mismatch_max']:.1e}")
+        print(
+            f"step {step}: probe error {session.engine.probe_error:.1e}, sampler mismatch, largest {metrics['sampler_mismatch_max']:.1e}"
+        )
         assert metrics["sampler_mismatch_max"] < 1e-4
         assert metrics["gradient_steps"] == 2
         assert session.engine.probe_error < 1e-4
@@ -49,7 +75,14 @@ def test_two_steps_of_training_on_vllm(base, lora):
 
 def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
     rollout = ROLLOUT.model_copy(update={"ahead": 1})
-    session = LocalSession(base, "float32", rollout, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER, sampler_correction={"level": "token"})), seed=1, temperature=1.0)
+    session = LocalSession(
+        base,
+        "float32",
+        rollout,
+        make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER, sampler_correction={"level": "token"})),
+        seed=1,
+        temperature=1.0,
+    )
     session.hold()
     first = session.rollout(episodes(EASY, 8, 1, SEED), 1.0, held=True)
     alone = session.rollout(episodes(EASY, 8, 2, SEED), 1.0, held=True)
@@ -67,7 +100,14 @@ def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
 
 
 def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
-    session = LocalSession(base, "float32", ROLLOUT, make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)), seed=1, temperature=1.0)
+    session = LocalSession(
+        base,
+        "float32",
+        ROLLOUT,
+        make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)),
+        seed=1,
+        temperature=1.0,
+    )
     first = session.rollout(episodes(EASY, 8, 1, SEED), 1.0)
     directory = session.save(tmp_path / "run", 0)
     session.learn(first, score(first), 1)

@@ -31,19 +31,35 @@ def test_twenty_rounds_of_training_and_sync(engine_for, kind, tied):
         made = sample(engine, prompts)
         assert {completion.policy_version for completion in made} == {round_}
         samples.append(max(disagreement(model, ids, completion) for ids, completion in zip(prompts, made, strict=True)))
-    print(f"{kind}, tied {tied}: largest probe error {max(errors):.1e}, last {errors[-1]:.1e}; largest disagreement of samples {max(samples):.1e}")
+    print(
+        f"{kind}, tied {tied}: largest probe error {max(errors):.1e}, last {errors[-1]:.1e}; largest disagreement of samples {max(samples):.1e}"
+    )
     assert max(errors) < 1e-4
     assert max(samples) < 1e-4
 
 
-@pytest.mark.parametrize("left_out", ["model.layers.1.mlp.down_proj.weight", "model.layers.0.self_attn.k_proj.weight", "model.norm.weight", "model.layers.0.input_layernorm.weight"])
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        "model.layers.1.mlp.down_proj.weight",
+        "model.layers.0.self_attn.k_proj.weight",
+        "model.norm.weight",
+        "model.layers.0.input_layernorm.weight",
+    ],
+)
 def test_a_tensor_that_a_sync_leaves_out_is_caught(engine_for, monkeypatch, left_out):
     model = small_model()
     engine = engine_for(model)
     optimiser_step(model, 1)
     assert left_out in merged_weights(model)
-    monkeypatch.setattr("rl.engines.vllm.merged_weights", lambda model: {name: value for name, value in merged_weights(model).items() if name != left_out})
-    with pytest.raises(TrainingError, match=r"after the sync to policy version 1 .* differ from the trainer's by up to \S+, more than rollout.engine.probe_tolerance = 0.0001"):
+    monkeypatch.setattr(
+        "rl.engines.vllm.merged_weights",
+        lambda model: {name: value for name, value in merged_weights(model).items() if name != left_out},
+    )
+    with pytest.raises(
+        TrainingError,
+        match=r"after the sync to policy version 1 .* differ from the trainer's by up to \S+, more than rollout.engine.probe_tolerance = 0.0001",
+    ):
         engine.sync(model, 1)
     with pytest.raises(TrainingError, match="no weights yet"):
         sample(engine, [prompt(0)])
@@ -57,7 +73,10 @@ def test_a_tied_head_is_renewed_and_a_stale_one_is_caught(engine_for, monkeypatc
     """A loader that skips the tied head would leave its packed copy as it was."""
     model = small_model(kind)
     engine = engine_for(model)
-    monkeypatch.setattr("rl.engines.vllm.merged_weights", lambda model: {name: value for name, value in merged_weights(model).items() if name != "lm_head.weight"})
+    monkeypatch.setattr(
+        "rl.engines.vllm.merged_weights",
+        lambda model: {name: value for name, value in merged_weights(model).items() if name != "lm_head.weight"},
+    )
     optimiser_step(model, 1)
     engine.sync(model, 1)
     assert engine.probe_error < 1e-4
@@ -101,7 +120,15 @@ def test_a_sync_without_news_does_nothing(engine_for, monkeypatch):
 def test_adapters_arrive_merged_and_the_model_keeps_its_bits(engine_for):
     model = small_model(tied=False)
     plain = sample(engine_for(model), [prompt(0)])[0]
-    add_adapter(model, LoraParams(rank=4, alpha=8.0, target_modules=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")), seed=1)
+    add_adapter(
+        model,
+        LoraParams(
+            rank=4,
+            alpha=8.0,
+            target_modules=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+        ),
+        seed=1,
+    )
     engine = engine_for(model, version=1)
     for round_ in range(2, 6):
         optimiser_step(model, round_, learning_rate=5e-2)
@@ -115,7 +142,9 @@ def test_adapters_arrive_merged_and_the_model_keeps_its_bits(engine_for):
 
 
 def test_random_generators_and_threads_are_left_alone(engine_for):
-    """A start of vLLM seeds the process and takes `set_num_threads` away; a run must not depend on when its engine starts."""
+    """A start of vLLM seeds the process and takes `set_num_threads` away; a run must not depend on when its engine
+    starts.
+    """
     model = small_model()
     engine = engine_for(model)
     torch.manual_seed(5)

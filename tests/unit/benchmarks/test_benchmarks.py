@@ -22,8 +22,19 @@ from rl.engines.base import Completion, Finish, Request, Sampling
 from rl.models import save_model
 
 RUN = {
-    "command": "python -m benchmarks", "date": "2024-05-21T10:00Z", "checkout": {"commit": "abc", "dirty": True}, "repeats": 5, "versions": {"torch": "2", "vllm": None},
-    "machine": {"cpu": "a processor", "cores": 2, "memory_gib": 8, "gpu": None, "threads": 1, "load_average": [0.1, 0.2, 0.3]},
+    "command": "python -m benchmarks",
+    "date": "2024-05-21T10:00Z",
+    "checkout": {"commit": "abc", "dirty": True},
+    "repeats": 5,
+    "versions": {"torch": "2", "vllm": None},
+    "machine": {
+        "cpu": "a processor",
+        "cores": 2,
+        "memory_gib": 8,
+        "gpu": None,
+        "threads": 1,
+        "load_average": [0.1, 0.2, 0.3],
+    },
 }
 
 
@@ -54,7 +65,17 @@ def test_flops_by_hand():
 
 
 def test_weights_that_multiply_are_counted_once():
-    shape = Shape(family="qwen3", layers=1, width=8, inner=32, heads=2, shared_heads=1, head_width=4, vocabulary=100, dtype="float32")
+    shape = Shape(
+        family="qwen3",
+        layers=1,
+        width=8,
+        inner=32,
+        heads=2,
+        shared_heads=1,
+        head_width=4,
+        vocabulary=100,
+        dtype="float32",
+    )
     # q, k, v, o; gate, up, down; the tied embedding
     assert matrix_weights(shape) == (8 * 8 + 8 * 4 + 8 * 4 + 8 * 8) + 3 * 8 * 32 + 100 * 8
 
@@ -106,7 +127,9 @@ def task(tmp_path):
 
 
 def test_both_sides_play_the_same_tokens(task):
-    """The project's scheduler and the lock-step loop, with the same parrot, write the same dialogues, turn lengths and masks."""
+    """The project's scheduler and the lock-step loop, with the same parrot, write the same dialogues, turn lengths and
+    masks.
+    """
     ours = Ours("transformers", task, learns=False)
     parrot = Parrot()
     ours.engine.engine = parrot
@@ -121,7 +144,9 @@ def test_both_sides_play_the_same_tokens(task):
         assert list(trajectory.token_ids) == dialogue.opening + dialogue.ids
         assert list(trajectory.loss_mask) == [0] * len(dialogue.opening) + dialogue.mask
         assert [event["outcome"] for event in trajectory.events] == dialogue.rewards
-        lengths = [SMOKE.length("variable", 1, int(trajectory.case_id), trajectory.sample, turn) for turn in range(SMOKE.turns)]
+        lengths = [
+            SMOKE.length("variable", 1, int(trajectory.case_id), trajectory.sample, turn) for turn in range(SMOKE.turns)
+        ]
         assert [end - start for start, end in trajectory.turns] == lengths
     longest = max(len(t.token_ids) for t in trajectories)
     assert longest == longest_episode(SMOKE, "variable", 1)
@@ -149,7 +174,13 @@ def test_the_engine_is_chosen_by_name():
 def test_our_rule_is_the_one_that_trl_calls_dapo():
     rule = algorithm(8, 64, 1000)
     recipe = rule.recipe
-    assert (recipe.aggregation, recipe.clip_low, recipe.clip_high, recipe.divide_by_std, recipe.credit) == ("token", 0.2, 0.28, "group", "episode")
+    assert (recipe.aggregation, recipe.clip_low, recipe.clip_high, recipe.divide_by_std, recipe.credit) == (
+        "token",
+        0.2,
+        0.28,
+        "group",
+        "episode",
+    )
     assert (rule.gradient_units, rule.roles, recipe.kl.place, recipe.entropy_coefficient) == (64, (), "none", 0.0)
 
 
@@ -174,7 +205,15 @@ def test_both_updates_have_the_same_gradient():
 
 
 def test_overhead_is_what_no_phase_explains():
-    figures = {"wall_s": 10.0, "rollout_s": 6.0, "update_s": 3.0, "score_task_s": 0.2, "save_task_s": 0.3, "record_step_task_s": 0.1, "patients_s": 1.5}
+    figures = {
+        "wall_s": 10.0,
+        "rollout_s": 6.0,
+        "update_s": 3.0,
+        "score_task_s": 0.2,
+        "save_task_s": 0.3,
+        "record_step_task_s": 0.1,
+        "patients_s": 1.5,
+    }
     made = shares(figures)
     assert made["outside_s"] == pytest.approx(1.0)
     assert made["outside_share"] == pytest.approx(0.1)
@@ -185,14 +224,33 @@ def test_overhead_is_what_no_phase_explains():
 def results():
     step = Part(notes=["a note"])
     step.rows = [
-        {"model": "tiny", "variant": "fixed", "side": "ours, transformers", "median": {"wall_s": 2.0, "rollout_s": 1.0, "update_s": 1.0, "peak_bytes": 2.0**30}, "raw": []},
+        {
+            "model": "tiny",
+            "variant": "fixed",
+            "side": "ours, transformers",
+            "median": {"wall_s": 2.0, "rollout_s": 1.0, "update_s": 1.0, "peak_bytes": 2.0**30},
+            "raw": [],
+        },
         {"model": "tiny", "variant": "fixed", "side": "ours, vllm", "skipped": "not installed"},
     ]
     step.goal("ratio", 1.5, 1.6)
     step.goal("other", None, 0.85)
     step.goal("growth", 1.0, 1.05, at_least=False)
-    growth = [{"model": "tiny", "factor": f, "episodes": 4 * f, "median": {"rollout_s": float(f), "update_s": 2.0 * f}, "raw": []} for f in (1, 2, 4)]
-    return {"rl_step": {"run": RUN, **vars(step)}, "growth": {"run": RUN, "rows": growth, "goals": [], "notes": []}, "rollout": {"run": RUN, "failed": "no memory"}}
+    growth = [
+        {
+            "model": "tiny",
+            "factor": f,
+            "episodes": 4 * f,
+            "median": {"rollout_s": float(f), "update_s": 2.0 * f},
+            "raw": [],
+        }
+        for f in (1, 2, 4)
+    ]
+    return {
+        "rl_step": {"run": RUN, **vars(step)},
+        "growth": {"run": RUN, "rows": growth, "goals": [], "notes": []},
+        "rollout": {"run": RUN, "failed": "no memory"},
+    }
 
 
 def test_a_table_shows_figures_reasons_and_goals():

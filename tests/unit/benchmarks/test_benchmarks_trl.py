@@ -63,13 +63,21 @@ def test_a_turn_of_vllm_has_a_length_of_its_own(monkeypatch):
             assert isinstance(sampling[0], vllm.SamplingParams)
             assert all(one.ignore_eos for one in sampling)
             made = [[7] * one.max_tokens for one in sampling]
-            return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=ids, logprobs=[{7: SimpleNamespace(logprob=-0.5)}] * len(ids))]) for ids in made]
+            return [
+                SimpleNamespace(
+                    outputs=[SimpleNamespace(token_ids=ids, logprobs=[{7: SimpleNamespace(logprob=-0.5)}] * len(ids))]
+                )
+                for ids in made
+            ]
 
     assert vllm_turn(Engine(), [[1], [2, 3]], [1, 2]) == ([[7], [7, 7]], [[-0.5], [-0.5, -0.5]])
 
 
 def test_a_part_measured_in_pieces_is_put_together():
-    fixed, variable, again = ({"variant": name, "side": "TRL", "median": value} for name, value in (("fixed", 1), ("variable", 2), ("fixed", 3)))
+    fixed, variable, again = (
+        {"variant": name, "side": "TRL", "median": value}
+        for name, value in (("fixed", 1), ("variable", 2), ("fixed", 3))
+    )
     before = {"run": 0, "rows": [fixed, variable], "goals": [{"what": "a", "value": 1}], "notes": []}
     found = merged(before, {"run": 1, "rows": [again], "goals": [{"what": "b", "value": 2}], "notes": ["new"]})
     assert found["rows"] == [variable, again]

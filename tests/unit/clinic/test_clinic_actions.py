@@ -5,14 +5,52 @@ from hypothesis import strategies as st
 from clinic.actions import MAX_DIAGNOSIS_CHARS, Action, Kind, diagnosis, parse, question
 from clinic.language import EN, ZH, phrases
 
-PIECES = st.sampled_from([
-    "<answer>", "</answer>", "<think>", "</think>", "Question:", "question：", "Queſtion:", "dıagnosis:", "TEST :", "teſt:", "Search:", "Diagnosis:",
-    "Recommendation:", "recommendation：", "Do you have a fever?", "？", "?", "\n", " ", "\u3000", "flu", "x" * 130, "\x00", "\ud800", "İ", "ſ", "问题：", "诊断:", "检查：", "检索：", "建议：", "你发烧吗？",
-])
+PIECES = st.sampled_from(
+    [
+        "<answer>",
+        "</answer>",
+        "<think>",
+        "</think>",
+        "Question:",
+        "question：",
+        "Queſtion:",
+        "dıagnosis:",
+        "TEST :",
+        "teſt:",
+        "Search:",
+        "Diagnosis:",
+        "Recommendation:",
+        "recommendation：",
+        "Do you have a fever?",
+        "？",
+        "?",
+        "\n",
+        " ",
+        "\u3000",
+        "flu",
+        "x" * 130,
+        "\x00",
+        "\ud800",
+        "İ",
+        "ſ",
+        "问题：",
+        "诊断:",
+        "检查：",
+        "检索：",
+        "建议：",
+        "你发烧吗？",
+    ]
+)
 
 
 @settings(max_examples=10_000, deadline=None)
-@given(st.one_of(st.text(), st.lists(PIECES).map("".join), st.lists(st.one_of(PIECES, st.text(max_size=4))).map(lambda parts: f"<answer>{''.join(parts)}</answer>")))
+@given(
+    st.one_of(
+        st.text(),
+        st.lists(PIECES).map("".join),
+        st.lists(st.one_of(PIECES, st.text(max_size=4))).map(lambda parts: f"<answer>{''.join(parts)}</answer>"),
+    )
+)
 def test_any_text_parses(turn):
     assert parse(turn, ZH).kind is parse(turn).kind
     action = parse(turn)
@@ -49,17 +87,38 @@ def test_the_grammar(turn, action):
 
 INVALID = {
     "write exactly one <answer>": [
-        "", "Do you have a fever?", "<answer>Question: Fever?", "Question: Fever?</answer>", "<answer>Question: a?</answer> and more",
-        "well <answer>Question: a?</answer>", "<answer>Question: a?</answer><answer>Question: b?</answer>", "<answer>Question: a?</answer> b </answer>",
-        "<think>never closed <answer>Question: a?</answer>", "<answer>Question: a?</answer><think>late</think>", "<ANSWER>Question: a?</ANSWER>",
+        "",
+        "Do you have a fever?",
+        "<answer>Question: Fever?",
+        "Question: Fever?</answer>",
+        "<answer>Question: a?</answer> and more",
+        "well <answer>Question: a?</answer>",
+        "<answer>Question: a?</answer><answer>Question: b?</answer>",
+        "<answer>Question: a?</answer> b </answer>",
+        "<think>never closed <answer>Question: a?</answer>",
+        "<answer>Question: a?</answer><think>late</think>",
+        "<ANSWER>Question: a?</ANSWER>",
     ],
-    "begin the answer with": ["<answer></answer>", "<answer>Fever?</answer>", "<answer>Ask: Fever?</answer>", "<answer>Queſtion: Fever?</answer>", "<answer>Dıagnosis: x</answer>"],
+    "begin the answer with": [
+        "<answer></answer>",
+        "<answer>Fever?</answer>",
+        "<answer>Ask: Fever?</answer>",
+        "<answer>Queſtion: Fever?</answer>",
+        "<answer>Dıagnosis: x</answer>",
+    ],
     "the question is empty": ["<answer>Question: </answer>"],
     "the search is empty": ["<answer>Search:</answer>"],
     "the test is empty": ["<answer>Test:\n</answer>"],
-    "ask exactly one question": ["<answer>Question: Fever</answer>", "<answer>Question: Fever? Cough?</answer>", "<answer>Question: 发烧？cough?</answer>"],
+    "ask exactly one question": [
+        "<answer>Question: Fever</answer>",
+        "<answer>Question: Fever? Cough?</answer>",
+        "<answer>Question: 发烧？cough?</answer>",
+    ],
     "the diagnosis is empty": ["<answer>Diagnosis:</answer>", "<answer>Diagnosis:\nRecommendation: Rest</answer>"],
-    "give one diagnosis": ["<answer>Diagnosis: Flu\nCold</answer>", f"<answer>Diagnosis: {'x' * (MAX_DIAGNOSIS_CHARS + 1)}</answer>"],
+    "give one diagnosis": [
+        "<answer>Diagnosis: Flu\nCold</answer>",
+        f"<answer>Diagnosis: {'x' * (MAX_DIAGNOSIS_CHARS + 1)}</answer>",
+    ],
 }
 
 
@@ -79,9 +138,16 @@ def test_what_we_write_we_can_read():
 @pytest.mark.timeout(10)
 def test_long_turns_parse_in_linear_time():
     gap = "\n" * 50000
-    for turn in ("<think>" * 20000, "<answer>" + "</answer> " * 20000 + "x", "<think>" + "</think> " * 20000, f"<answer>Diagnosis: x{gap}y</answer>"):
+    for turn in (
+        "<think>" * 20000,
+        "<answer>" + "</answer> " * 20000 + "x",
+        "<think>" + "</think> " * 20000,
+        f"<answer>Diagnosis: x{gap}y</answer>",
+    ):
         assert parse(turn).kind is Kind.INVALID
-    assert parse(f"<answer>Diagnosis: {gap}Flu{gap}Recommendation: {gap}Rest{gap}</answer>") == Action(Kind.DIAGNOSIS, "Flu", "Rest")
+    assert parse(f"<answer>Diagnosis: {gap}Flu{gap}Recommendation: {gap}Rest{gap}</answer>") == Action(
+        Kind.DIAGNOSIS, "Flu", "Rest"
+    )
 
 
 def test_errors_are_in_the_language_of_the_consultation():

@@ -3,7 +3,16 @@ import json
 import pandas as pd
 import pytest
 
-from clinic.cases import OPENING_STATES_DIAGNOSIS, Fact, Rejected, flag_opening, mention_of, read_cases, write_cases, write_rejected
+from clinic.cases import (
+    OPENING_STATES_DIAGNOSIS,
+    Fact,
+    Rejected,
+    flag_opening,
+    mention_of,
+    read_cases,
+    write_cases,
+    write_rejected,
+)
 from clinic.errors import ClinicError
 from clinic.starter import draw_cases
 
@@ -11,8 +20,16 @@ from clinic.starter import draw_cases
 def test_parquet_round_trip(tmp_path, make_case, starter, split):
     path = tmp_path / "cases.parquet"
     odd = make_case(
-        case_id="中文", language="zh", self_report='他说："头痛"\n(男, 37岁)', opening=(), facts=(Fact("a|b", False, "null"), Fact("", True, "½ \u2028")),
-        synonyms=(), urgent=True, flags=("x", "y"), split="test", recommendation="",
+        case_id="中文",
+        language="zh",
+        self_report='他说："头痛"\n(男, 37岁)',
+        opening=(),
+        facts=(Fact("a|b", False, "null"), Fact("", True, "½ \u2028")),
+        synonyms=(),
+        urgent=True,
+        flags=("x", "y"),
+        split="test",
+        recommendation="",
     )
     cases = [odd, make_case(), *draw_cases(starter, 20, 3, split)]
     write_cases(cases, path)
@@ -42,10 +59,18 @@ def test_missing_damaged_and_empty_files_are_one_line(tmp_path, make_case):
     assert "holds no case of split 'test'; raise patient_cases.starter.cases" in one_line(path, "test")
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda t: t.drop(columns="facts"), lambda t: t.assign(surplus="x"), lambda t: t.assign(facts="{"), lambda t: t.assign(facts='[{"topic": "a"}]'),
-    lambda t: t.assign(opening="null"), lambda t: t.assign(synonyms=3.0), lambda t: t.drop(columns="split"),
-])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda t: t.drop(columns="facts"),
+        lambda t: t.assign(surplus="x"),
+        lambda t: t.assign(facts="{"),
+        lambda t: t.assign(facts='[{"topic": "a"}]'),
+        lambda t: t.assign(opening="null"),
+        lambda t: t.assign(synonyms=3.0),
+        lambda t: t.drop(columns="split"),
+    ],
+)
 def test_a_wrong_table_is_one_line(tmp_path, make_case, spoil):
     path = tmp_path / "cases.parquet"
     write_cases([make_case()], path)
@@ -60,10 +85,20 @@ def test_rejected_records_are_json_lines(tmp_path):
     assert [Rejected(**json.loads(line)) for line in lines] == rejected
 
 
-@pytest.mark.parametrize(("report", "flagged"), [
-    ("I have pneumonia again.", True), ("PNEUMONIA, they said", True), ("Could it be a Lung Infection?", True), ("my chest hurts", False),
-    ("pneumonias run in the family", False), ("It is bronchopneumonia", False), ("it is a chest disease", False), ("(pneumonia)", True), ("", False),
-])
+@pytest.mark.parametrize(
+    ("report", "flagged"),
+    [
+        ("I have pneumonia again.", True),
+        ("PNEUMONIA, they said", True),
+        ("Could it be a Lung Infection?", True),
+        ("my chest hurts", False),
+        ("pneumonias run in the family", False),
+        ("It is bronchopneumonia", False),
+        ("it is a chest disease", False),
+        ("(pneumonia)", True),
+        ("", False),
+    ],
+)
 def test_an_opening_that_states_the_diagnosis_is_flagged(make_case, report, flagged):
     case = flag_opening(make_case(self_report=report, flags=("seen",)))
     assert case.flags == (("seen", OPENING_STATES_DIAGNOSIS) if flagged else ("seen",))
@@ -71,8 +106,12 @@ def test_an_opening_that_states_the_diagnosis_is_flagged(make_case, report, flag
 
 
 def test_chinese_terms_are_found_inside_a_sentence(make_case):
-    assert flag_opening(make_case(diagnosis="肺炎", synonyms=(), self_report="我觉得是肺炎吗")).flags == (OPENING_STATES_DIAGNOSIS,)
-    assert flag_opening(make_case(diagnosis="COPD", synonyms=(), self_report="我有COPD吗")).flags == (OPENING_STATES_DIAGNOSIS,)
+    assert flag_opening(make_case(diagnosis="肺炎", synonyms=(), self_report="我觉得是肺炎吗")).flags == (
+        OPENING_STATES_DIAGNOSIS,
+    )
+    assert flag_opening(make_case(diagnosis="COPD", synonyms=(), self_report="我有COPD吗")).flags == (
+        OPENING_STATES_DIAGNOSIS,
+    )
 
 
 def test_terms_are_text_not_patterns():
@@ -89,7 +128,9 @@ def test_terms_are_text_not_patterns():
 def test_starter_cases_are_checked_too(toy, split):
     import dataclasses
 
-    named = dataclasses.replace(toy, conditions=tuple(dataclasses.replace(c, synonyms=("rash",)) for c in toy.conditions))
+    named = dataclasses.replace(
+        toy, conditions=tuple(dataclasses.replace(c, synonyms=("rash",)) for c in toy.conditions)
+    )
     cases = list(draw_cases(named, 30, 0, split))
     assert any("rash" in case.opening for case in cases)
     assert all((OPENING_STATES_DIAGNOSIS in case.flags) == ("rash" in case.self_report.lower()) for case in cases)

@@ -27,14 +27,23 @@ def test_it_is_a_clinic_worth_learning(slice_zh, starter, starter_folder):
     for condition in slice_zh.conditions:
         english = starter.conditions[starter.condition_index[condition.condition_id]]
         assert condition.findings.items() <= english.findings.items()
-        assert (condition.prevalence, condition.urgent, condition.icd10) == (english.prevalence, english.urgent, english.icd10)
+        assert (condition.prevalence, condition.urgent, condition.icd10) == (
+            english.prevalence,
+            english.urgent,
+            english.icd10,
+        )
     words = [text for f in slice_zh.findings for w in (f.patient, f.denial, f.doctor) for text in w.train + w.test]
     assert not any(re.search(r"[A-Za-z\s]", text) for text in words)
 
 
 def test_every_doctor_wording_finds_its_own_finding(slice_zh):
     match = topic_matcher(slice_zh).match
-    assert [(f.finding_id, text) for f in slice_zh.findings for text in f.doctor.train + f.doctor.test if match(text) != f.finding_id] == []
+    assert [
+        (f.finding_id, text)
+        for f in slice_zh.findings
+        for text in f.doctor.train + f.doctor.test
+        if match(text) != f.finding_id
+    ] == []
     assert match("您养了几只猫？") is None
 
 
@@ -44,11 +53,20 @@ def test_a_consultation_is_chinese_from_the_first_word_to_the_last(slice_zh, rul
     for case in draw_cases(slice_zh, 20, 5, split):
         ask = resident(0.5, aloud=True, focus=np.inf)
         messages = [
-            *resident_dialogue(slice_zh, case, matcher, rules, ask, rng, to_the_end=True), *chart_dialogue(case, rules), *checklist(slice_zh, slice_zh.conditions[0], rules, np.inf, rng),
-            *hurried(resident_dialogue(slice_zh, case, matcher, rules, ask, rng, to_the_end=True), 0.3, rng, slice_zh.words),
+            *resident_dialogue(slice_zh, case, matcher, rules, ask, rng, to_the_end=True),
+            *chart_dialogue(case, rules),
+            *checklist(slice_zh, slice_zh.conditions[0], rules, np.inf, rng),
+            *hurried(
+                resident_dialogue(slice_zh, case, matcher, rules, ask, rng, to_the_end=True), 0.3, rng, slice_zh.words
+            ),
         ]
-        assert not any(re.search(r"[A-Za-z]", re.sub(r"</?(?:answer|think)>", "", message["content"])) for message in messages)
-        assert sum(LeakFilter(case).clean(text)[1] for text in (case.self_report, *(fact.text for fact in case.facts))) == 0
+        assert not any(
+            re.search(r"[A-Za-z]", re.sub(r"</?(?:answer|think)>", "", message["content"])) for message in messages
+        )
+        assert (
+            sum(LeakFilter(case).clean(text)[1] for text in (case.self_report, *(fact.text for fact in case.facts)))
+            == 0
+        )
         assert relation(case, f"{case.diagnosis}。") == "exact"
 
 
@@ -71,9 +89,14 @@ def test_generated_chinese_cases_do_not_contaminate(slice_zh, split):
     assert overlaps(list(draw_cases(slice_zh, 500, 3, split)), {"starter"}, 0.5) == []
 
 
-@pytest.mark.parametrize(("change", "told"), [
-    (lambda e: e[0].update(id="nonsense"), "'nonsense' is not among the clinic's"), (lambda e: e[0].pop("name"), "lacks name; add it"), (lambda e: e.append(e[0]), "is used twice"),
-])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda e: e[0].update(id="nonsense"), "'nonsense' is not among the clinic's"),
+        (lambda e: e[0].pop("name"), "lacks name; add it"),
+        (lambda e: e.append(e[0]), "is used twice"),
+    ],
+)
 def test_a_mistake_in_the_texts_is_one_line(starter_folder, tmp_path, change, told):
     import shutil
 

@@ -12,8 +12,11 @@ from clinic.matching import MATCH_THRESHOLD, TopicMatcher
 from clinic.patients.scripted import ScriptedPatient
 
 WORDINGS = {
-    "pain": ("Does your chest hurt?",), "cough": ("Do you cough?", "Is there a cough at all?"), "sweat": ("Do you sweat at night?",),
-    "smoking": ("Do you smoke?",), "fever": ("Do you have a fever?",),
+    "pain": ("Does your chest hurt?",),
+    "cough": ("Do you cough?", "Is there a cough at all?"),
+    "sweat": ("Do you sweat at night?",),
+    "smoking": ("Do you smoke?",),
+    "fever": ("Do you have a fever?",),
 }
 
 
@@ -21,7 +24,13 @@ WORDINGS = {
 def seat(make_case, rules):
     def make(budget=4, retrieve=None, params=None, **changes):
         case = make_case(**changes)
-        return Consultation(case, ScriptedPatient(case, TopicMatcher(WORDINGS, MATCH_THRESHOLD).match), params or rules, budget, retrieve)
+        return Consultation(
+            case,
+            ScriptedPatient(case, TopicMatcher(WORDINGS, MATCH_THRESHOLD).match),
+            params or rules,
+            budget,
+            retrieve,
+        )
 
     return make
 
@@ -32,11 +41,16 @@ def take(consultation, *turns):
 
 def test_opening_messages_and_budget_count_down(seat):
     consultation = seat(3)
-    assert consultation.opening() == [{"role": "system", "content": EN.short}, {"role": "user", "content": "My chest hurts. (3 left)"}]
+    assert consultation.opening() == [
+        {"role": "system", "content": EN.short},
+        {"role": "user", "content": "My chest hurts. (3 left)"},
+    ]
     first, second = take(consultation, question("Do you cough?"), question("Do you have a fever?"))
     assert (first.text, first.stop_reason) == ("Yes, I cough all day. (2 left)", None)
     assert (second.text, second.stop_reason) == ("No, I have no fever. (1 left)", None)
-    assert first.event == Asked(text="Do you cough?", topic="cough", present=True, repeated=False, reply="Yes, I cough all day.")
+    assert first.event == Asked(
+        text="Do you cough?", topic="cough", present=True, repeated=False, reply="Yes, I cough all day."
+    )
     assert second.event.present is False
 
 
@@ -83,7 +97,13 @@ def test_an_invalid_turn_costs_a_turn_and_says_why(seat):
 
 def test_repeats_are_by_meaning_by_text_and_from_the_opening(seat):
     asked = [
-        "Do you cough?", "Is there a cough at all?", "do you COUGH ?", "What is your favourite song?", "What is your favourite song?", "Does your chest hurt?", "Do you smoke?",
+        "Do you cough?",
+        "Is there a cough at all?",
+        "do you COUGH ?",
+        "What is your favourite song?",
+        "What is your favourite song?",
+        "Does your chest hurt?",
+        "Do you smoke?",
     ]
     replies = take(seat(9), *map(question, asked))
     assert [reply.event.repeated for reply in replies] == [False, True, True, False, True, True, False]
@@ -124,4 +144,8 @@ def test_turn_budget_is_fixed_or_drawn_from_the_seed(rules):
 
 
 def test_privileged_information_is_the_chart(make_case):
-    assert privileged(make_case()) == {"diagnosis_id": "pneumonia", "opening": ["pain"], "present": ["pain", "cough", "sweat", "smoking"]}
+    assert privileged(make_case()) == {
+        "diagnosis_id": "pneumonia",
+        "opening": ["pain"],
+        "present": ["pain", "cough", "sweat", "smoking"],
+    }

@@ -7,7 +7,19 @@ import pytest
 
 from clinic.actions import Kind, parse
 from clinic.consultation import Consultation
-from clinic.dialogues import CHECKLIST_QUESTIONS, asides, at_once, chart_dialogue, chart_excerpt, chart_interview, checklist, final_turn, hasty, hurried, resident_dialogue
+from clinic.dialogues import (
+    CHECKLIST_QUESTIONS,
+    asides,
+    at_once,
+    chart_dialogue,
+    chart_excerpt,
+    chart_interview,
+    checklist,
+    final_turn,
+    hasty,
+    hurried,
+    resident_dialogue,
+)
 from clinic.doctors import ReferenceDoctor, anchored, at_random, chasing, greedy, resident
 from clinic.events import Asked, Diagnosed, Searched
 from clinic.matching import relation
@@ -17,11 +29,18 @@ from clinic.starter import draw_cases
 from clinic.tables import Interval, McNemar
 
 RESIDENT = resident(0.5, aloud=False)
-ASK = {"greedy": greedy, "random": at_random, "chasing": lambda *a: chasing(*a[:-1], 1.0, a[-1]), "resident": resident(0.5, aloud=True)}
+ASK = {
+    "greedy": greedy,
+    "random": at_random,
+    "chasing": lambda *a: chasing(*a[:-1], 1.0, a[-1]),
+    "resident": resident(0.5, aloud=True),
+}
 
 
 def play(clinic, matcher, rules, case, ask, questions, seed, wordings="train"):
-    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=questions, rng=np.random.default_rng(seed), wordings=wordings)
+    doctor = ReferenceDoctor(
+        clinic=clinic, case=case, ask=ask, questions=questions, rng=np.random.default_rng(seed), wordings=wordings
+    )
     consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, questions + 1, None)
     events = []
     while True:
@@ -39,7 +58,9 @@ def patients(starter, split):
 
 def accuracy(starter, starter_matcher, rules, patients, ask, questions):
     played = [play(starter, starter_matcher, rules, case, ask, questions, i) for i, case in enumerate(patients)]
-    return np.mean([relation(case, events[-1].diagnosis) == "exact" for case, events in zip(patients, played, strict=True)])
+    return np.mean(
+        [relation(case, events[-1].diagnosis) == "exact" for case, events in zip(patients, played, strict=True)]
+    )
 
 
 def test_greedy_beats_the_others_and_asking_beats_not_asking(starter, starter_matcher, rules, patients):
@@ -87,17 +108,33 @@ def test_the_resident_asks_for_what_is_most_typical_and_still_open_of_the_illnes
         assert open_F[chasing(starter, sure, open_F, np.inf, rng).column]
     sure = np.eye(len(starter.conditions))[0]
     everything = np.ones(len(starter.findings), dtype=bool)
-    minds = [resident(0.0, aloud=True, wandering=w)(starter, sure, everything, rng).condition for w in (0.0, 0.5) for _ in range(200)]
+    minds = [
+        resident(0.0, aloud=True, wandering=w)(starter, sure, everything, rng).condition
+        for w in (0.0, 0.5)
+        for _ in range(200)
+    ]
     assert set(minds[:200]) == {starter.conditions[0].name}
     assert 0.4 < np.mean([name == starter.conditions[0].name for name in minds[200:]]) < 0.6
 
 
-def test_a_resident_who_thinks_aloud_names_the_illness_it_chases_and_the_patient_does_not_hear(starter, starter_matcher, rules, patients):
-    typical = {f"{c.name}?": {w for f in starter.findings if f.finding_id in c.findings for w in f.doctor.train} for c in starter.conditions}
+def test_a_resident_who_thinks_aloud_names_the_illness_it_chases_and_the_patient_does_not_hear(
+    starter, starter_matcher, rules, patients
+):
+    typical = {
+        f"{c.name}?": {w for f in starter.findings if f.finding_id in c.findings for w in f.doctor.train}
+        for c in starter.conditions
+    }
     thoughts = silent = 0
     for i, case in enumerate(patients[:40]):
-        aloud, quiet = (resident_dialogue(starter, case, starter_matcher, rules, resident(0.5, aloud=a), np.random.default_rng(i), to_the_end=True) for a in (True, False))
-        assert [m["content"] for m in aloud if m["role"] == "user"] == [m["content"] for m in quiet if m["role"] == "user"]
+        aloud, quiet = (
+            resident_dialogue(
+                starter, case, starter_matcher, rules, resident(0.5, aloud=a), np.random.default_rng(i), to_the_end=True
+            )
+            for a in (True, False)
+        )
+        assert [m["content"] for m in aloud if m["role"] == "user"] == [
+            m["content"] for m in quiet if m["role"] == "user"
+        ]
         for turn in [m["content"] for m in aloud if m["role"] == "assistant"][:-1]:
             thought = re.match("<think>Diagnosis: (.*)</think>", turn)
             thoughts += thought is not None
@@ -112,14 +149,24 @@ def test_a_fixed_idea_stays_and_is_chased_to_its_end(starter, starter_matcher, r
         rng = np.random.default_rng(i)
         opening = [starter.finding_index[topic] for topic in case.opening]
         ask = anchored(starter, opening, 1.0, 0.3, rng)
-        turns = [m["content"] for m in resident_dialogue(starter, case, starter_matcher, rules, ask, rng, to_the_end=True) if m["role"] == "assistant"][:-1]
+        turns = [
+            m["content"]
+            for m in resident_dialogue(starter, case, starter_matcher, rules, ask, rng, to_the_end=True)
+            if m["role"] == "assistant"
+        ][:-1]
         (thought,) = {turn.partition("<answer>")[0] for turn in turns}
         (idea,) = [c for c in starter.conditions if f"<think>Diagnosis: {c.name}?</think>" == thought]
         asked = [parse(turn).text for turn in turns]
-        typical = {starter.findings[starter.finding_index[f]].doctor.train[0] for f in idea.findings if starter.finding_index[f] not in opening}
+        typical = {
+            starter.findings[starter.finding_index[f]].doctor.train[0]
+            for f in idea.findings
+            if starter.finding_index[f] not in opening
+        }
         assert len(set(asked)) == len(asked)
         assert len(typical & set(asked)) == min(len(typical), len(asked))
-        ideas.append((starter.posterior(opening, {})[starter.condition_index[idea.condition_id]], 1 / len(starter.conditions)))
+        ideas.append(
+            (starter.posterior(opening, {})[starter.condition_index[idea.condition_id]], 1 / len(starter.conditions))
+        )
     believed, by_chance = np.array(ideas).mean(axis=0)
     assert 0.1 < believed < 0.3
     assert believed > 4 * by_chance
@@ -141,7 +188,9 @@ def test_the_residents_dialogues_end_in_the_chart_diagnosis(starter, starter_mat
 def test_asides_chase_the_chart_diagnosis_and_never_what_was_told(starter, starter_matcher, rules, patients):
     columns = {wording: f.finding_id for f in starter.findings for wording in f.doctor.train}
     for i, case in enumerate(patients[:40]):
-        dialogue = resident_dialogue(starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i), to_the_end=True)
+        dialogue = resident_dialogue(
+            starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i), to_the_end=True
+        )
         typical = starter.conditions[starter.condition_index[case.diagnosis_id]].findings
         told = set(case.opening)
         turns = [m["content"] for m in dialogue if m["role"] == "assistant"]
@@ -159,11 +208,15 @@ def test_asides_chase_the_chart_diagnosis_and_never_what_was_told(starter, start
 
 def test_what_comes_to_mind_follows_the_posterior(starter, starter_matcher, rules, patients):
     case = patients[0]
-    dialogue = resident_dialogue(starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(0), to_the_end=True)
+    dialogue = resident_dialogue(
+        starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(0), to_the_end=True
+    )
     opening, answers = [starter.finding_index[topic] for topic in case.opening], {}
     present = {fact.topic: fact.present for fact in case.facts}
     asked = [starter_matcher.match(parse(m["content"]).text) for m in dialogue if m["role"] == "assistant"][:-1]
-    for aside, topic in zip(asides(starter, case, starter_matcher, dialogue, 4000, np.random.default_rng(0)), asked, strict=True):
+    for aside, topic in zip(
+        asides(starter, case, starter_matcher, dialogue, 4000, np.random.default_rng(0)), asked, strict=True
+    ):
         assert sum(aside.minds.values()) == pytest.approx(1)
         shares = np.array([aside.minds.get(c.name, 0.0) for c in starter.conditions])
         np.testing.assert_allclose(shares, starter.posterior(opening, answers), atol=0.04)
@@ -216,11 +269,18 @@ def test_a_chart_interview_fills_the_budget_and_asks_for_what_is_there(starter, 
         assert messages[-1] == final_turn(case)
         assert len(answers(messages)) == len(set(answers(messages))) == rules.turn_budget - 1
         read += answers(messages)
-        asked += answers(resident_dialogue(starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i), to_the_end=True))
+        asked += answers(
+            resident_dialogue(
+                starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i), to_the_end=True
+            )
+        )
     yes = [np.mean([text.startswith("Yes") for text in texts]) for texts in (read, asked)]
     assert 0.4 < yes[0] < 0.65
     assert yes[1] < yes[0] - 0.15
-    again = [answers(chart_interview(starter, case, starter_matcher, rules, 0.3, np.random.default_rng(i))) for i, case in enumerate(patients[:60])]
+    again = [
+        answers(chart_interview(starter, case, starter_matcher, rules, 0.3, np.random.default_rng(i)))
+        for i, case in enumerate(patients[:60])
+    ]
     assert 0.15 < 1 - np.mean([len(set(texts)) / len(texts) for texts in again]) < 0.35
 
 
@@ -230,7 +290,12 @@ def test_hurried_notes_keep_words_and_say_something():
     notes = [hasty(text, 0.3, rng) for _ in range(300)]
     assert all(set(note.split()) <= set(text.split()) and note for note in notes)
     assert 0.6 < np.mean([len(note.split()) / 7 for note in notes]) < 0.8
-    in_order = np.mean([[text.split().index(w) for w in note.split()] == sorted(text.split().index(w) for w in note.split()) for note in notes])
+    in_order = np.mean(
+        [
+            [text.split().index(w) for w in note.split()] == sorted(text.split().index(w) for w in note.split())
+            for note in notes
+        ]
+    )
     assert 0.4 < in_order < 0.65
     assert hasty("pain", 0.99, rng) == "pain"
 
@@ -238,7 +303,9 @@ def test_hurried_notes_keep_words_and_say_something():
 def test_a_hurried_patient_keeps_yes_and_no_and_the_count(starter, starter_matcher, rules, patients):
     rng = np.random.default_rng(0)
     for i, case in enumerate(patients[:10]):
-        dialogue = resident_dialogue(starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i), to_the_end=True)
+        dialogue = resident_dialogue(
+            starter, case, starter_matcher, rules, RESIDENT, np.random.default_rng(i), to_the_end=True
+        )
         noisy = hurried(dialogue, 0.5, rng)
         assert [m for m in noisy if m["role"] != "user"] == [m for m in dialogue if m["role"] != "user"]
         for before, after in zip(dialogue, noisy, strict=True):
@@ -265,11 +332,28 @@ def test_measures_of_one_consultation_by_hand(make_case):
     events = [asked("cough"), asked("cough", repeated=True), asked(None), Searched("x"), Diagnosed("Lung infection")]
     row = measure(make_case(), events, 0.7, None, ["Asthma", "Flu", "Pneumonia", "Gout"])
     assert row == {
-        "accuracy": 1.0, "accepted_parent": 1.0, "top3": 1.0, "reward": 0.7, "turns": 5.0, "tokens": None, "valid_question_rate": pytest.approx(1 / 3), "fact_recall": 0.5,
-        "recommendation": 0.0, "judge_diagnosis": None, "judge_recommendation": None, "combined": None, "dei": None,
+        "accuracy": 1.0,
+        "accepted_parent": 1.0,
+        "top3": 1.0,
+        "reward": 0.7,
+        "turns": 5.0,
+        "tokens": None,
+        "valid_question_rate": pytest.approx(1 / 3),
+        "fact_recall": 0.5,
+        "recommendation": 0.0,
+        "judge_diagnosis": None,
+        "judge_recommendation": None,
+        "combined": None,
+        "dei": None,
     }
     parent = measure(make_case(), [Diagnosed("chest disease")], 0.0, 12, [])
-    assert (parent["accuracy"], parent["accepted_parent"], parent["top3"], parent["valid_question_rate"], parent["tokens"]) == (0.0, 1.0, None, None, 12.0)
+    assert (
+        parent["accuracy"],
+        parent["accepted_parent"],
+        parent["top3"],
+        parent["valid_question_rate"],
+        parent["tokens"],
+    ) == (0.0, 1.0, None, None, 12.0)
     summary = summarise([row, parent], 500, 0)
     assert summary.mean("accuracy") == 0.5
     assert summary.accuracy.low <= 0.5 <= summary.accuracy.high
@@ -279,7 +363,9 @@ def test_measures_of_one_consultation_by_hand(make_case):
 def test_recommendation_combined_and_dei_by_hand(make_case):
     """Two turns of 30 tokens in all; the advice shares 2 words in order of 3 and 4; the judge gives 5 and 3 of 5."""
     events = [asked("cough"), Diagnosed("Pneumonia", "An X-ray, today")]
-    row = measure(make_case(recommendation="X-ray of the chest"), events, 0.0, 30, [], {"diagnosis": 1.0, "recommendation": 0.6})
+    row = measure(
+        make_case(recommendation="X-ray of the chest"), events, 0.0, 30, [], {"diagnosis": 1.0, "recommendation": 0.6}
+    )
     advice = 2 * 2 / (4 + 5)  # an x ray today; x ray of the chest
     assert row["recommendation"] == pytest.approx(advice)
     assert (row["judge_diagnosis"], row["judge_recommendation"]) == (1.0, 0.6)
@@ -288,7 +374,17 @@ def test_recommendation_combined_and_dei_by_hand(make_case):
     assert row["dei"] == pytest.approx(combined**2 / (2 + 0.01 * 15))
 
 
-@pytest.mark.parametrize(("given", "true", "score"), [("a b c", "a x c", 2 / 3), ("", "a", 0.0), ("a", "", 0.0), ("c b a", "a b c", 1 / 3), ("胸片", "拍胸片", 4 / 5), ("A-b", "a b", 1.0)])
+@pytest.mark.parametrize(
+    ("given", "true", "score"),
+    [
+        ("a b c", "a x c", 2 / 3),
+        ("", "a", 0.0),
+        ("a", "", 0.0),
+        ("c b a", "a b c", 1 / 3),
+        ("胸片", "拍胸片", 4 / 5),
+        ("A-b", "a b", 1.0),
+    ],
+)
 def test_rouge_l_by_hand(given, true, score):
     assert rouge_l(given, true) == pytest.approx(score)
 

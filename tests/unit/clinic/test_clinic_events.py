@@ -5,15 +5,46 @@ import json
 import pytest
 
 from clinic.errors import ClinicError
-from clinic.events import Answered, Asked, Diagnosed, Examined, FoundPassage, Invalid, Searched, event_from_json, final_diagnosis, leaks_of, read_events, told_topics
+from clinic.events import (
+    Answered,
+    Asked,
+    Diagnosed,
+    Examined,
+    FoundPassage,
+    Invalid,
+    Searched,
+    event_from_json,
+    final_diagnosis,
+    leaks_of,
+    read_events,
+    told_topics,
+)
 
-PASSAGE = FoundPassage(passage_id="book#3", title="胸膜炎", text="呼吸时胸痛。\n多为感染所致。", source="a book", licence="CC0-1.0", score=0.625)
+PASSAGE = FoundPassage(
+    passage_id="book#3",
+    title="胸膜炎",
+    text="呼吸时胸痛。\n多为感染所致。",
+    source="a book",
+    licence="CC0-1.0",
+    score=0.625,
+)
 COUGH = Asked(text="Cough?", topic="cough", present=True, repeated=False, leaks=2, reply="Yes.")
-WITHHELD = Asked(text="Cough?", withheld=True, topic=None, present=None, repeated=False, leaks=0, reply="Why do you ask?")
+WITHHELD = Asked(
+    text="Cough?", withheld=True, topic=None, present=None, repeated=False, leaks=0, reply="Why do you ask?"
+)
 STORED = [
-    (COUGH, '{"kind": "question", "text": "Cough?", "topic": "cough", "present": true, "repeated": false, "leaks": 2, "reply": "Yes."}'),
-    (WITHHELD, '{"kind": "question", "text": "Cough?", "withheld": true, "topic": null, "present": null, "repeated": false, "leaks": 0, "reply": "Why do you ask?"}'),
-    (Examined(text="X", topic=None, present=None, repeated=True), '{"kind": "test", "text": "X", "topic": null, "present": null, "repeated": true, "leaks": 0, "reply": ""}'),
+    (
+        COUGH,
+        '{"kind": "question", "text": "Cough?", "topic": "cough", "present": true, "repeated": false, "leaks": 2, "reply": "Yes."}',
+    ),
+    (
+        WITHHELD,
+        '{"kind": "question", "text": "Cough?", "withheld": true, "topic": null, "present": null, "repeated": false, "leaks": 0, "reply": "Why do you ask?"}',
+    ),
+    (
+        Examined(text="X", topic=None, present=None, repeated=True),
+        '{"kind": "test", "text": "X", "topic": null, "present": null, "repeated": true, "leaks": 0, "reply": ""}',
+    ),
     (
         Searched("胸痛", (PASSAGE,)),
         '{"kind": "search", "text": "胸痛", "hits": 1, "passages": [{"passage_id": "book#3", "title": "胸膜炎", "text": "呼吸时胸痛。\\n多为感染所致。", "source": "a book", "licence": "CC0-1.0", "score": 0.625}]}',
@@ -34,7 +65,16 @@ def test_a_search_stored_with_the_number_of_its_passages_alone_can_be_read():
     assert event_from_json({"kind": "search", "text": "x", "hits": 2}) == Searched("x")
 
 
-@pytest.mark.parametrize("spoilt", [{"text": "?"}, {"kind": "ask", "text": "?"}, {"kind": "question", "text": "?"}, {"kind": "diagnosis"}, {"kind": "search"}])
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"text": "?"},
+        {"kind": "ask", "text": "?"},
+        {"kind": "question", "text": "?"},
+        {"kind": "diagnosis"},
+        {"kind": "search"},
+    ],
+)
 def test_what_is_no_event_is_refused(spoilt):
     with pytest.raises(ClinicError, match="not an event of a consultation"):
         event_from_json(spoilt)

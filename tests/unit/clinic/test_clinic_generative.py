@@ -81,7 +81,9 @@ def test_information_gain_is_the_expected_entropy_drop(toy):
     gain = toy.information_gain(posterior)
     for column in (0, 2, 3):
         yes = float(posterior @ toy.probability_CF[:, column])
-        after = yes * entropy(*toy.posterior([1], {column: True})) + (1 - yes) * entropy(*toy.posterior([1], {column: False}))
+        after = yes * entropy(*toy.posterior([1], {column: True})) + (1 - yes) * entropy(
+            *toy.posterior([1], {column: False})
+        )
         assert gain[column] == pytest.approx(entropy(*posterior) - after, abs=1e-12)
     assert (gain >= -1e-12).all()
 

@@ -18,9 +18,13 @@ from clinic.splits import split_of
 from clinic.starter import bayes_accuracy
 
 CASES = Path(__file__).parents[4] / "shared" / "data" / "cases"
-pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=f"the data bundle is not at {CASES}; it is no part of the repository")
+pytestmark = pytest.mark.skipif(
+    not CASES.is_dir(), reason=f"the data bundle is not at {CASES}; it is no part of the repository"
+)
 FILES = {
-    "agentclinic": "agentclinic_medqa.jsonl", "mtmeddialog_cases": "mtmeddialog_sft_cases.jsonl.gz", "mtmeddialog_turns": "mtmeddialog_sft_turns.parquet",
+    "agentclinic": "agentclinic_medqa.jsonl",
+    "mtmeddialog_cases": "mtmeddialog_sft_cases.jsonl.gz",
+    "mtmeddialog_turns": "mtmeddialog_sft_turns.parquet",
     "ddxplus": "ddxplus/conditions_en.jsonl",
 }
 
@@ -28,12 +32,18 @@ FILES = {
 @pytest.fixture(scope="module")
 def loaded(split):
     sizes = {"ddxplus": 300}
-    return {name: load_source(CaseSource(format=name, path=str(CASES / file), cases=sizes.get(name, 0), licence="x"), split) for name, file in FILES.items()}
+    return {
+        name: load_source(CaseSource(format=name, path=str(CASES / file), cases=sizes.get(name, 0), licence="x"), split)
+        for name, file in FILES.items()
+    }
 
 
 def test_nothing_is_dropped_silently(loaded):
     assert {name: (len(cases), len(rejected)) for name, (cases, rejected) in loaded.items()} == {
-        "agentclinic": (151, 1), "mtmeddialog_cases": (695, 0), "mtmeddialog_turns": (695, 0), "ddxplus": (300, 15),
+        "agentclinic": (151, 1),
+        "mtmeddialog_cases": (695, 0),
+        "mtmeddialog_turns": (695, 0),
+        "ddxplus": (300, 15),
     }
     (lost,) = loaded["agentclinic"][1]
     assert (lost.line, lost.reason) == (93, "field OSCE_Examination.Patient_Actor.Symptoms.Primary_Symptom is missing")
@@ -48,7 +58,16 @@ def test_every_case_is_sound(loaded, split, name):
         topics = [fact.topic for fact in case.facts]
         assert len(set(topics)) == len(topics) > len(case.opening)
         assert set(case.opening) <= set(topics)
-        assert all(text.strip() for text in (case.self_report, case.diagnosis, case.diagnosis_id, *topics, *(fact.text for fact in case.facts)))
+        assert all(
+            text.strip()
+            for text in (
+                case.self_report,
+                case.diagnosis,
+                case.diagnosis_id,
+                *topics,
+                *(fact.text for fact in case.facts),
+            )
+        )
         assert case.split == split_of(case.group_id, split)
         assert flag_opening(case) == case
         if name != "ddxplus":
@@ -56,11 +75,15 @@ def test_every_case_is_sound(loaded, split, name):
 
 
 def test_both_formats_of_mtmeddialog_give_the_same_cases(loaded):
-    assert {c.case_id: c for c in loaded["mtmeddialog_cases"][0]} == {c.case_id: c for c in loaded["mtmeddialog_turns"][0]}
+    assert {c.case_id: c for c in loaded["mtmeddialog_cases"][0]} == {
+        c.case_id: c for c in loaded["mtmeddialog_turns"][0]
+    }
 
 
 def test_openings_that_state_the_diagnosis(loaded):
-    flagged = {name: sum(OPENING_STATES_DIAGNOSIS in case.flags for case in cases) for name, (cases, _) in loaded.items()}
+    flagged = {
+        name: sum(OPENING_STATES_DIAGNOSIS in case.flags for case in cases) for name, (cases, _) in loaded.items()
+    }
     assert flagged == {"agentclinic": 0, "mtmeddialog_cases": 103, "mtmeddialog_turns": 103, "ddxplus": 0}
 
 
@@ -92,7 +115,9 @@ def test_ddxplus_is_a_clinic_that_understands_its_own_questions():
             assert match(text) == finding.finding_id
             assert parse(question(text)).kind is Kind.QUESTION
         assert "the answer to" not in finding.patient.train[0]
-        assert not {"you", "your"} & {word.strip(",.") for word in finding.denial.train[0].replace("height as you", "").split()}
+        assert not {"you", "your"} & {
+            word.strip(",.") for word in finding.denial.train[0].replace("height as you", "").split()
+        }
     accuracy = bayes_accuracy(clinic, 200, 0)
     assert accuracy["no_questions"] < 0.5
     assert accuracy["full_information"] > 0.9

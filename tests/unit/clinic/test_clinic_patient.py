@@ -38,7 +38,9 @@ def test_slightly_changed_wordings_still_find_it(starter, starter_matcher):
 
 def test_wordings_that_the_index_has_never_seen_are_mostly_understood(starter):
     """Test wordings against an index of training wordings: what meaning, not memory, carries."""
-    matcher = TopicMatcher({f.finding_id: (f.name, *f.doctor.train, *f.patient.train) for f in starter.findings}, MATCH_THRESHOLD)
+    matcher = TopicMatcher(
+        {f.finding_id: (f.name, *f.doctor.train, *f.patient.train) for f in starter.findings}, MATCH_THRESHOLD
+    )
     found = [matcher.match(text) == f.finding_id for f in starter.findings for text in f.doctor.test]
     assert sum(found) / len(found) > 0.75
 
@@ -66,7 +68,12 @@ def test_a_topic_that_is_not_on_record_is_not_known(make_case):
 
 
 def test_a_record_without_vocabulary_is_told_as_it_stands(make_case):
-    case = make_case(facts=(Fact("Review of Systems", True, "Denies fever or chills."), Fact("Chest X-ray: Findings", True, "Clear lungs")))
+    case = make_case(
+        facts=(
+            Fact("Review of Systems", True, "Denies fever or chills."),
+            Fact("Chest X-ray: Findings", True, "Clear lungs"),
+        )
+    )
     patient = ScriptedPatient(case, None)
     assert ask(patient, "Any fever or chills?").text == "Denies fever or chills."
     assert ask(patient, "chest X-ray").text == "Clear lungs"
@@ -76,20 +83,32 @@ def test_a_record_without_vocabulary_is_told_as_it_stands(make_case):
 def test_the_leak_filter_removes_every_name_of_the_diagnosis(make_case):
     clean = LeakFilter(make_case(synonyms=("lung infection", "CAP"))).clean
     assert clean("I had PNEUMONIA, a lung  infection") == ("I had that illness, a that illness", 2)
-    assert clean("pneumonia or Lung Infection or CAP or chest disease") == ("that illness or that illness or that illness or that illness", 4)
+    assert clean("pneumonia or Lung Infection or CAP or chest disease") == (
+        "that illness or that illness or that illness or that illness",
+        4,
+    )
     assert clean("my captain has bronchopneumonia") == ("my captain has bronchopneumonia", 0)
     assert clean("") == ("", 0)
     assert LeakFilter(make_case(diagnosis="", synonyms=(), parents=())).clean("pneumonia") == ("pneumonia", 0)
-    assert LeakFilter(make_case(diagnosis="肺炎", synonyms=())).clean("医生说我有肺炎。") == ("医生说我有that illness。", 1)
+    assert LeakFilter(make_case(diagnosis="肺炎", synonyms=())).clean("医生说我有肺炎。") == (
+        "医生说我有that illness。",
+        1,
+    )
 
 
 def test_a_leak_is_removed_from_the_opening_and_from_answers_and_counted(make_case, rules):
-    case = make_case(self_report="I think it is pneumonia.", facts=(Fact("history", True, "a doctor called it pneumonia"),))
+    case = make_case(
+        self_report="I think it is pneumonia.", facts=(Fact("history", True, "a doctor called it pneumonia"),)
+    )
     consultation = Consultation(case, ScriptedPatient(case, lambda question: "history"), rules, 3, None)
     assert consultation.opening()[1]["content"] == "I think it is that illness. (3 left)"
     reply = asyncio.run(consultation.step("<answer>Question: What did they say?</answer>"))
     assert reply.text == "Yes, a doctor called it that illness. (2 left)"
-    assert (reply.event.reply, reply.event.leaks, reply.event.topic) == ("Yes, a doctor called it that illness.", 1, "history")
+    assert (reply.event.reply, reply.event.leaks, reply.event.topic) == (
+        "Yes, a doctor called it that illness.",
+        1,
+        "history",
+    )
 
 
 def test_no_starter_patient_says_a_diagnosis(starter, starter_matcher, split):
@@ -99,10 +118,20 @@ def test_no_starter_patient_says_a_diagnosis(starter, starter_matcher, split):
         assert sum(clean(fact.text)[1] for fact in case.facts) == 0
 
 
-@pytest.mark.parametrize(("name", "expected"), [
-    ("pneumonia", "exact"), (" PNEUMONIA. ", "exact"), ("Lung-infection", "exact"), ("chest disease", "parent"), ("Asthma", "other"), ("", "other"),
-    ("pneumonia or asthma", "other"), ("pneumonia, asthma", "other"), ("ｐneumonia", "exact"),
-])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pneumonia", "exact"),
+        (" PNEUMONIA. ", "exact"),
+        ("Lung-infection", "exact"),
+        ("chest disease", "parent"),
+        ("Asthma", "other"),
+        ("", "other"),
+        ("pneumonia or asthma", "other"),
+        ("pneumonia, asthma", "other"),
+        ("ｐneumonia", "exact"),
+    ],
+)
 def test_relation_of_a_named_diagnosis(make_case, name, expected):
     assert relation(make_case(), name) == expected
 
@@ -123,7 +152,10 @@ def letters(texts):
 
 
 def test_the_hybrid_matcher_knows_exact_near_and_off_the_record():
-    asking = {"fever": ["Any fever?", "Do you have a fever?", "Is there a fever?"], "cough": ["Any cough?", "Do you cough?", "Coughing a lot?"]}
+    asking = {
+        "fever": ["Any fever?", "Do you have a fever?", "Is there a fever?"],
+        "cough": ["Any cough?", "Do you cough?", "Coughing a lot?"],
+    }
     matcher = HybridMatcher(asking, ["Who is your landlord?", "Where is your landlord from?"], letters)
     assert matcher.match("ANY FEVER") == "fever"
     assert matcher.match("Who is your landlord") is None
@@ -136,11 +168,16 @@ def test_the_hybrid_matcher_knows_exact_near_and_off_the_record():
 
 @pytest.mark.slow
 def test_the_scripted_patient_agrees_with_labelled_questions():
-    """All 300, of which half are sealed: the least that hybrid matching must reach, and that it is what makes the difference."""
+    """All 300, of which half are sealed: the least that hybrid matching must reach, and that it is what makes the
+    difference.
+    """
     found = {}
     params = load_params()
     for way in ("lexical", "hybrid"):
-        room = open_factory(params.model_copy(update={"consultation": params.consultation.model_copy(update={"matching": way})}), ROOT / "data/kb_index")
+        room = open_factory(
+            params.model_copy(update={"consultation": params.consultation.model_copy(update={"matching": way})}),
+            ROOT / "data/kb_index",
+        )
         rows = [row for half in ("open", "sealed") for row in read_lines(CALIBRATION / f"questions_{half}.jsonl")]
         assert len(rows) == 300
         assert sum(row["topic"] is None for row in rows) == 90

@@ -37,7 +37,10 @@ def test_a_persona_changes_words_and_never_facts(starter, starter_matcher, split
 
 
 def test_the_words_of_personas(make_case):
-    said = {p: ask(ScriptedPatient(make_case(persona=p), known), "Fever?").text for p in ("plain", "terse", "worried", "talkative")}
+    said = {
+        p: ask(ScriptedPatient(make_case(persona=p), known), "Fever?").text
+        for p in ("plain", "terse", "worried", "talkative")
+    }
     assert said["plain"] == "No, I have no fever."
     assert said["terse"] == "No."
     assert said["worried"] == "No, I have no fever. Is it serious?"
@@ -95,10 +98,22 @@ def test_tests_are_answered_by_the_record(make_case):
     assert model.heard == []
 
 
-@pytest.mark.parametrize(("text", "language", "no"), [
-    ("Yes, I have no appetite.", "en", False), ("No, I cough.", "en", True), ("I do not cough", "en", True), ("Denies fever", "en", True), ("I cough", "en", False), ("Not really", "en", True),
-    ("是的，我没有胃口。", "zh", False), ("没有，我不咳嗽。", "zh", True), ("我不咳嗽", "zh", True), ("我咳嗽", "zh", False), ("有，咳嗽", "zh", False),
-])
+@pytest.mark.parametrize(
+    ("text", "language", "no"),
+    [
+        ("Yes, I have no appetite.", "en", False),
+        ("No, I cough.", "en", True),
+        ("I do not cough", "en", True),
+        ("Denies fever", "en", True),
+        ("I cough", "en", False),
+        ("Not really", "en", True),
+        ("是的，我没有胃口。", "zh", False),
+        ("没有，我不咳嗽。", "zh", True),
+        ("我不咳嗽", "zh", True),
+        ("我咳嗽", "zh", False),
+        ("有，咳嗽", "zh", False),
+    ],
+)
 def test_yes_and_no_are_heard(text, language, no):
     assert denies(text, language) == no
 
@@ -108,23 +123,44 @@ def asked(text, reply, repeated=False):
 
 
 def test_fidelity_by_hand(make_case):
-    """Four questions: a true answer; one that tells another fact too; the opposite of the record; and "I don't know" where the record knows."""
+    """Four questions: a true answer; one that tells another fact too; the opposite of the record; and "I don't know"
+    where the record knows.
+    """
     case = make_case(source="toy")
     texts = {fact.text: fact.topic for fact in case.facts}
 
     def match(text):
         return known(text) or next((topic for said, topic in texts.items() if said in text), None)
 
-    events = [asked("Cough?", "Yes, I cough all day."), asked("Sweat?", "Yes, I sweat at night; I smoke."), asked("Fever?", "Yes, I do."), asked("Cough?", "x", repeated=True), asked("Sweat?", "I don't know.")]
+    events = [
+        asked("Cough?", "Yes, I cough all day."),
+        asked("Sweat?", "Yes, I sweat at night; I smoke."),
+        asked("Fever?", "Yes, I do."),
+        asked("Cough?", "x", repeated=True),
+        asked("Sweat?", "I don't know."),
+    ]
     measures = fidelity([(case, events)], {"toy": match})
-    assert measures == {"information_control": pytest.approx(4 / 5), "completeness": pytest.approx(3 / 4), "conflict": pytest.approx(1 / 3)}
+    assert measures == {
+        "information_control": pytest.approx(4 / 5),
+        "completeness": pytest.approx(3 / 4),
+        "conflict": pytest.approx(1 / 3),
+    }
     assert fidelity([(case, [Searched("x")])], {}) == {}
 
 
-@pytest.mark.parametrize(("said", "told"), [
-    ("Yes, all day.", True), ("I don’t know.", False), ("I do not know, sorry.", False), ("I'm not sure.", False), ("Honestly, no idea.", False),
-    ("I don't know about that, but yes: I cough all day", True), ("No.", True), ("I cannot say.", False),
-])
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Yes, all day.", True),
+        ("I don’t know.", False),
+        ("I do not know, sorry.", False),
+        ("I'm not sure.", False),
+        ("Honestly, no idea.", False),
+        ("I don't know about that, but yes: I cough all day", True),
+        ("No.", True),
+        ("I cannot say.", False),
+    ],
+)
 def test_not_knowing_is_no_answer(make_case, said, told):
     def match(text):
         return "cough" if "cough" in text.lower() else None
@@ -137,7 +173,10 @@ def test_a_reply_earns_nothing_that_was_not_asked_for(make_case):
     def match(text):
         return "cough" if "cough" in text.lower() else None
 
-    assert ask(LanguageModelPatient(make_case(), match, Model("No, but I cough.").generate), "Are you married?").topic is None
+    assert (
+        ask(LanguageModelPatient(make_case(), match, Model("No, but I cough.").generate), "Are you married?").topic
+        is None
+    )
 
 
 def test_thoughts_are_not_heard_and_broken_unicode_is_no_reply(make_case):
@@ -154,8 +193,14 @@ def test_no_test_is_a_way_round_reluctance_in_a_generative_clinic(starter, start
 
     (case,) = draw_cases(starter, 1, 3, split)
     shy = replace(case, persona="reluctant")
-    asked = {f.finding_id: ask(ScriptedPatient(shy, starter_matcher.match), f.doctor.train[0]).withheld for f in starter.findings}
-    examined = {f.finding_id: asyncio.run(ScriptedPatient(shy, starter_matcher.match).examine(f.doctor.train[0])).withheld for f in starter.findings}
+    asked = {
+        f.finding_id: ask(ScriptedPatient(shy, starter_matcher.match), f.doctor.train[0]).withheld
+        for f in starter.findings
+    }
+    examined = {
+        f.finding_id: asyncio.run(ScriptedPatient(shy, starter_matcher.match).examine(f.doctor.train[0])).withheld
+        for f in starter.findings
+    }
     assert asked == examined
     assert 0.3 < sum(asked.values()) / len(asked) < 0.7
     record = ScriptedPatient(replace(shy, source="records"), None)

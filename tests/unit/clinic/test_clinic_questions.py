@@ -10,7 +10,14 @@ from clinic.loaders import load_source
 from clinic.questions import SingleTurn
 
 EIGHT = [
-    "患者出现胸痛症状，应该如何诊断？", "高血压患者的用药建议是什么？", "糖尿病的并发症有哪些？", "如何进行心电图解读？", "肺炎的治疗方案有哪些？", "肝功能异常的原因分析", "神经系统检查的步骤", "急性阑尾炎的诊断要点",
+    "患者出现胸痛症状，应该如何诊断？",
+    "高血压患者的用药建议是什么？",
+    "糖尿病的并发症有哪些？",
+    "如何进行心电图解读？",
+    "肺炎的治疗方案有哪些？",
+    "肝功能异常的原因分析",
+    "神经系统检查的步骤",
+    "急性阑尾炎的诊断要点",
 ]
 
 
@@ -39,7 +46,15 @@ def test_one_answer_and_it_is_over(questions):
         asyncio.run(environment.step("again"))
 
 
-@pytest.mark.parametrize(("change", "told"), [({"points": []}, "points"), ({"points": "rest"}, "points"), ({"language": "fr"}, "'fr' is not spoken"), ({"question": " "}, "question is empty")])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"points": []}, "points"),
+        ({"points": "rest"}, "points"),
+        ({"language": "fr"}, "'fr' is not spoken"),
+        ({"question": " "}, "question is empty"),
+    ],
+)
 def test_a_bad_question_is_rejected_with_its_line(tmp_path, split, change, told):
     good = {"question_id": "q1", "language": "en", "category": "heart", "question": "What helps?", "points": ["rest"]}
     path = tmp_path / "questions.jsonl"

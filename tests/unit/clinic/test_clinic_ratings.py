@@ -27,11 +27,20 @@ def test_what_is_missing_is_asked_for_once_and_ratings_survive(tmp_path):
     assert len(path.read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize(("line", "told"), [
-    ("{", "line 1: not a rating"), ('{"score": 1}', "line 1: not a rating"), ('{"transcript_id": "x", "score": "good"}', "line 1: score 'good' is no number"),
-    ('{"transcript_id": "x", "score": true}', "is no number"), ('{"transcript_id": "x", "score": NaN}', "is no number"),
-    ('{"transcript_id": "x", "score": 1}\n{"transcript_id": "x", "score": 2}', "line 2: transcript x is rated 1 above and 2 here"),
-])
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{", "line 1: not a rating"),
+        ('{"score": 1}', "line 1: not a rating"),
+        ('{"transcript_id": "x", "score": "good"}', "line 1: score 'good' is no number"),
+        ('{"transcript_id": "x", "score": true}', "is no number"),
+        ('{"transcript_id": "x", "score": NaN}', "is no number"),
+        (
+            '{"transcript_id": "x", "score": 1}\n{"transcript_id": "x", "score": 2}',
+            "line 2: transcript x is rated 1 above and 2 here",
+        ),
+    ],
+)
 def test_a_bad_line_is_named(tmp_path, line, told):
     path = tmp_path / "ratings.jsonl"
     path.write_text(line + "\n")
@@ -44,7 +53,9 @@ def test_what_editors_do_to_the_file_is_no_matter(tmp_path):
     strange = [{"role": "user", "content": "line\u2028separator\u0085"}]
     ask_for_ratings(path, [("c1", SAID), ("c2", strange)])
     rows = [json.loads(line) for line in path.read_text().split("\n") if line]
-    path.write_text("\ufeff" + "\n\n".join(json.dumps(row | {"score": 2}, ensure_ascii=False) for row in rows))  # a mark, a blank line, no end of line
+    path.write_text(
+        "\ufeff" + "\n\n".join(json.dumps(row | {"score": 2}, ensure_ascii=False) for row in rows)
+    )  # a mark, a blank line, no end of line
     assert read_ratings(path) == {transcript_id(SAID): 2.0, transcript_id(strange): 2.0}
     assert ask_for_ratings(path, [("c3", [*SAID, *strange])]) == 1
     assert len(read_ratings(path)) == 2

@@ -22,12 +22,25 @@ from clinic.rewards.outcome import information
 from clinic.starter import draw_cases
 
 OUTCOME = OutcomeParams(
-    name="outcome", diagnosis_by="label", information_by="expected", correct=1.0, accepted_parent=0.3, information=0.5, turn_cost=0.01, repeat_cost=0.05, invalid_cost=0.2, no_diagnosis_cost=0.25, missed_red_flag_cost=0.1
+    name="outcome",
+    diagnosis_by="label",
+    information_by="expected",
+    correct=1.0,
+    accepted_parent=0.3,
+    information=0.5,
+    turn_cost=0.01,
+    repeat_cost=0.05,
+    invalid_cost=0.2,
+    no_diagnosis_cost=0.25,
+    missed_red_flag_cost=0.1,
 )
 DOCTORAGENT = DoctorAgentParams(name="doctoragent", correct=1.0, valid_question=0.1, invalid_question=-0.05, turn=-0.01)
 
 
-SHIPPED = {path.stem: TypeAdapter(PresetParams).validate_python(YAML(typ="safe").load(path)) for path in (Path(__file__).parents[3] / "recipes/rewards").glob("*.yaml")}
+SHIPPED = {
+    path.stem: TypeAdapter(PresetParams).validate_python(YAML(typ="safe").load(path))
+    for path in (Path(__file__).parents[3] / "recipes/rewards").glob("*.yaml")
+}
 
 
 def scorer(preset="outcome", *clinics, **changes):
@@ -56,7 +69,16 @@ def total(turns):
 
 
 def test_outcome_by_hand(make_case):
-    events = [asked("cough"), asked("cough", repeated=True), asked(None), asked("fever", present=False), INVALID, SEARCH, asked("sweat", inquiry=Examined), said("Lung infection")]
+    events = [
+        asked("cough"),
+        asked("cough", repeated=True),
+        asked(None),
+        asked("fever", present=False),
+        INVALID,
+        SEARCH,
+        asked("sweat", inquiry=Examined),
+        said("Lung infection"),
+    ]
     turns = scorer().score(make_case(), events, "diagnosed")
     third = 0.5 / 3  # three present facts beyond the opening
     assert turns[0] == {"turn": -0.01, "information": pytest.approx(third)}
@@ -70,19 +92,37 @@ def test_outcome_by_hand(make_case):
     assert total(turns) == pytest.approx(1 - 0.08 - 0.05 - 0.2 + 2 * third)
 
 
-@pytest.mark.parametrize(("name", "worth"), [("Pneumonia", 1.0), ("lung infection", 1.0), ("Chest disease", 0.3), ("Asthma", 0.0), ("Pneumonia or asthma", 0.0), ("Pneumonia, lung infection", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "worth"),
+    [
+        ("Pneumonia", 1.0),
+        ("lung infection", 1.0),
+        ("Chest disease", 0.3),
+        ("Asthma", 0.0),
+        ("Pneumonia or asthma", 0.0),
+        ("Pneumonia, lung infection", 0.0),
+    ],
+)
 def test_only_the_condition_itself_is_worth_full_marks(make_case, name, worth):
     (turn,) = scorer().score(make_case(), [said(name)], "diagnosed")
     assert turn["diagnosis"] == worth
 
 
 def test_paid_by_the_posterior_by_hand(toy, split):
-    """Fever, then a cough denied: the named condition earns Bayes' probability, a term that all three accept as broader 0.3, a name nobody has nothing."""
+    """Fever, then a cough denied: the named condition earns Bayes' probability, a term that all three accept as broader
+    0.3, a name nobody has nothing.
+    """
     case = next(c for c in draw_cases(toy, 60, 0, split) if c.opening == ("fever",))
     score = scorer("outcome", toy, diagnosis_by="posterior")
     heard = asked("cough", False)
     posterior = toy.posterior([0], {1: False})
-    for name, worth in [("Flu", posterior[0]), ("measles disease", posterior[1]), ("Bronchitis", posterior[2]), ("Illness", 0.3), ("Gout", 0.0)]:
+    for name, worth in [
+        ("Flu", posterior[0]),
+        ("measles disease", posterior[1]),
+        ("Bronchitis", posterior[2]),
+        ("Illness", 0.3),
+        ("Gout", 0.0),
+    ]:
         assert score.score(case, [heard, said(name)], "diagnosed")[-1]["diagnosis"] == pytest.approx(worth)
     assert score.score(case, [heard], "out_of_turns")[-1]["diagnosis"] == 0.0
 
@@ -99,7 +139,13 @@ def score_of(clinic, way, case, events, stop_reason):
 
 
 def test_every_component_is_in_the_list_of_names(starter, recorded):
-    seen = {name for preset in ("outcome", "doctoragent") for case, events, stop in recorded for turn in scorer(preset, starter).score(case, [INVALID, *events[:1], *events], stop) for name in turn}
+    seen = {
+        name
+        for preset in ("outcome", "doctoragent")
+        for case, events, stop in recorded
+        for turn in scorer(preset, starter).score(case, [INVALID, *events[:1], *events], stop)
+        for name in turn
+    }
     assert {"diagnosis", "information", "turn", "invalid", "question"} <= seen <= REWARD_COMPONENTS
 
 
@@ -115,7 +161,15 @@ def test_running_out_of_turns_costs(make_case):
 
 
 def test_doctoragent_by_hand(make_case):
-    events = [asked("cough"), asked("cough", repeated=True), asked(None), asked("fever", present=False), INVALID, SEARCH, said("pneumonia")]
+    events = [
+        asked("cough"),
+        asked("cough", repeated=True),
+        asked(None),
+        asked("fever", present=False),
+        INVALID,
+        SEARCH,
+        said("pneumonia"),
+    ]
     turns = scorer("doctoragent").score(make_case(), events, "diagnosed")
     assert [turn["turn"] for turn in turns] == [-0.01] * 7
     assert [turn.get("question") for turn in turns] == [0.1, -0.05, -0.05, 0.1, -0.05, None, None]
@@ -151,8 +205,11 @@ def test_veto_takes_all_information_and_costs(make_case):
 def test_no_veto_when_told_or_right_or_not_urgent(make_case):
     case = urgent(make_case)
     for events, patient in [
-        ([asked("sweat"), said("Asthma")], case), ([asked("cough"), said("Pneumonia")], case), ([asked("cough"), said("chest disease")], case),
-        ([asked("cough"), said("Asthma")], make_case(red_flags=("sweat",))), ([asked("cough"), said("Asthma")], make_case(urgent=True, red_flags=("pain",))),
+        ([asked("sweat"), said("Asthma")], case),
+        ([asked("cough"), said("Pneumonia")], case),
+        ([asked("cough"), said("chest disease")], case),
+        ([asked("cough"), said("Asthma")], make_case(red_flags=("sweat",))),
+        ([asked("cough"), said("Asthma")], make_case(urgent=True, red_flags=("pain",))),
     ]:
         assert "safety" not in scorer().score(patient, events, "diagnosed")[-1]
 
@@ -163,20 +220,34 @@ def test_veto_also_when_the_turns_run_out(make_case):
 
 
 def test_information_by_hand(toy, split):
-    """What Bayes expects of a question is its information gain over ln 3; what was asked before or not understood tells nothing."""
+    """What Bayes expects of a question is its information gain over ln 3; what was asked before or not understood tells
+    nothing.
+    """
     case = next(c for c in draw_cases(toy, 60, 0, split) if c.diagnosis_id == "bronchitis" and c.opening == ("fever",))
     facts = {fact.topic: fact.present for fact in case.facts}
-    events = [asked("cough", facts["cough"]), asked("cough", facts["cough"], repeated=True), asked(None), asked("age", facts["age"]), said("flu")]
+    events = [
+        asked("cough", facts["cough"]),
+        asked("cough", facts["cough"], repeated=True),
+        asked(None),
+        asked("age", facts["age"]),
+        said("flu"),
+    ]
     gains = [mutual_information(toy, {}, 1), mutual_information(toy, {1: facts["cough"]}, 3)]
     assert information_of(toy, case, events) == pytest.approx([gains[0] / math.log(3), 0, 0, gains[1] / math.log(3), 0])
     flipped = [asked("cough", not facts["cough"])]
-    assert information_of(toy, case, flipped) == pytest.approx([gains[0] / math.log(3)])  # the answer is luck, the question is not
+    assert information_of(toy, case, flipped) == pytest.approx(
+        [gains[0] / math.log(3)]
+    )  # the answer is luck, the question is not
 
 
 def mutual_information(clinic, answers, column):
     """Between condition and answer, given fever and the answers so far: sum of p(c, a) ln p(c, a) / p(c) p(a)."""
     prior_C = clinic.posterior([0], answers)
-    joint = {(c, a): prior_C[c] * (p if a else 1 - p) for c, p in enumerate(clinic.probability_CF[:, column]) for a in (True, False)}
+    joint = {
+        (c, a): prior_C[c] * (p if a else 1 - p)
+        for c, p in enumerate(clinic.probability_CF[:, column])
+        for a in (True, False)
+    }
     answer = {a: sum(joint[c, a] for c in range(len(prior_C))) for a in (True, False)}
     return sum(p * math.log(p / (prior_C[c] * answer[a])) for (c, a), p in joint.items())
 
@@ -204,7 +275,10 @@ def play(clinic, matcher, rules, case, ask, questions, seed):
 @pytest.fixture(scope="module")
 def recorded(starter, starter_matcher, split, rules):
     cases = list(draw_cases(starter, 120, 31, split))
-    return [(case, *play(starter, starter_matcher, rules, case, greedy if i % 2 else at_random, 7, i)) for i, case in enumerate(cases)]
+    return [
+        (case, *play(starter, starter_matcher, rules, case, greedy if i % 2 else at_random, 7, i))
+        for i, case in enumerate(cases)
+    ]
 
 
 def test_information_is_what_the_answers_tell_on_average(starter, recorded):
@@ -214,8 +288,13 @@ def test_information_is_what_the_answers_tell_on_average(starter, recorded):
         told = information_of(starter, case, events)
         assert all(share >= 0 for share in told)
         assert math.fsum(told) <= 1
-        truth, opening = starter.condition_index[case.diagnosis_id], [starter.finding_index[topic] for topic in case.opening]
-        answers = {starter.finding_index[e.topic]: e.present for e in events if isinstance(e, Inquiry) and e.topic is not None}
+        truth, opening = (
+            starter.condition_index[case.diagnosis_id],
+            [starter.finding_index[topic] for topic in case.opening],
+        )
+        answers = {
+            starter.finding_index[e.topic]: e.present for e in events if isinstance(e, Inquiry) and e.topic is not None
+        }
         before, after = (starter.posterior(opening, heard)[truth] for heard in ({}, answers))
         paid.append(math.fsum(told))
         risen.append(math.log(after / before) / math.log(len(starter.conditions)))
@@ -255,7 +334,9 @@ def test_realised_information_is_the_rise_of_the_true_condition(toy, split):
     case = next(c for c in draw_cases(toy, 60, 0, split) if c.diagnosis_id == "bronchitis" and c.opening == ("fever",))
     for present in (True, False):
         before, after = toy.posterior([0], {})[2], toy.posterior([0], {1: present})[2]
-        assert information_of(toy, case, [asked("cough", present)], "realised") == pytest.approx([math.log(after / before) / math.log(3)])
+        assert information_of(toy, case, [asked("cough", present)], "realised") == pytest.approx(
+            [math.log(after / before) / math.log(3)]
+        )
     assert information_of(toy, case, [asked("cough", False)], "realised")[0] < 0
 
 
@@ -269,18 +350,42 @@ def test_token_f1_by_hand():
 
 
 def test_doctoragent_f1_by_hand(make_case):
-    events = [asked("cough"), asked("cough", repeated=True), asked(None), INVALID, SEARCH, said("pneumonia", "Chest X-ray")]
+    events = [
+        asked("cough"),
+        asked("cough", repeated=True),
+        asked(None),
+        INVALID,
+        SEARCH,
+        said("pneumonia", "Chest X-ray"),
+    ]
     turns = scorer("doctoragent_f1").score(make_case(diagnosis="pneumonia"), events, "diagnosed")
-    assert turns == [{"question": 1.0}, {"question": -2.0}, {"question": -1.0}, {"format": -2.0}, {}, {"diagnosis": 5.0, "recommendation": 5.0}]
-    assert scorer("doctoragent_f1").score(make_case(), [asked("cough")], "out_of_turns") == [{"question": 1.0, "no_diagnosis": -5.0}]
+    assert turns == [
+        {"question": 1.0},
+        {"question": -2.0},
+        {"question": -1.0},
+        {"format": -2.0},
+        {},
+        {"diagnosis": 5.0, "recommendation": 5.0},
+    ]
+    assert scorer("doctoragent_f1").score(make_case(), [asked("cough")], "out_of_turns") == [
+        {"question": 1.0, "no_diagnosis": -5.0}
+    ]
 
 
 def test_judged_presets_by_hand(make_case):
     events = [asked("cough"), INVALID, said("x")]
     opinion = {"diagnosis": 0.6, "recommendation": 0.2}
-    assert scorer("doctoragent_judge").score(make_case(), events, "diagnosed", opinion) == [{"question": 1.0}, {"format": -2.0}, {"diagnosis": 3.0, "recommendation": 1.0}]
+    assert scorer("doctoragent_judge").score(make_case(), events, "diagnosed", opinion) == [
+        {"question": 1.0},
+        {"format": -2.0},
+        {"diagnosis": 3.0, "recommendation": 1.0},
+    ]
     opinion = {"accuracy": 1.0, "logic": 0.5, "completeness": 0.0, "safety": 1.0}
-    assert scorer("weighted").score(make_case(), events, "diagnosed", opinion) == [{}, {"invalid": -0.1}, {"accuracy": 0.4, "logic": 0.1, "completeness": 0.0, "safety": 0.2}]
+    assert scorer("weighted").score(make_case(), events, "diagnosed", opinion) == [
+        {},
+        {"invalid": -0.1},
+        {"accuracy": 0.4, "logic": 0.1, "completeness": 0.0, "safety": 0.2},
+    ]
 
 
 def test_rated_presets_by_hand(make_case):
@@ -294,7 +399,15 @@ def test_a_missing_opinion_is_a_missing_score(make_case, preset):
     assert scorer(preset).score(make_case(), [said("Pneumonia")], "diagnosed") == []
 
 
-FULL = {"outcome": 1.0, "doctoragent": 1.0 - 0.01, "doctoragent_f1": 10.0, "doctoragent_judge": 10.0, "weighted": 1.0, "model": 1.0, "human": 1.0}
+FULL = {
+    "outcome": 1.0,
+    "doctoragent": 1.0 - 0.01,
+    "doctoragent_f1": 10.0,
+    "doctoragent_judge": 10.0,
+    "weighted": 1.0,
+    "model": 1.0,
+    "human": 1.0,
+}
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
@@ -310,9 +423,30 @@ def test_the_gold_transcript_scores_full_marks_in_every_preset(make_case, preset
 
 def test_shipped_constants_are_those_of_their_sources():
     assert set(SHIPPED) == set(PRESETS) == {constants.name for constants in SHIPPED.values()}
-    assert SHIPPED["doctoragent"].model_dump(exclude={"name"}) == {"correct": 1.0, "valid_question": 0.1, "invalid_question": -0.05, "turn": -0.01}
-    released = {"diagnosis": 5.0, "recommendation": 5.0, "answered": 1.0, "unanswerable": -1.0, "repeated": -2.0, "format": -2.0, "out_of_turns": -5.0}
-    assert SHIPPED["doctoragent_f1"].model_dump(exclude={"name"}) == SHIPPED["doctoragent_judge"].model_dump(exclude={"name"}) == released
+    assert SHIPPED["doctoragent"].model_dump(exclude={"name"}) == {
+        "correct": 1.0,
+        "valid_question": 0.1,
+        "invalid_question": -0.05,
+        "turn": -0.01,
+    }
+    released = {
+        "diagnosis": 5.0,
+        "recommendation": 5.0,
+        "answered": 1.0,
+        "unanswerable": -1.0,
+        "repeated": -2.0,
+        "format": -2.0,
+        "out_of_turns": -5.0,
+    }
+    assert (
+        SHIPPED["doctoragent_f1"].model_dump(exclude={"name"})
+        == SHIPPED["doctoragent_judge"].model_dump(exclude={"name"})
+        == released
+    )
     assert sum(getattr(SHIPPED["weighted"], name) for name in PRESETS["weighted"].criteria) == pytest.approx(1.0)
-    assert (SHIPPED["outcome"].correct, SHIPPED["outcome"].information, SHIPPED["outcome"].accepted_parent) == (1.0, 0.9, 0.3)
+    assert (SHIPPED["outcome"].correct, SHIPPED["outcome"].information, SHIPPED["outcome"].accepted_parent) == (
+        1.0,
+        0.9,
+        0.3,
+    )
     assert (SHIPPED["model"].scale, SHIPPED["model"].offset) == (1.0, 0.0)

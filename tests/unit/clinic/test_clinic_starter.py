@@ -21,22 +21,49 @@ def spoil(files, kind, row, **changes):
 
 
 PLANTED = {
-    "unknown finding": (lambda f: f["conditions"][0]["findings"].update(hiccups=0.5), r"all\.yaml: flu: finding 'hiccups' is defined in no file"),
-    "probability 0": (lambda f: f["conditions"][1]["findings"].update(fever=0), r"measles: P\(fever\) = 0\.0 must lie in \(0, 1\]"),
-    "probability 1.2": (lambda f: f["conditions"][1]["findings"].update(fever=1.2), r"measles: P\(fever\) = 1\.2 must lie in \(0, 1\]"),
+    "unknown finding": (
+        lambda f: f["conditions"][0]["findings"].update(hiccups=0.5),
+        r"all\.yaml: flu: finding 'hiccups' is defined in no file",
+    ),
+    "probability 0": (
+        lambda f: f["conditions"][1]["findings"].update(fever=0),
+        r"measles: P\(fever\) = 0\.0 must lie in \(0, 1\]",
+    ),
+    "probability 1.2": (
+        lambda f: f["conditions"][1]["findings"].update(fever=1.2),
+        r"measles: P\(fever\) = 1\.2 must lie in \(0, 1\]",
+    ),
     "background 0": (lambda f: spoil(f, "findings", 0, background=0), r"fever: background 0\.0 must lie in \(0, 1\]"),
     "prevalence 0": (lambda f: spoil(f, "conditions", 0, prevalence=0), r"flu: prevalence 0\.0 must be positive"),
-    "red flag": (lambda f: spoil(f, "conditions", 0, red_flags=["rash"]), r"flu: red flag 'rash' is not among its findings"),
-    "no test wording": (lambda f: f["findings"][2]["doctor"].update(test=[]), r"rash: each wording list needs a train and a test entry"),
+    "red flag": (
+        lambda f: spoil(f, "conditions", 0, red_flags=["rash"]),
+        r"flu: red flag 'rash' is not among its findings",
+    ),
+    "no test wording": (
+        lambda f: f["findings"][2]["doctor"].update(test=[]),
+        r"rash: each wording list needs a train and a test entry",
+    ),
     "missing key": (lambda f: f["findings"][1].pop("complaint"), r"finding 'cough' lacks or mistypes 'complaint'"),
     "no number": (lambda f: spoil(f, "conditions", 2, prevalence="often"), r"condition 'bronchitis' lacks or mistypes"),
     "no mapping": (lambda f: f["conditions"].append("gout"), r"must be a list of entries with an id, not 'gout'"),
-    "same wording": (lambda f: f["findings"][1]["patient"]["test"].append("I HAVE fever"), r"wording 'i have fever' is used twice"),
+    "same wording": (
+        lambda f: f["findings"][1]["patient"]["test"].append("I HAVE fever"),
+        r"wording 'i have fever' is used twice",
+    ),
     "same id": (lambda f: spoil(f, "conditions", 1, id="flu"), r"id 'flu' is used twice"),
     "same name": (lambda f: spoil(f, "conditions", 1, synonyms=["flu"]), r"name 'flu' is used twice"),
-    "lone text": (lambda f: spoil(f, "conditions", 0, synonyms="grippe"), r"entry 'flu': synonyms must be a list of texts, not 'grippe'"),
-    "lone wording": (lambda f: f["findings"][2]["doctor"].update(train="Rash?"), r"entry 'rash': train must be a list of texts, not 'Rash\?'"),
-    "alike": (lambda f: spoil(f, "conditions", 1, findings={"fever": 0.9, "cough": 0.5}), r"flu and measles have nearly the same findings"),
+    "lone text": (
+        lambda f: spoil(f, "conditions", 0, synonyms="grippe"),
+        r"entry 'flu': synonyms must be a list of texts, not 'grippe'",
+    ),
+    "lone wording": (
+        lambda f: f["findings"][2]["doctor"].update(train="Rash?"),
+        r"entry 'rash': train must be a list of texts, not 'Rash\?'",
+    ),
+    "alike": (
+        lambda f: spoil(f, "conditions", 1, findings={"fever": 0.9, "cough": 0.5}),
+        r"flu and measles have nearly the same findings",
+    ),
 }
 
 
@@ -75,7 +102,10 @@ def test_articles_must_be_there_and_long_enough(clinic_files, write_clinic):
 
 
 def with_findings(clinic: GenerativeClinic, prevalence, findings) -> GenerativeClinic:
-    conditions = [dataclasses.replace(c, prevalence=p, findings=f) for c, p, f in zip(clinic.conditions, prevalence, findings, strict=True)]
+    conditions = [
+        dataclasses.replace(c, prevalence=p, findings=f)
+        for c, p, f in zip(clinic.conditions, prevalence, findings, strict=True)
+    ]
     return dataclasses.replace(clinic, conditions=tuple(conditions))
 
 
@@ -87,7 +117,9 @@ def test_a_task_that_is_not_worth_learning_is_refused(toy):
     with pytest.raises(ClinicError, match=r"with the whole chart is .*; it must lie in \.85 to \.98"):
         check_worth_learning(with_findings(toy, [1, 1, 1], [{"fever": 0.5}] * 3), 200, 0)
     with pytest.raises(ClinicError, match=r"with no question is .*; it must be at most \.40"):
-        check_worth_learning(with_findings(toy, [9, 0.6, 0.4], [{"fever": 0.9}, {"rash": 0.9}, {"cough": 0.9, "age": 0.9}]), 400, 0)
+        check_worth_learning(
+            with_findings(toy, [9, 0.6, 0.4], [{"fever": 0.9}, {"rash": 0.9}, {"cough": 0.9, "age": 0.9}]), 400, 0
+        )
 
 
 def test_the_bundled_clinic_is_large_and_worth_learning(starter, starter_folder):
@@ -116,7 +148,9 @@ def test_drawn_cases_are_sound(starter, split):
         facts = {fact.topic: fact for fact in case.facts}
         assert len(facts) == len(starter.findings)
         assert 1 <= len(case.opening) <= 2
-        assert all(facts[topic].present and facts[topic].text.lower() in case.self_report.lower() for topic in case.opening)
+        assert all(
+            facts[topic].present and facts[topic].text.lower() in case.self_report.lower() for topic in case.opening
+        )
         assert re.fullmatch(r"[A-Z].*\.", case.self_report)
         assert case.flags == ()
     assert cases[:50] == list(draw_cases(starter, 50, 11, split))
@@ -125,5 +159,7 @@ def test_drawn_cases_are_sound(starter, split):
 
 def test_a_clinic_that_runs_out_of_patients_says_so(toy, split, monkeypatch):
     monkeypatch.setattr("clinic.starter.MAX_MISSES", 2000)
-    with pytest.raises(ClinicError, match=r"clinic toy: found \d+ distinct patients of 1000 asked for; ask for fewer cases"):
+    with pytest.raises(
+        ClinicError, match=r"clinic toy: found \d+ distinct patients of 1000 asked for; ask for fewer cases"
+    ):
         list(draw_cases(toy, 1000, 0, split))

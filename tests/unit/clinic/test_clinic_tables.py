@@ -11,15 +11,22 @@ HALF = Interval(0.5, 0.4, 0.6)
 SUMMARY = Summary(3, {"accuracy": HALF, "tokens": None})
 STORED_SUMMARY = {"cases": 3, "accuracy": {"mean": 0.5, "low": 0.4, "high": 0.6}, "tokens": None}
 EVALUATION = Evaluation(
-    {"trained": DoctorTable(SUMMARY, {"skin": SUMMARY}), "trained@questions": DoctorTable(Summary(1, {"accuracy": None}), {})},
-    {"trained minus warm_start": Comparison({"accuracy": HALF, "turns": HALF}, McNemar(3, 1, 0.625)), "by nothing": Comparison({}, None)},
+    {
+        "trained": DoctorTable(SUMMARY, {"skin": SUMMARY}),
+        "trained@questions": DoctorTable(Summary(1, {"accuracy": None}), {}),
+    },
+    {
+        "trained minus warm_start": Comparison({"accuracy": HALF, "turns": HALF}, McNemar(3, 1, 0.625)),
+        "by nothing": Comparison({}, None),
+    },
     {"trained": {"patient/conflict": 0.25, "leaks": 2}},
 )
 STORED = {
     "trained": {"overall": STORED_SUMMARY, "skin": STORED_SUMMARY},
     "trained@questions": {"overall": {"cases": 1, "accuracy": None}},
     "trained minus warm_start": {
-        "accuracy": {"mean": 0.5, "low": 0.4, "high": 0.6, "only_first": 3, "only_second": 1, "p": 0.625}, "turns": {"mean": 0.5, "low": 0.4, "high": 0.6},
+        "accuracy": {"mean": 0.5, "low": 0.4, "high": 0.6, "only_first": 3, "only_second": 1, "p": 0.625},
+        "turns": {"mean": 0.5, "low": 0.4, "high": 0.6},
     },
     "by nothing": {},
     "patients of trained": {"patient/conflict": 0.25, "leaks": 2},

@@ -24,12 +24,22 @@ def test_a_known_diagnosis_gets_id_synonyms_and_parents(make_case, vocabulary):
     case = with_vocabulary(make_case(parents=()), vocabulary)
     assert (case.diagnosis_id, case.parents) == ("D:1", ("lung disease",))
     assert case.synonyms == ("lung infection", "lung inflammation", "Pneumonitis")
-    for name, expected in (("Lung-Inflammation", "exact"), ("lung disease", "parent"), ("disease", "other"), ("gout", "other")):
+    for name, expected in (
+        ("Lung-Inflammation", "exact"),
+        ("lung disease", "parent"),
+        ("disease", "other"),
+        ("gout", "other"),
+    ):
         assert relation(case, name) == expected
 
 
 def test_a_synonym_of_the_case_finds_it_too_and_a_label_beats_a_synonym(make_case, vocabulary):
-    assert with_vocabulary(make_case(diagnosis="You have a chest infection", synonyms=("PNEUMONIA",)), vocabulary).diagnosis_id == "D:1"
+    assert (
+        with_vocabulary(
+            make_case(diagnosis="You have a chest infection", synonyms=("PNEUMONIA",)), vocabulary
+        ).diagnosis_id
+        == "D:1"
+    )
     assert vocabulary.find(["pneumonitis"]).term_id == "D:3"
 
 
@@ -58,4 +68,8 @@ def test_the_disease_ontology_loads(make_case):
     vocabulary = read_vocabulary(DOID)
     assert len(vocabulary) > 20_000
     case = with_vocabulary(make_case(diagnosis="Appendicitis", synonyms=(), parents=()), vocabulary)
-    assert (case.diagnosis_id, relation(case, "acute appendicitis"), relation(case, "appendix disease")) == ("DOID:8337", "exact", "parent")
+    assert (case.diagnosis_id, relation(case, "acute appendicitis"), relation(case, "appendix disease")) == (
+        "DOID:8337",
+        "exact",
+        "parent",
+    )

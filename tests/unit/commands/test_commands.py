@@ -30,7 +30,9 @@ def call(module, monkeypatch, capsys, *words):
 @pytest.mark.parametrize("command", ["run", "learn", "attacks", "calibration", "preferences", "profile"])
 def test_help_comes_in_two_seconds_of_processor(command):
     before = os.times()
-    done = subprocess.run([sys.executable, "-m", f"commands.{command}", "--help"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", f"commands.{command}", "--help"], cwd=ROOT, capture_output=True, text=True
+    )
     after = os.times()
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: python -m commands.{command}")
@@ -39,9 +41,19 @@ def test_help_comes_in_two_seconds_of_processor(command):
 
 @pytest.mark.parametrize(("earned", "status"), [(0.5, 1), (0.3, 0)])
 def test_attacks_end_with_one_where_an_attack_pays(monkeypatch, capsys, earned, status):
-    table = {name: dict.fromkeys(("outcome", "doctoragent", "doctoragent_f1"), value if name in PAID and "honest" in name else earned) for name, value in PAID.items()}
+    table = {
+        name: dict.fromkeys(
+            ("outcome", "doctoragent", "doctoragent_f1"), value if name in PAID and "honest" in name else earned
+        )
+        for name, value in PAID.items()
+    }
     asked = []
-    monkeypatch.setattr("doctor.attacks.on_starter", lambda params, count, presets: asked.append((count, presets)) or {n: dict.fromkeys(presets, row["outcome"]) for n, row in table.items()})
+    monkeypatch.setattr(
+        "doctor.attacks.on_starter",
+        lambda params, count, presets: (
+            asked.append((count, presets)) or {n: dict.fromkeys(presets, row["outcome"]) for n, row in table.items()}
+        ),
+    )
     found, out, _ = call(attacks, monkeypatch, capsys, "--cases", 7)
     assert found == status
     assert asked[0][0] == 7
@@ -50,7 +62,12 @@ def test_attacks_end_with_one_where_an_attack_pays(monkeypatch, capsys, earned, 
 
 
 def test_attacks_on_an_imported_set_do_not_touch_the_starter_clinic(monkeypatch, capsys):
-    monkeypatch.setattr("doctor.attacks.on_imported", lambda params, source, count, presets: {name: dict.fromkeys(presets, value) for name, value in {**PAID, "an attack": 0.1}.items()})
+    monkeypatch.setattr(
+        "doctor.attacks.on_imported",
+        lambda params, source, count, presets: {
+            name: dict.fromkeys(presets, value) for name, value in {**PAID, "an attack": 0.1}.items()
+        },
+    )
     status, out, _ = call(attacks, monkeypatch, capsys, "--imported", "agentclinic=x.jsonl")
     assert status == 0
     assert "outcome: no attack" in out
@@ -100,7 +117,11 @@ def test_pairs_are_written_whole(tmp_path, monkeypatch, capsys):
     rows = [{"prompt": [], "chosen_reward": 1.0, "group": "é"}, {"prompt": [], "chosen_reward": 0.5, "group": "b"}]
     monkeypatch.setattr("doctor.preferences.stored_pairs", lambda steps, margin: rows)
     out = tmp_path / "deep" / "pairs.jsonl"
-    assert call(preferences, monkeypatch, capsys, tmp_path, "--margin", 0.1, "--out", out) == (0, f"2 pairs in {out}\n", "")
+    assert call(preferences, monkeypatch, capsys, tmp_path, "--margin", 0.1, "--out", out) == (
+        0,
+        f"2 pairs in {out}\n",
+        "",
+    )
     assert [json.loads(line) for line in out.read_text().splitlines()] == rows
     assert [path.name for path in out.parent.iterdir()] == ["pairs.jsonl"]
 
@@ -110,7 +131,11 @@ def test_no_pairs_leave_no_file(tmp_path, monkeypatch, capsys):
         raise TrainingError("no group")
 
     monkeypatch.setattr("doctor.preferences.stored_pairs", nothing)
-    assert call(preferences, monkeypatch, capsys, tmp_path, "--margin", 9, "--out", tmp_path / "p.jsonl") == (1, "", "error: no group\n")
+    assert call(preferences, monkeypatch, capsys, tmp_path, "--margin", 9, "--out", tmp_path / "p.jsonl") == (
+        1,
+        "",
+        "error: no group\n",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,7 +149,11 @@ def overall(mean, low, high, cases=600):
     ids=["learned", "intervals overlap", "too little of the distance"],
 )
 def test_learn_says_whether_the_goals_were_met(trained, passed):
-    metrics = {"trained": overall(*trained), "warm_start": overall(0.37, 0.33, 0.41), "bayes_optimal": overall(0.66, 0.62, 0.70)}
+    metrics = {
+        "trained": overall(*trained),
+        "warm_start": overall(0.37, 0.33, 0.41),
+        "bayes_optimal": overall(0.66, 0.62, 0.70),
+    }
     text, found = learn._report(3, "grpo", Evaluation(doctors=metrics), learn.Cost(10.0, 20.0), 4.0)
     assert found == passed
     assert ("goals met" if passed else "goals MISSED") in text
@@ -132,7 +161,11 @@ def test_learn_says_whether_the_goals_were_met(trained, passed):
 
 
 def test_learn_needs_cases_enough():
-    few = {"trained": overall(0.6, 0.5, 0.7, cases=100), "warm_start": overall(0.3, 0.2, 0.4, cases=100), "bayes_optimal": overall(0.66, 0.6, 0.7, cases=100)}
+    few = {
+        "trained": overall(0.6, 0.5, 0.7, cases=100),
+        "warm_start": overall(0.3, 0.2, 0.4, cases=100),
+        "bayes_optimal": overall(0.66, 0.6, 0.7, cases=100),
+    }
     assert not learn._report(0, "grpo", Evaluation(doctors=few), learn.Cost(1.0, 1.0), 4.0)[1]
 
 
@@ -140,7 +173,11 @@ def test_learn_changes_seed_algorithm_and_name_and_nothing_else(tmp_path):
     path = learn._params(tmp_path / "a" / "params.yaml", 5, "ppo")
     read = YAML(typ="safe")
     changed, committed = read.load(path), read.load(ROOT / "params.yaml")
-    assert (changed["seed"], changed["algorithm"]["name"], changed["train_doctor"]["experiment"]) == (5, "ppo", "learn-ppo-5")
+    assert (changed["seed"], changed["algorithm"]["name"], changed["train_doctor"]["experiment"]) == (
+        5,
+        "ppo",
+        "learn-ppo-5",
+    )
     committed["seed"], committed["algorithm"]["name"], committed["train_doctor"]["experiment"] = 5, "ppo", "learn-ppo-5"
     assert changed == committed
 

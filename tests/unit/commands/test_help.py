@@ -8,7 +8,10 @@ import pytest
 from doctor.parameters import ROOT
 
 COMMANDS = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts) for room in ("flows", "tasks", "commands", "doctor", "tracking") for path in (ROOT / room).glob("*.py") if '__name__ == "__main__"' in path.read_text()
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for room in ("flows", "tasks", "commands", "doctor", "tracking")
+    for path in (ROOT / room).glob("*.py")
+    if '__name__ == "__main__"' in path.read_text()
 )
 
 
@@ -19,7 +22,9 @@ def test_the_commands_are_found():
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_says_how_to_use_it(command):
-    done = subprocess.run([sys.executable, "-m", command, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", command, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: ")
     assert "Traceback" not in done.stdout

@@ -1,6 +1,5 @@
 """No attack on the reward may pay; and the reward that is farmed must be seen to be."""
 
-
 import pytest
 
 from clinic.attacks import ATTACKS
@@ -34,5 +33,10 @@ def test_real_cases_pay_honesty_under_outcome_and_attacks_under_token_f1(name: s
 
 
 def test_a_paid_attack_would_be_seen():
-    table = {WEAK: {"outcome": 0.4}, STRONG: {"outcome": 0.9}, "early_quit": {"outcome": 0.4}, "noise": {"outcome": 0.39}}
+    table = {
+        WEAK: {"outcome": 0.4},
+        STRONG: {"outcome": 0.9},
+        "early_quit": {"outcome": 0.4},
+        "noise": {"outcome": 0.39},
+    }
     assert paid_attacks(table, "outcome") == ["early_quit"]

@@ -28,7 +28,12 @@ def params() -> BaseModelParams:
 def test_every_round_trains_with_the_shared_numbers_but_for_what_it_names():
     recipe = load_base_model_params().base_model
     shared = {"epochs": 1, "optimizer": "muon", "warmup_share": 0.03, "weight_decay": 0.01, "max_grad_norm": 1.0}
-    assert recipe.sft.model_dump() == shared | {"batch_size": 16, "learning_rate": 3e-3, "micro_batch_tokens": 2048, "seed": 1}
+    assert recipe.sft.model_dump() == shared | {
+        "batch_size": 16,
+        "learning_rate": 3e-3,
+        "micro_batch_tokens": 2048,
+        "seed": 1,
+    }
     named = [lesson.sft.model_dump() for lesson in recipe.rounds]
     assert all(numbers.items() >= shared.items() and numbers["micro_batch_tokens"] == 4096 for numbers in named)
     assert [numbers["batch_size"] for numbers in named] == [16, 8, 8, 16, 16, 16, 16, 16, 16]
@@ -39,13 +44,21 @@ def test_every_round_trains_with_the_shared_numbers_but_for_what_it_names():
 def test_the_whole_recipe_is_the_one_that_made_the_bundled_model():
     """Rounds written out: a change of how they are written must not change what they say."""
     written_out = json.dumps(load_base_model_params().base_model.model_dump(mode="json"), sort_keys=True)
-    assert hashlib.sha256(written_out.encode()).hexdigest() == "fa9b579afb8212cbe880be1eb77b36fceb7943a0c2d572cccb9ade3d8e9af905"
+    assert (
+        hashlib.sha256(written_out.encode()).hexdigest()
+        == "fa9b579afb8212cbe880be1eb77b36fceb7943a0c2d572cccb9ade3d8e9af905"
+    )
 
 
 def test_a_misspelt_number_of_a_round_is_one_line(tmp_path):
     path = tmp_path / "base_model.yaml"
-    path.write_text((ROOT / "recipes/base_model.yaml").read_text().replace("sft: {batch_size: 8,", "sft: {batchsize: 8,", 1))
-    with pytest.raises(ParameterError, match=r"base_model\.yaml: unknown key rounds\.1\.asking\.sft\.batchsize = 8; did you mean batch_size\?$"):
+    path.write_text(
+        (ROOT / "recipes/base_model.yaml").read_text().replace("sft: {batch_size: 8,", "sft: {batchsize: 8,", 1)
+    )
+    with pytest.raises(
+        ParameterError,
+        match=r"base_model\.yaml: unknown key rounds\.1\.asking\.sft\.batchsize = 8; did you mean batch_size\?$",
+    ):
         load_base_model_params(None, path)
 
 
@@ -56,7 +69,10 @@ def chat(params) -> ChatFormat:
 
 
 def test_the_last_turn_of_its_own_dialogue_makes_room_for_the_chart():
-    texts = [{"role": role, "content": role[0] + str(place)} for place, role in enumerate(["system", "user", "assistant", "user", "assistant", "user"])]
+    texts = [
+        {"role": role, "content": role[0] + str(place)}
+        for place, role in enumerate(["system", "user", "assistant", "user", "assistant", "user"])
+    ]
     assert [m["content"] for m in _before_the_last_turn(texts)] == ["s0", "u1", "a2", "u3"]
 
 
@@ -121,8 +137,12 @@ def test_fixed_ideas_are_not_learned_but_the_questions_after_them_are(params, ch
     matcher = topic_matcher(clinic)
     (case,) = draw_cases(clinic, 1, 5, params.patient_cases.split, keep=["train"])
     rng = np.random.default_rng(1)
-    dialogue = resident_dialogue(clinic, case, matcher, params.consultation, anchored(clinic, [0], 1.0, 1.0, rng), rng, to_the_end=True)
-    example = _without_thoughts(chat, _example(chat, clinic.words, dialogue, asides(clinic, case, matcher, dialogue, 3, rng), 4.0, asking=True))
+    dialogue = resident_dialogue(
+        clinic, case, matcher, params.consultation, anchored(clinic, [0], 1.0, 1.0, rng), rng, to_the_end=True
+    )
+    example = _without_thoughts(
+        chat, _example(chat, clinic.words, dialogue, asides(clinic, case, matcher, dialogue, 3, rng), 4.0, asking=True)
+    )
     turns = [m["content"] for m in dialogue if m["role"] == "assistant"]
     learned = chat.tokenizer.decode([t for t, m in zip(example.token_ids, example.loss_mask, strict=True) if m])
     assert learned == "<|end|>".join([*(turn.partition("</think>")[2] for turn in turns[:-1]), turns[-1], ""])

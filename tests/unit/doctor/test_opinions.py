@@ -1,4 +1,6 @@
-"""Judges, reward models and people behind the reward presets: a real endpoint, and what a missing opinion does to scores and gradients."""
+"""Judges, reward models and people behind the reward presets: a real endpoint, and what a missing opinion does to
+scores and gradients.
+"""
 
 import json
 from pathlib import Path
@@ -38,13 +40,46 @@ def cases():
 
 
 def episode(case, name: str, number: int = 0) -> Trajectory:
-    texts = ({"role": "system", "content": "s"}, {"role": "user", "content": case.self_report}, {"role": "assistant", "content": f"<answer>Diagnosis: {name}</answer>"})
+    texts = (
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": case.self_report},
+        {"role": "assistant", "content": f"<answer>Diagnosis: {name}</answer>"},
+    )
     event = Diagnosed(name, "Rest").to_json()
-    return Trajectory(episode_id=f"{case.case_id}/{number}", case_id=case.case_id, group_id=case.case_id, sample=number, policy_version=0, turn_budget=3, token_ids=(1, 2, 3), logprobs=(0.0, -1.0, -1.0), loss_mask=(0, 1, 1), turns=((1, 3),), texts=texts, events=(event,), stop_reason="diagnosed", privileged={}, started_s=0.0, ended_s=1.0)
+    return Trajectory(
+        episode_id=f"{case.case_id}/{number}",
+        case_id=case.case_id,
+        group_id=case.case_id,
+        sample=number,
+        policy_version=0,
+        turn_budget=3,
+        token_ids=(1, 2, 3),
+        logprobs=(0.0, -1.0, -1.0),
+        loss_mask=(0, 1, 1),
+        turns=((1, 3),),
+        texts=texts,
+        events=(event,),
+        stop_reason="diagnosed",
+        privileged={},
+        started_s=0.0,
+        ended_s=1.0,
+    )
 
 
 def at(url: str, **changes) -> EndpointParams:
-    return EndpointParams(**{"url": url, "model": MODEL, "key_env": "", "timeout_s": 5.0, "retries": 0, "concurrency": 4, "temperature": 0.0, "max_tokens": 64} | changes)
+    return EndpointParams(
+        **{
+            "url": url,
+            "model": MODEL,
+            "key_env": "",
+            "timeout_s": 5.0,
+            "retries": 0,
+            "concurrency": 4,
+            "temperature": 0.0,
+            "max_tokens": 64,
+        }
+        | changes
+    )
 
 
 def models(judge: EndpointParams | None) -> LanguageModels:
@@ -77,7 +112,9 @@ def test_a_judge_behind_an_endpoint_scores_and_failures_are_missing(cases):
     assert metrics["rollout/unscored"] == pytest.approx(1 / 6)
     assert metrics["reward/mean"] == pytest.approx(sum(s.reward for i, s in enumerate(scores) if i != unscored) / 5)
     refuse_if_many_missing(reward, 0.25, played, opinions)
-    with pytest.raises(ClinicError, match=r"1 of 6 consultations have no score, more than reward\.max_missing_share = 0\.1"):
+    with pytest.raises(
+        ClinicError, match=r"1 of 6 consultations have no score, more than reward\.max_missing_share = 0\.1"
+    ):
         refuse_if_many_missing(reward, 0.1, played, opinions)
 
 
@@ -90,7 +127,9 @@ def test_people_are_asked_and_their_scores_used(cases, tmp_path):
         refuse_if_many_missing(reward, 0.25, played, gather(cases, played))
     rows = read_lines(tmp_path / "ratings.jsonl")
     assert [row["case_id"] for row in rows] == [case.case_id for case in cases]
-    (tmp_path / "ratings.jsonl").write_text("".join(json.dumps(row | {"score": place}) + "\n" for place, row in enumerate(rows)))
+    (tmp_path / "ratings.jsonl").write_text(
+        "".join(json.dumps(row | {"score": place}) + "\n" for place, row in enumerate(rows))
+    )
     opinions = gather(cases, played)
     assert [score.reward for score in score_all(Scorer(reward, []), cases, played, opinions)] == [0, 1, 2, 3, 4, 5]
 
@@ -113,21 +152,43 @@ def changed(**sections) -> Params:
 
 def test_the_evaluation_judge_is_another_than_the_rewards():
     with pytest.raises(ValueError, match="are the same model 'judge-a'"):
-        changed(language_models={"reward_judge": at("http://a/v1", model="judge-a").model_dump(), "evaluation_judge": at("http://b/v1", model="judge-a").model_dump()})
-    two = changed(language_models={"reward_judge": at("http://a/v1", model="judge-a").model_dump(), "evaluation_judge": at("http://a/v1", model="judge-b").model_dump()})
+        changed(
+            language_models={
+                "reward_judge": at("http://a/v1", model="judge-a").model_dump(),
+                "evaluation_judge": at("http://b/v1", model="judge-a").model_dump(),
+            }
+        )
+    two = changed(
+        language_models={
+            "reward_judge": at("http://a/v1", model="judge-a").model_dump(),
+            "evaluation_judge": at("http://a/v1", model="judge-b").model_dump(),
+        }
+    )
     assert two.language_models.evaluation_judge.model == "judge-b"
 
 
-@pytest.mark.parametrize(("sections", "told"), [
-    ({"reward": {"preset": "weighted"}}, "needs language_models.reward_judge"),
-    ({"patient_cases": {"imported": [{"format": "questions", "path": "q.jsonl", "cases": 0, "licence": "CC0-1.0"}]}}, r"preset outcome cannot score .*one of: weighted, model, human"),
-])
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"reward": {"preset": "weighted"}}, "needs language_models.reward_judge"),
+        (
+            {
+                "patient_cases": {
+                    "imported": [{"format": "questions", "path": "q.jsonl", "cases": 0, "licence": "CC0-1.0"}]
+                }
+            },
+            r"preset outcome cannot score .*one of: weighted, model, human",
+        ),
+    ],
+)
 def test_what_a_choice_needs_is_said_at_once(sections, told):
     with pytest.raises(ValueError, match=told):
         changed(**sections)
 
 
-@pytest.mark.parametrize(("preset", "told"), [("model", "name a folder or Hugging Face id"), ("human", "name a JSONL file of ratings")])
+@pytest.mark.parametrize(
+    ("preset", "told"), [("model", "name a folder or Hugging Face id"), ("human", "name a JSONL file of ratings")]
+)
 def test_a_preset_that_needs_a_path_asks_for_it(preset, told):
     with pytest.raises(ParameterError, match=rf"recipes/rewards/{preset}\.yaml: path is null.*{told}"):
         load_reward(preset)
@@ -145,8 +206,17 @@ def test_calibration_of_a_perfect_a_lenient_and_a_broken_judge():
     with chat_server(perfect) as server:
         table = judge_agreement(asking(Endpoint(at(server.url))), rows)
     assert table["missing"] == 0
-    assert all(row["exact"] == row["within_1"] == 1.0 and row["kappa"] == pytest.approx(1) and row["bias"] == row["bias_attacked"] == 0 for row in table["criteria"].values())
-    with chat_server(lambda messages: json.dumps(dict.fromkeys(("accuracy", "logic", "completeness", "safety", "diagnosis", "recommendation"), 5))) as server:
+    assert all(
+        row["exact"] == row["within_1"] == 1.0
+        and row["kappa"] == pytest.approx(1)
+        and row["bias"] == row["bias_attacked"] == 0
+        for row in table["criteria"].values()
+    )
+    with chat_server(
+        lambda messages: json.dumps(
+            dict.fromkeys(("accuracy", "logic", "completeness", "safety", "diagnosis", "recommendation"), 5)
+        )
+    ) as server:
         lenient = judge_agreement(asking(Endpoint(at(server.url))), rows)["criteria"]["accuracy"]
     assert lenient["exact"] == pytest.approx(28 / 48)
     assert lenient["bias"] > 1

@@ -30,7 +30,9 @@ def test_committed_parameters_and_every_recipe_load() -> None:
     for name in ALGORITHMS:
         chosen = params.model_copy(update={"algorithm": params.algorithm.model_copy(update={"name": name})})
         assert load_algorithm(chosen).group_size >= 2
-    assert {path.stem for path in (ROOT / "recipes/rewards").glob("*.yaml")} == set(PRESETS) == set(get_args(PresetName))
+    assert (
+        {path.stem for path in (ROOT / "recipes/rewards").glob("*.yaml")} == set(PRESETS) == set(get_args(PresetName))
+    )
     for name in PRESETS.keys() - {"model", "human"}:  # these ask for a path first
         assert load_reward(name).name == name
 
@@ -40,15 +42,31 @@ def test_committed_parameters_and_every_recipe_load() -> None:
     [
         ("seed: 0\n", "seed: 0\nsede: 1\n", ["params.yaml", "sede", "unknown", "did you mean seed?"]),
         ("  prompts: 16", "  promts: 16", ["params.yaml: unknown key rollout.promts = 16; did you mean prompts?"]),
-        ("  prompts: 16", "  prompts: 16\n  colour: red", ["unknown key rollout.colour = 'red'; known here: prompts, response_length"]),
-        ("kind: transformers, compile", "kind: transformers, compiled", ["unknown key rollout.engine.transformers.compiled = False; did you mean compile?"]),
+        (
+            "  prompts: 16",
+            "  prompts: 16\n  colour: red",
+            ["unknown key rollout.colour = 'red'; known here: prompts, response_length"],
+        ),
+        (
+            "kind: transformers, compile",
+            "kind: transformers, compiled",
+            ["unknown key rollout.engine.transformers.compiled = False; did you mean compile?"],
+        ),
         ("kind: transformers", "kind: transformer", ["params.yaml: rollout.engine", "'transformers', 'vllm'"]),
-        ("preset: outcome", "preset: outcom", ["params.yaml: reward.preset = 'outcom'", "'weighted', 'model' or 'human'; did you mean outcome?"]),
+        (
+            "preset: outcome",
+            "preset: outcom",
+            ["params.yaml: reward.preset = 'outcom'", "'weighted', 'model' or 'human'; did you mean outcome?"],
+        ),
         ("  steps: ", "  steps: many # ", ["params.yaml", "train_doctor.steps", "many"]),
         ("  turn_budget: 8", "  turn_budget: 0", ["params.yaml", "turn_budget", "0"]),
         ("test: 0.15", "test: 0.95", ["params.yaml", "no training cases"]),
         ("  name: grpo", "  name: gropo", ["params.yaml: algorithm.name is 'gropo'", "did you mean grpo?"]),
-        ("  choose: last", "  choose: median", ["params.yaml: train_doctor.choose = 'median'", "'average', 'best' or 'last'"]),
+        (
+            "  choose: last",
+            "  choose: median",
+            ["params.yaml: train_doctor.choose = 'median'", "'average', 'best' or 'last'"],
+        ),
         ("  max_tokens: 256", "  max_tokens: 512", ["params.yaml", "max_tokens"]),
         ("  compute: float32", "  compute: [", ["params.yaml", "YAML"]),
     ],
@@ -97,13 +115,23 @@ def reward_recipe(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("information: 0.9", "information: 2.9", r"outcome: information \(2.9\) must stay below correct \(1\), or asking pays more than diagnosing"),
+        (
+            "information: 0.9",
+            "information: 2.9",
+            r"outcome: information \(2.9\) must stay below correct \(1\), or asking pays more than diagnosing",
+        ),
         ("turn_cost", "turn_costs", r"unknown key outcome.turn_costs = 0.0; did you mean turn_cost\?"),
         ("name: outcome", "name: outcomes", "'outcome', 'doctoragent'"),
-        ("name: outcome", "name: human\npath: x #", "unknown key human.information_by = 'expected'; known here: name, path"),
+        (
+            "name: outcome",
+            "name: human\npath: x #",
+            "unknown key human.information_by = 'expected'; known here: name, path",
+        ),
     ],
 )
-def test_a_mistake_in_a_reward_recipe_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_mistake_in_a_reward_recipe_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, old: str, new: str, told: str
+) -> None:
     reward_recipe(monkeypatch, tmp_path, old, new)
     with pytest.raises(ParameterError, match=f"^recipes/rewards/outcome.yaml: .*{told}") as caught:
         load_reward("outcome")
@@ -113,7 +141,10 @@ def test_a_mistake_in_a_reward_recipe_is_one_line(monkeypatch: pytest.MonkeyPatc
 def test_the_constants_of_another_preset_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reward_recipe(monkeypatch, tmp_path, "", "")
     (tmp_path / "recipes/rewards/outcome.yaml").write_bytes((ROOT / "recipes/rewards/weighted.yaml").read_bytes())
-    with pytest.raises(ParameterError, match=r"recipes/rewards/outcome.yaml: name is 'weighted'; it must be that of the file, 'outcome'"):
+    with pytest.raises(
+        ParameterError,
+        match=r"recipes/rewards/outcome.yaml: name is 'weighted'; it must be that of the file, 'outcome'",
+    ):
         load_reward("outcome")
 
 
@@ -127,9 +158,13 @@ def test_the_best_checkpoint_must_be_one_that_stays(tmp_path: Path) -> None:
 
 def test_a_reward_component_that_no_preset_has_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     recipe = tmp_path / "grpo.yaml"
-    recipe.write_text((ROOT / "recipes/grpo.yaml").read_text().replace("own_turn: [information", "own_turn: [informaton"))
+    recipe.write_text(
+        (ROOT / "recipes/grpo.yaml").read_text().replace("own_turn: [information", "own_turn: [informaton")
+    )
     monkeypatch.setattr("doctor.recipe.recipe_path", lambda _: recipe)
-    with pytest.raises(ParameterError, match=r"grpo\.yaml: informaton is no reward component; known: accuracy, completeness, diagnosis"):
+    with pytest.raises(
+        ParameterError, match=r"grpo\.yaml: informaton is no reward component; known: accuracy, completeness, diagnosis"
+    ):
         load_algorithm(load_params())
 
 
@@ -156,7 +191,9 @@ def test_the_plan_states_the_accounting() -> None:
 def test_what_a_run_takes_of_its_machine_counts_for_no_result(tmp_path: Path) -> None:
     params = load_params(written(tmp_path, "  threads: auto", "  threads: 2"))
     assert params.machines.threads == 2
-    assert {name for name in re.findall(r"machines[.\w]*", (ROOT / "dvc.yaml").read_text()) if name != "machines"} == {"machines.compute"}
+    assert {name for name in re.findall(r"machines[.\w]*", (ROOT / "dvc.yaml").read_text()) if name != "machines"} == {
+        "machines.compute"
+    }
     for wrong in ("0", "many"):
         with pytest.raises(ParameterError, match=r"machines\.threads"):
             load_params(written(tmp_path, "  threads: auto", f"  threads: {wrong}"))

@@ -28,20 +28,29 @@ def test_rollout_8192_is_8192_trajectories_and_16_updates() -> None:
 def test_ppo_two_phase_parses() -> None:
     text = rewritten("ppo_two_phase")
     params = YAML(typ="safe").load(text[ROOT / "params.yaml"])
-    assert (params["rollout"]["response_length"], params["decoding"]["train"]["temperature"], params["rollout"]["slots"]) == (1300, 0.5, 8)
+    assert (
+        params["rollout"]["response_length"],
+        params["decoding"]["train"]["temperature"],
+        params["rollout"]["slots"],
+    ) == (1300, 0.5, 8)
     assert YAML(typ="safe").load(text[ROOT / "recipes/ppo.yaml"])["optimizer"]["num_epochs"] == 3
     assert "gradient steps each" in plan(text)
 
 
 def test_the_command_shows_and_writes_nothing() -> None:
     before = (ROOT / "params.yaml").read_bytes()
-    done = subprocess.run([sys.executable, "-m", "commands.profile", "rollout_8192"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "commands.profile", "rollout_8192"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert "8192 trajectories" in done.stdout
     assert "nothing was written" in done.stdout
     assert (ROOT / "params.yaml").read_bytes() == before
     wrong = subprocess.run([sys.executable, "-m", "commands.profile", "nope"], cwd=ROOT, capture_output=True, text=True)
     assert wrong.returncode == 1
-    assert wrong.stderr.strip() == "error: there is no profile 'nope'; choose one of: chinese, ppo_two_phase, rollout_8192, transformers, vllm"
+    assert (
+        wrong.stderr.strip()
+        == "error: there is no profile 'nope'; choose one of: chinese, ppo_two_phase, rollout_8192, transformers, vllm"
+    )
 
 
 def test_a_profile_with_an_unknown_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -64,7 +73,9 @@ def test_what_a_committed_profile_would_write_parses(path: Path) -> None:
     assert "gradient steps each" in plan(rewritten(path.stem))
 
 
-def test_an_engine_takes_the_other_ones_place_as_a_whole_and_gives_it_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_engine_takes_the_other_ones_place_as_a_whole_and_gives_it_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "recipes").mkdir()
     shutil.copytree(ROOT / "recipes/profiles", tmp_path / "recipes/profiles")
     (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
@@ -81,12 +92,19 @@ def test_the_chinese_profile_makes_a_base_model_of_its_own(tmp_path: Path) -> No
     changed = rewritten("chinese")
     (tmp_path / "base_model.yaml").write_text(changed[ROOT / "recipes/base_model.yaml"])
     recipe = load_base_model_params(None, tmp_path / "base_model.yaml").base_model
-    assert (recipe.cases, len(recipe.rounds), recipe.rounds[0].sft.learning_rate, recipe.rounds[0].sft.seed) == (4000, 1, 3e-3, 2)
+    assert (recipe.cases, len(recipe.rounds), recipe.rounds[0].sft.learning_rate, recipe.rounds[0].sft.seed) == (
+        4000,
+        1,
+        3e-3,
+        2,
+    )
 
 
 def test_every_knob_named_in_the_docs_exists() -> None:
     """Keys in the third column of the table, in params.yaml, with either engine, or in some recipe."""
-    params, with_vllm = (YAML(typ="safe").load(text) for text in (ROOT / "params.yaml", rewritten("vllm")[ROOT / "params.yaml"]))
+    params, with_vllm = (
+        YAML(typ="safe").load(text) for text in (ROOT / "params.yaml", rewritten("vllm")[ROOT / "params.yaml"])
+    )
     recipes = [YAML(typ="safe").load(path) for path in (ROOT / "recipes").glob("*.yaml")]
 
     def there(content: object, key: str) -> bool:
@@ -96,14 +114,35 @@ def test_every_knob_named_in_the_docs_exists() -> None:
             content = content[part]
         return True
 
-    rows = [line.split("|")[1:-1] for line in (ROOT / "docs/how-to/knobs-of-other-systems.md").read_text().splitlines() if line.startswith("| `")]
+    rows = [
+        line.split("|")[1:-1]
+        for line in (ROOT / "docs/how-to/knobs-of-other-systems.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
     named = [key for row in rows for key in re.findall(r"`([^`]+)`", row[2])]
     assert len(named) > 25
     for key in named:
-        found = any(there(recipe, key.removeprefix("recipe:")) for recipe in recipes) if key.startswith("recipe:") else there(params, key) or there(with_vllm, key)
+        found = (
+            any(there(recipe, key.removeprefix("recipe:")) for recipe in recipes)
+            if key.startswith("recipe:")
+            else there(params, key) or there(with_vllm, key)
+        )
         assert found, key
     theirs = {name for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
     assert theirs >= {
-        "train_batch_size", "n_agent", "adv_estimator", "max_turns", "use_env_llm", "ppo_mini_batch_size", "kl_coef", "n_gpus_per_node", "nnodes", "tensor_parallel_size",
-        "gpu_memory_utilization", "response_length", "temperature", "local_rollout_forward_batch_size", "num_ppo_epochs",
+        "train_batch_size",
+        "n_agent",
+        "adv_estimator",
+        "max_turns",
+        "use_env_llm",
+        "ppo_mini_batch_size",
+        "kl_coef",
+        "n_gpus_per_node",
+        "nnodes",
+        "tensor_parallel_size",
+        "gpu_memory_utilization",
+        "response_length",
+        "temperature",
+        "local_rollout_forward_batch_size",
+        "num_ppo_epochs",
     }

@@ -35,7 +35,9 @@ def cases(factory: ConsultationFactory) -> list[Case]:
 
 def played(factory: ConsultationFactory, case: Case, place: int) -> Trajectory:
     """A consultation of a random asker, as a trajectory of placeholder tokens."""
-    doctor = ReferenceDoctor(clinic=factory.clinic, case=case, ask=at_random, questions=4, rng=np.random.default_rng(place))
+    doctor = ReferenceDoctor(
+        clinic=factory.clinic, case=case, ask=at_random, questions=4, rng=np.random.default_rng(place)
+    )
     consultation = factory.consultation(case, 5)
     texts, events = list(consultation.opening()), []
     while True:
@@ -50,18 +52,46 @@ def played(factory: ConsultationFactory, case: Case, place: int) -> Trajectory:
     turns = tuple((k, k + 1) for k in range(len(events)))
     size = len(events)
     return Trajectory(
-        episode_id=f"{case.case_id}/0", case_id=case.case_id, group_id=case.case_id, sample=0, policy_version=0, turn_budget=5, token_ids=tuple(range(size)), logprobs=(0.0,) * size, loss_mask=(1,) * size, turns=turns, texts=tuple(texts), events=tuple(events), stop_reason="diagnosed", privileged={}, started_s=0.0, ended_s=1.0
+        episode_id=f"{case.case_id}/0",
+        case_id=case.case_id,
+        group_id=case.case_id,
+        sample=0,
+        policy_version=0,
+        turn_budget=5,
+        token_ids=tuple(range(size)),
+        logprobs=(0.0,) * size,
+        loss_mask=(1,) * size,
+        turns=turns,
+        texts=tuple(texts),
+        events=tuple(events),
+        stop_reason="diagnosed",
+        privileged={},
+        started_s=0.0,
+        ended_s=1.0,
     )
 
 
 def test_a_search_hands_on_what_the_index_knows_of_a_passage() -> None:
-    passage = Passage(passage_id="book#1", doc_id="book", title="Pleurisy", section="Signs", text="Pain on breathing.", source="a book", licence="CC0-1.0", sha256="ab" * 32)
-    found = FoundPassage(passage_id="book#1", title="Pleurisy", text="Pain on breathing.", source="a book", licence="CC0-1.0", score=0.75)
+    passage = Passage(
+        passage_id="book#1",
+        doc_id="book",
+        title="Pleurisy",
+        section="Signs",
+        text="Pain on breathing.",
+        source="a book",
+        licence="CC0-1.0",
+        sha256="ab" * 32,
+    )
+    found = FoundPassage(
+        passage_id="book#1", title="Pleurisy", text="Pain on breathing.", source="a book", licence="CC0-1.0", score=0.75
+    )
     assert _found(Hit(passage, 0.75)) == found
     assert found.shown == "Pleurisy: Pain on breathing."
 
 
-def test_stored_experience_scored_again_under_another_preset(factory: ConsultationFactory, cases: list[Case], tmp_path: Path) -> None:
+def test_stored_experience_scored_again_under_another_preset(
+    factory: ConsultationFactory, cases: list[Case], tmp_path: Path
+) -> None:
     trajectories = [played(factory, case, i) for i, case in enumerate(cases)]
     write_trajectories(trajectories, tmp_path / "rollout.parquet")
     stored = read_trajectories(tmp_path / "rollout.parquet")
@@ -70,7 +100,11 @@ def test_stored_experience_scored_again_under_another_preset(factory: Consultati
         assert score_all(scorer, cases, stored) == score_all(scorer, cases, trajectories)
     given = load_reward("doctoragent")
     scorer = Scorer(given, [factory.clinic])
-    right = [scores.reward for scores, t, case in zip(score_all(scorer, cases, stored), stored, cases, strict=True) if accuracy([case], [t]) == 1]
+    right = [
+        scores.reward
+        for scores, t, case in zip(score_all(scorer, cases, stored), stored, cases, strict=True)
+        if accuracy([case], [t]) == 1
+    ]
     assert right
     assert right == pytest.approx([given.correct + 4 * given.valid_question + 5 * given.turn] * len(right))
 
@@ -79,14 +113,20 @@ def test_step_metrics_add_up(factory: ConsultationFactory, cases: list[Case]) ->
     trajectories = [played(factory, case, i) for i, case in enumerate(cases)]
     scores = score_all(Scorer(load_reward("outcome"), [factory.clinic]), cases, trajectories)
     metrics = step_metrics(cases, trajectories, scores)
-    components = sum(value for name, value in metrics.items() if name.startswith("reward/") and name.split("/")[1] not in ("mean", "max", "min", "std"))
+    components = sum(
+        value
+        for name, value in metrics.items()
+        if name.startswith("reward/") and name.split("/")[1] not in ("mean", "max", "min", "std")
+    )
     assert metrics["reward/mean"] == pytest.approx(components)
     assert metrics["rollout/turns"] == 5
     assert metrics["rollout/valid_questions"] == 1
     assert metrics["rollout/finished"] == 1
 
 
-def test_every_group_shares_case_and_budget_and_none_shares_noise(factory: ConsultationFactory, cases: list[Case]) -> None:
+def test_every_group_shares_case_and_budget_and_none_shares_noise(
+    factory: ConsultationFactory, cases: list[Case]
+) -> None:
     rules = PARAMS.consultation.model_copy(update={"turn_budget": -1})
     specs = replace(factory, rules=rules).episodes([*cases, cases[0]], 4, 0, 7)
     budgets: dict[str, set[int]] = {}
@@ -113,7 +153,10 @@ def test_accuracy_is_of_patients_alone(factory: ConsultationFactory, cases: list
 
 
 def test_a_patient_that_a_model_plays_echoes_no_disease_of_the_run(cases: list[Case], tmp_path: Path) -> None:
-    write_cases([replace(cases[0], case_id="r1", source="records", diagnosis="Dragon pox", synonyms=("Scale fever",))], tmp_path / "cases.parquet")
+    write_cases(
+        [replace(cases[0], case_id="r1", source="records", diagnosis="Dragon pox", synonyms=("Scale fever",))],
+        tmp_path / "cases.parquet",
+    )
     known = open_factory(PARAMS, Path("unused"), tmp_path).diseases
     assert {"Dragon pox", "Scale fever", "Pneumonia"} <= known
     assert "Dragon pox" not in open_factory(PARAMS, Path("unused")).diseases
@@ -121,6 +164,12 @@ def test_a_patient_that_a_model_plays_echoes_no_disease_of_the_run(cases: list[C
 
 def test_hybrid_matching_without_questions_off_the_record_is_refused() -> None:
     factory = open_factory(PARAMS, Path("unused"))
-    chinese = replace(factory, rules=factory.rules.model_copy(update={"matching": "hybrid"}), clinic=replace(factory.clinic, language="zh"))
-    with pytest.raises(ParameterError, match=r"matching is hybrid, but there is no asking\.yaml for language 'zh' in .*; use lexical"):
+    chinese = replace(
+        factory,
+        rules=factory.rules.model_copy(update={"matching": "hybrid"}),
+        clinic=replace(factory.clinic, language="zh"),
+    )
+    with pytest.raises(
+        ParameterError, match=r"matching is hybrid, but there is no asking\.yaml for language 'zh' in .*; use lexical"
+    ):
         _ = chinese.matcher

@@ -12,7 +12,16 @@ from doctor.stages import WITHOUT_EFFECT, files_hash, input_hash, watched
 
 DECLARED = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 PARAMS = load_params()
-JUDGE = {"url": "http://a/v1", "model": "m", "key_env": None, "timeout_s": 60.0, "retries": 2, "concurrency": 4, "temperature": 0.0, "max_tokens": 64}
+JUDGE = {
+    "url": "http://a/v1",
+    "model": "m",
+    "key_env": None,
+    "timeout_s": 60.0,
+    "retries": 2,
+    "concurrency": 4,
+    "temperature": 0.0,
+    "max_tokens": 64,
+}
 
 
 def content(**changes):
@@ -28,7 +37,9 @@ def checkout(tmp_path, monkeypatch):
     """A folder with small files at every place that the training stage depends on."""
     (tmp_path / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     for name in DECLARED["train_doctor"]["deps"]:
-        place = tmp_path / name.replace("${algorithm.name}", PARAMS.algorithm.name).replace("${reward.preset}", PARAMS.reward.preset)
+        place = tmp_path / name.replace("${algorithm.name}", PARAMS.algorithm.name).replace(
+            "${reward.preset}", PARAMS.reward.preset
+        )
         place = place if place.suffix else place / "file"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text("one")
@@ -67,7 +78,11 @@ def test_parameters_that_change_a_result_count_and_others_do_not():
     judged = content(language_models={"reward_judge": JUDGE})
     base = watched(judged, names)
     elsewhere = JUDGE | {"url": "http://b/v1", "key_env": "KEY", "timeout_s": 9.0, "retries": 3, "concurrency": 1}
-    other_place = content(language_models={"reward_judge": elsewhere, "evaluation_judge": JUDGE}, reward={"max_missing_share": 0.9}, rollout={"max_failed_share": 0.9})
+    other_place = content(
+        language_models={"reward_judge": elsewhere, "evaluation_judge": JUDGE},
+        reward={"max_missing_share": 0.9},
+        rollout={"max_failed_share": 0.9},
+    )
     assert watched(other_place, names) == base
     assert watched(content(language_models={"reward_judge": JUDGE | {"temperature": 1.0}}), names) != base
     assert watched(content(language_models={"reward_judge": JUDGE | {"model": "other"}}), names) != base
@@ -77,7 +92,9 @@ def test_parameters_that_change_a_result_count_and_others_do_not():
 def test_what_is_named_as_without_effect_is_watched_by_a_stage():
     """A name that no stage watches would be a misspelling."""
     judge = {"patient": JUDGE, "reward_judge": JUDGE, "evaluation_judge": JUDGE | {"model": "n"}}
-    everything = {name for stage in DECLARED.values() for name in _flat_names(content(language_models=judge), stage["params"])}
+    everything = {
+        name for stage in DECLARED.values() for name in _flat_names(content(language_models=judge), stage["params"])
+    }
     assert everything >= WITHOUT_EFFECT
 
 

@@ -48,7 +48,9 @@ def make_passages(embedder: FakeEmbedder) -> Callable[[Sequence[str]], list[Pass
 
     def make(texts: Sequence[str]) -> list[Passage]:
         documents = [
-            Document(doc_id=f"d{i}", title=f"title {i}", text=text, source="book", licence="CC BY 4.0" if i else "CC0 1.0")
+            Document(
+                doc_id=f"d{i}", title=f"title {i}", text=text, source="book", licence="CC BY 4.0" if i else "CC0 1.0"
+            )
             for i, text in enumerate(texts)
         ]
         return split_passages(documents, embedder.count_tokens, 32, 4)

@@ -167,7 +167,10 @@ def test_a_damaged_gzip_is_an_error_not_a_short_corpus(tmp_path):
 
 def test_document_hash_sees_every_field():
     base = Document(doc_id="id", title="t", text="text", source="s", licence="l", metadata={"k": "v"})
-    assert base.sha256 == Document(doc_id="id", title="t", text="text", source="s", licence="l", metadata={"k": "v"}).sha256
+    assert (
+        base.sha256
+        == Document(doc_id="id", title="t", text="text", source="s", licence="l", metadata={"k": "v"}).sha256
+    )
     others = [
         Document(doc_id="id2", title="t", text="text", source="s", licence="l", metadata={"k": "v"}),
         Document(doc_id="id", title="t", text="text", source="s", licence="other", metadata={"k": "v"}),

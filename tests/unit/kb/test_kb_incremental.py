@@ -40,9 +40,7 @@ def test_rebuilding_in_place(previous, embedder, make_passages):
     assert (again.embedded, again.reused) == (0, 4)
 
 
-def test_another_title_is_another_text_but_another_licence_is_not(
-    previous, embedder, make_passages
-):
+def test_another_title_is_another_text_but_another_licence_is_not(previous, embedder, make_passages):
     first, second, third = make_passages(OLD)
     moved = make_passages([OLD[1], OLD[0], OLD[2]])
     assert embed_passages(moved, embedder, previous).reused == 1
@@ -65,9 +63,7 @@ def test_new_weights_under_the_old_name_are_noticed(previous, make_embedder, mak
     assert "no longer makes the vectors" in caplog.text
 
 
-def test_a_corrupt_or_absent_previous_index_costs_time_only(
-    previous, embedder, make_passages, caplog
-):
+def test_a_corrupt_or_absent_previous_index_costs_time_only(previous, embedder, make_passages, caplog):
     passages = make_passages(OLD)
     (previous / "index.faiss").write_bytes(b"junk")
     with caplog.at_level(logging.WARNING):

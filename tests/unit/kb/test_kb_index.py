@@ -157,14 +157,15 @@ def test_the_kind_follows_the_size():
         (IndexKind.IVF_PQ, {"index.faiss", "passages.parquet", "vectors.npy"}, 0.5),
     ],
 )
-def test_approximate_kinds_find_themselves_and_keep_their_vectors(
-    tmp_path, monkeypatch, kind, files, least_recall
-):
+def test_approximate_kinds_find_themselves_and_keep_their_vectors(tmp_path, monkeypatch, kind, files, least_recall):
     monkeypatch.setattr(kb.index, "choose_kind", lambda _: kind)
     monkeypatch.setattr(kb.index, "IVF_CELLS_PER_ROOT", 1)
     vectors = np.random.default_rng(0).normal(size=(2000, 16)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    passages = [Passage(passage_id=f"d#{i}", doc_id="d", title="", section="", text="x", source="s", licence="l", sha256="h") for i in range(2000)]
+    passages = [
+        Passage(passage_id=f"d#{i}", doc_id="d", title="", section="", text="x", source="s", licence="l", sha256="h")
+        for i in range(2000)
+    ]
     manifest = build_index(passages, vectors, tmp_path / "index", "fake", sources={})
     assert (manifest.index_kind, set(manifest.files)) == (kind, files)
     index = KnowledgeIndex.load(tmp_path / "index")
@@ -178,7 +179,10 @@ def test_a_graph_does_not_depend_on_the_number_of_threads(tmp_path, monkeypatch)
     monkeypatch.setattr(kb.index, "choose_kind", lambda _: IndexKind.HNSW)
     vectors = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    passages = [Passage(passage_id=f"d#{i}", doc_id="d", title="", section="", text="x", source="s", licence="l", sha256="h") for i in range(1000)]
+    passages = [
+        Passage(passage_id=f"d#{i}", doc_id="d", title="", section="", text="x", source="s", licence="l", sha256="h")
+        for i in range(1000)
+    ]
     before, manifests = faiss.omp_get_max_threads(), []
     for threads in (1, 2, 4):
         faiss.omp_set_num_threads(threads)

@@ -63,9 +63,7 @@ def test_sections_follow_markdown_headings():
 
 
 def test_a_passage_carries_its_provenance_and_the_hash_of_what_is_embedded():
-    (first, second) = split_passages(
-        [document("Under title.\n# Signs\nPain.", title="Gout")], by_words, 16, 0
-    )
+    (first, second) = split_passages([document("Under title.\n# Signs\nPain.", title="Gout")], by_words, 16, 0)
     assert (first.passage_id, first.section, first.text) == ("d#0", "", "Under title.")
     assert (second.passage_id, second.section, second.text) == ("d#1", "Signs", "Pain.")
     assert (second.doc_id, second.source, second.licence) == ("d", "book", "CC0 1.0")
@@ -162,9 +160,7 @@ TEXT = st.lists(PIECE, min_size=3, max_size=20).flatmap(
     overlap=st.integers(0, 39),
 )
 @settings(max_examples=60, deadline=None)
-def test_passages_fit_and_together_hold_the_whole_text(
-    count_tokens, text, title, max_tokens, overlap
-):
+def test_passages_fit_and_together_hold_the_whole_text(count_tokens, text, title, max_tokens, overlap):
     doc = document(text, title)
     passages = split_passages([doc], count_tokens, max_tokens, min(overlap, max_tokens - 1))
     assert max(count_tokens([p.embedded_text for p in passages]), default=0) <= max_tokens

@@ -47,9 +47,9 @@ def test_bounds():
 
 
 def test_unjudged_grades_do_not_count_against_or_for():
-    assert retrieval_quality({"q": ["bad", "a"]}, {"q": {"a": 1, "bad": -1}}, 1, 10)[
-        "ndcg@10"
-    ] == pytest.approx(1 / log2(3))
+    assert retrieval_quality({"q": ["bad", "a"]}, {"q": {"a": 1, "bad": -1}}, 1, 10)["ndcg@10"] == pytest.approx(
+        1 / log2(3)
+    )
 
 
 def test_a_query_with_nothing_relevant_is_left_out_and_logged(caplog):

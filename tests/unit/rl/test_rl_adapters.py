@@ -50,7 +50,9 @@ def test_it_begins_as_the_model_and_is_the_model_when_switched_off(model, adapte
 
 def test_its_size_is_rank_times_both_sides(model, adapted):
     linear = [m for name, m in model.named_modules() if name.rpartition(".")[2] in LORA.target_modules]
-    assert sum(v.numel() for v in adapter_weights(adapted).values()) == sum(LORA.rank * (m.in_features + m.out_features) for m in linear)
+    assert sum(v.numel() for v in adapter_weights(adapted).values()) == sum(
+        LORA.rank * (m.in_features + m.out_features) for m in linear
+    )
     assert not adapter_weights(model)
     assert has_adapter(adapted)
     assert not has_adapter(model)
@@ -76,7 +78,9 @@ def test_the_same_seed_gives_the_same_adapter_and_leaves_the_worlds_dice_alone(m
 
 
 def test_bad_numbers_are_told(model):
-    with pytest.raises(TrainingError, match=r"target_modules \['attention'\] are no linear layers of this model; it has \['down_proj'"):
+    with pytest.raises(
+        TrainingError, match=r"target_modules \['attention'\] are no linear layers of this model; it has \['down_proj'"
+    ):
         add_adapter(copy.deepcopy(model), LORA.model_copy(update={"target_modules": ("attention", "q_proj")}), 0)
     with pytest.raises(TrainingError, match="no adapter"), adapter_off(model):
         pass
@@ -93,7 +97,24 @@ COMPARING = {
 @pytest.mark.parametrize(("name", "changes"), COMPARING.items())
 def test_switched_off_it_serves_as_well_as_a_second_copy(model, name, changes):
     trajectories = [
-        Trajectory(episode_id=f"c/{i}", case_id="c", group_id="g", sample=i, policy_version=0, turn_budget=1, token_ids=(2, 9, 3, 40 + i, 4), logprobs=(0.0, 0.0, 0.0, -2.0, -1.0), loss_mask=(0, 0, 0, 1, 1), turns=((3, 5),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
+        Trajectory(
+            episode_id=f"c/{i}",
+            case_id="c",
+            group_id="g",
+            sample=i,
+            policy_version=0,
+            turn_budget=1,
+            token_ids=(2, 9, 3, 40 + i, 4),
+            logprobs=(0.0, 0.0, 0.0, -2.0, -1.0),
+            loss_mask=(0, 0, 0, 1, 1),
+            turns=((3, 5),),
+            texts=(),
+            events=({},),
+            stop_reason="ended",
+            privileged={},
+            started_s=0.0,
+            ended_s=1.0,
+        )
         for i in range(2)
     ]
     scores = [Scores(t.episode_id, ({"outcome": float(t.sample)},)) for t in trajectories]
@@ -103,8 +124,12 @@ def test_switched_off_it_serves_as_well_as_a_second_copy(model, name, changes):
         add_adapter(policy, LORA, seed=0)
         shake(policy)  # else the policy is its reference
         frozen = {k: v.clone() for k, v in policy.state_dict().items() if ".lora_" not in k}
-        numbers = recipe(name, group_size=2, optimizer={"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2}, **changes)
-        learner = Learner(policy, make_algorithm(numbers), 1, 1.0, 0, reference=copy.deepcopy(model) if copies else None)
+        numbers = recipe(
+            name, group_size=2, optimizer={"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2}, **changes
+        )
+        learner = Learner(
+            policy, make_algorithm(numbers), 1, 1.0, 0, reference=copy.deepcopy(model) if copies else None
+        )
         before = {k: v.clone() for k, v in adapter_weights(policy).items()}
         metrics.append(learner.update(trajectories, scores, 1))
         assert all(torch.equal(value, policy.state_dict()[k]) for k, value in frozen.items())

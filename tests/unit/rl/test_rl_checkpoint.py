@@ -18,15 +18,38 @@ from rl.models import average_folders, load_model, save_model
 from rl.workers.local import LocalSession
 from tests.recipes import recipe
 
-OPTIMIZER = {"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2, "warmup_rollout_steps": 1, "weight_decay": 0.1, "micro_batch_tokens": 64, "gradient_checkpointing": False, "compile": False}
+OPTIMIZER = {
+    "num_epochs": 2,
+    "mini_batch_size": 2,
+    "learning_rate": 1e-2,
+    "warmup_rollout_steps": 1,
+    "weight_decay": 0.1,
+    "micro_batch_tokens": 64,
+    "gradient_checkpointing": False,
+    "compile": False,
+}
 RECIPES = {
     "grpo": recipe("grpo", group_size=2, credit="episode", divide_by_std="group", optimizer=OPTIMIZER),
-    "ppo": recipe("ppo", group_size=2, critic={"warmup_rollout_steps": 1}, kl={"place": "loss", "coefficient": 0.1, "target": 0.01, "horizon": 10}, optimizer=OPTIMIZER),
+    "ppo": recipe(
+        "ppo",
+        group_size=2,
+        critic={"warmup_rollout_steps": 1},
+        kl={"place": "loss", "coefficient": 0.1, "target": 0.01, "horizon": 10},
+        optimizer=OPTIMIZER,
+    ),
     "online_dpo": recipe("online_dpo", group_size=2, pairs_per_group=1, optimizer=OPTIMIZER),
 }
 LORA = LoraParams(rank=2, alpha=4.0, target_modules=("q_proj", "down_proj"))
 SESSIONS = [*((name, None) for name in RECIPES), ("online_dpo", LORA)]
-ROLLOUT = RolloutParams(prompts=1, response_length=4, max_episode_tokens=32, slots=2, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
+ROLLOUT = RolloutParams(
+    prompts=1,
+    response_length=4,
+    max_episode_tokens=32,
+    slots=2,
+    max_failed_share=0.5,
+    ahead=0,
+    engine={"kind": "transformers", "compile": False},
+)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +63,24 @@ def same_torch_after():
 def experience(version: int) -> tuple[list[Trajectory], list[Scores]]:
     """A group of two that differ in tokens and score."""
     trajectories = [
-        Trajectory(episode_id=f"c/{i}", case_id="c", group_id="g", sample=i, policy_version=version, turn_budget=1, token_ids=(2, 9, 3, 40 + i, 4), logprobs=(0.0, 0.0, 0.0, -2.0, -1.0), loss_mask=(0, 0, 0, 1, 1), turns=((3, 5),), texts=(), events=({},), stop_reason="ended", privileged={}, started_s=0.0, ended_s=1.0)
+        Trajectory(
+            episode_id=f"c/{i}",
+            case_id="c",
+            group_id="g",
+            sample=i,
+            policy_version=version,
+            turn_budget=1,
+            token_ids=(2, 9, 3, 40 + i, 4),
+            logprobs=(0.0, 0.0, 0.0, -2.0, -1.0),
+            loss_mask=(0, 0, 0, 1, 1),
+            turns=((3, 5),),
+            texts=(),
+            events=({},),
+            stop_reason="ended",
+            privileged={},
+            started_s=0.0,
+            ended_s=1.0,
+        )
         for i in range(2)
     ]
     return trajectories, [Scores(t.episode_id, ({"outcome": float(t.sample)},)) for t in trajectories]
@@ -53,7 +93,9 @@ def session(tmp_path, model, tokenizer, request) -> LocalSession:
 
 
 def open_session(tmp_path, name: str, lora: LoraParams | None) -> LocalSession:
-    return LocalSession(str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5, lora=lora, temperature=1.0)
+    return LocalSession(
+        str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5, lora=lora, temperature=1.0
+    )
 
 
 def again(tmp_path, session: LocalSession) -> LocalSession:
@@ -89,7 +131,9 @@ def test_a_restored_session_has_and_keeps_the_same_bits(tmp_path, session):
     restored.restore(directory)
     assert_same_bits(session, restored)
     for version in (1, 2):
-        assert session.learn(*experience(version), step=version + 1) == restored.learn(*experience(version), step=version + 1)
+        assert session.learn(*experience(version), step=version + 1) == restored.learn(
+            *experience(version), step=version + 1
+        )
         assert_same_bits(session, restored)
 
 
@@ -106,8 +150,13 @@ def test_restoring_over_a_later_state_goes_back(tmp_path, session):
 def test_a_checkpoint_is_a_hugging_face_folder(tmp_path, session):
     session.learn(*experience(0), step=1)
     directory = session.save(tmp_path / "run", 1)
-    plain, loaded = AutoModelForCausalLM.from_pretrained(directory).eval(), load_model(str(directory), "float32")[0].eval()
-    assert all(torch.equal(a, b) for a, b in zip(plain.state_dict().values(), loaded.state_dict().values(), strict=True))
+    plain, loaded = (
+        AutoModelForCausalLM.from_pretrained(directory).eval(),
+        load_model(str(directory), "float32")[0].eval(),
+    )
+    assert all(
+        torch.equal(a, b) for a, b in zip(plain.state_dict().values(), loaded.state_dict().values(), strict=True)
+    )
     ids = torch.tensor([[2, 9, 3, 41, 4]])
     with torch.no_grad():
         theirs, ours, anyones = (model(input_ids=ids).logits for model in (loaded, session.model, plain))
@@ -143,12 +192,18 @@ def flip_a_byte(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [flip_a_byte, lambda path: path.unlink(), lambda path: path.write_bytes(b"")], ids=["flipped", "missing", "empty"])
+@pytest.mark.parametrize(
+    "damage",
+    [flip_a_byte, lambda path: path.unlink(), lambda path: path.write_bytes(b"")],
+    ids=["flipped", "missing", "empty"],
+)
 @pytest.mark.parametrize("name", ["model.safetensors", "learner.pt", "tokenizer.json", SEAL])
 def test_damage_is_found_and_told_in_one_line(tmp_path, model, tokenizer, name, damage):
     directory = save_checkpoint(tmp_path, 1, model, tokenizer, {"gradient_step": 1})
     damage(directory / name)
-    with pytest.raises(TrainingError, match=r"missing or damaged; delete .*global_step_1 to resume from the checkpoint before it") as caught:
+    with pytest.raises(
+        TrainingError, match=r"missing or damaged; delete .*global_step_1 to resume from the checkpoint before it"
+    ) as caught:
         load_learner_state(directory)
     assert "\n" not in str(caught.value)
 

@@ -14,7 +14,12 @@ from rl.language_models.endpoint import Endpoint, EndpointCounts, EndpointError
 from tests.endpoint_server import MODEL, chat_server
 
 HELLO = [{"role": "user", "content": "Does it hurt?"}]
-SCHEMA = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
 PASSING = ["429", "500", "503", "408", "hang", "trickle", "drop", "malformed", "garbage", "empty", "null", "no_choices"]
 KEY = "sk-3141592653"
 
@@ -25,7 +30,15 @@ def short_pauses(monkeypatch):
 
 
 def params(url, **changes):
-    settings = {"model": MODEL, "key_env": "", "timeout_s": 5.0, "retries": 1, "concurrency": 4, "temperature": 0.7, "max_tokens": 64}
+    settings = {
+        "model": MODEL,
+        "key_env": "",
+        "timeout_s": 5.0,
+        "retries": 1,
+        "concurrency": 4,
+        "temperature": 0.7,
+        "max_tokens": 64,
+    }
     return EndpointParams(url=url, **settings | changes)
 
 
@@ -82,7 +95,13 @@ def test_faults_beyond_the_retries_name_the_url_and_the_fix(fault, happened, fix
 
 
 @pytest.mark.parametrize(
-    ("fault", "fix"), [("400", "change the setting"), ("401", "set key_env to"), ("404", "correct url (up to and including /v1) or model"), ("422", "change the setting")]
+    ("fault", "fix"),
+    [
+        ("400", "change the setting"),
+        ("401", "set key_env to"),
+        ("404", "correct url (up to and including /v1) or model"),
+        ("422", "change the setting"),
+    ],
 )
 def test_a_lasting_refusal_is_not_tried_again(fault, fix):
     with chat_server(echo, [fault]) as server:
@@ -134,7 +153,9 @@ def test_one_endpoint_serves_many_event_loops_and_leaves_no_connection_behind():
     with chat_server(echo, ["ok", "500"], delay_s=0.02) as server:
         endpoint = Endpoint(params(server.url, concurrency=2))
         for _ in range(3):
-            assert len(asyncio.run(all_of(endpoint, numbered(6)))) == 6  # more than slots, so that the semaphore is waited on
+            assert (
+                len(asyncio.run(all_of(endpoint, numbered(6)))) == 6
+            )  # more than slots, so that the semaphore is waited on
             deadline = time.monotonic() + 5
             while server.connections and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -183,7 +204,10 @@ def test_pauses_grow_and_vary(monkeypatch):
     assert waits[3] != waits[4]
 
 
-@pytest.mark.parametrize(("asked", "bound", "least", "most"), [("0.3", 60.0, 0.3, 3), ("100", 0.2, 0.2, 3), ("Wed, 21 Oct 2099 07:28:00 GMT", 60.0, 0.0, 3)])
+@pytest.mark.parametrize(
+    ("asked", "bound", "least", "most"),
+    [("0.3", 60.0, 0.3, 3), ("100", 0.2, 0.2, 3), ("Wed, 21 Oct 2099 07:28:00 GMT", 60.0, 0.0, 3)],
+)
 def test_what_the_server_asks_for_is_waited_up_to_a_bound(monkeypatch, asked, bound, least, most):
     monkeypatch.setattr(door, "LONGEST_RETRY_AFTER_S", bound)
     with chat_server(echo, [f"429:{asked}"]) as server:
@@ -197,7 +221,10 @@ def test_a_missing_key_is_found_before_the_first_request(monkeypatch, value):
     monkeypatch.delenv("CLINIC_TEST_KEY", raising=False)
     if value is not None:
         monkeypatch.setenv("CLINIC_TEST_KEY", value)
-    with pytest.raises(EndpointError, match=r"http://127\.0\.0\.1:1/v1, model scripted: environment variable CLINIC_TEST_KEY is missing or empty; export it"):
+    with pytest.raises(
+        EndpointError,
+        match=r"http://127\.0\.0\.1:1/v1, model scripted: environment variable CLINIC_TEST_KEY is missing or empty; export it",
+    ):
         Endpoint(params("http://127.0.0.1:1/v1", key_env="CLINIC_TEST_KEY"))
 
 
@@ -228,7 +255,10 @@ def test_the_health_check_passes_where_the_model_is_listed_or_answers():
         assert [(request["model"], request["max_tokens"]) for request in server.requests] == [("alias", 1)]
 
 
-@pytest.mark.parametrize(("path", "happened"), [("/v1", "HTTP 404: scripted 404; correct url"), ("/v2", "HTTP 404: 404: Not Found; correct url")])
+@pytest.mark.parametrize(
+    ("path", "happened"),
+    [("/v1", "HTTP 404: scripted 404; correct url"), ("/v2", "HTTP 404: 404: Not Found; correct url")],
+)
 def test_the_health_check_fails_for_an_unknown_model_or_path(path, happened):
     with chat_server(echo, ["404"]) as server:
         with pytest.raises(EndpointError) as caught:
@@ -249,5 +279,7 @@ def test_an_unreachable_port_is_one_clear_line():
 
 
 def test_a_url_without_scheme_says_so():
-    with pytest.raises(EndpointError, match=r"localhost:8000/v1, .* unsupported protocol .*; start the server, or correct url"):
+    with pytest.raises(
+        EndpointError, match=r"localhost:8000/v1, .* unsupported protocol .*; start the server, or correct url"
+    ):
         asyncio.run(Endpoint(params("localhost:8000/v1")).check())

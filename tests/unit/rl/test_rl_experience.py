@@ -16,7 +16,24 @@ TALK = Trajectory(
     events=({"kind": "ask", "revealed": ["f1", "f2"], "share": 0.1}, {"kind": "answer", "right": None, "by": {"id": 3}}),
     stop_reason="answered", privileged={"diagnosis": "D1", "facts": []}, started_s=0.25, ended_s=1.125,
 )  # fmt: skip
-EMPTY = Trajectory(episode_id="x/0", case_id="x", group_id="7/x", sample=0, policy_version=6, turn_budget=1, token_ids=(), logprobs=(), loss_mask=(), turns=(), texts=(), events=(), stop_reason="failed", privileged={}, started_s=0.0, ended_s=0.0)
+EMPTY = Trajectory(
+    episode_id="x/0",
+    case_id="x",
+    group_id="7/x",
+    sample=0,
+    policy_version=6,
+    turn_budget=1,
+    token_ids=(),
+    logprobs=(),
+    loss_mask=(),
+    turns=(),
+    texts=(),
+    events=(),
+    stop_reason="failed",
+    privileged={},
+    started_s=0.0,
+    ended_s=0.0,
+)
 
 
 def test_a_rollout_comes_back_equal(tmp_path):
@@ -52,7 +69,9 @@ def test_sampled_tokens_are_the_masked_ones():
 
 
 DAMAGES = {
-    "a flipped byte": lambda path: path.write_bytes(path.read_bytes()[:-9] + bytes([path.read_bytes()[-9] ^ 1]) + path.read_bytes()[-8:]),
+    "a flipped byte": lambda path: path.write_bytes(
+        path.read_bytes()[:-9] + bytes([path.read_bytes()[-9] ^ 1]) + path.read_bytes()[-8:]
+    ),
     "cut short": lambda path: path.write_bytes(path.read_bytes()[:100]),
     "empty": lambda path: path.write_bytes(b""),
     "missing": lambda path: path.unlink(),
@@ -63,7 +82,10 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
-    for name, write, read in (("rollout", write_trajectories, read_trajectories), ("scores", write_scores, read_scores)):
+    for name, write, read in (
+        ("rollout", write_trajectories, read_trajectories),
+        ("scores", write_scores, read_scores),
+    ):
         path = tmp_path / f"{name}.parquet"
         write([TALK] if name == "rollout" else [Scores("x/0", ())], path)
         assert intact(path)

@@ -8,7 +8,9 @@ import torch
 from rl.linear_onednn import FastLinear, speed_up, worthwhile
 from rl.models import new_model, new_tokenizer
 
-pytestmark = pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch was built without oneDNN")
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch was built without oneDNN"
+)
 
 
 @pytest.mark.parametrize("shape", [(1, 24), (3, 24), (2, 5, 24), (1, 1, 24), (0, 24)])
@@ -50,7 +52,9 @@ def test_other_precisions_take_the_usual_way():
 
 
 def test_a_model_says_the_same_and_saves_the_same():
-    model = new_model(new_tokenizer(["one two three four"], 280), width=32, layers=2, heads=2, context=32, seed=0).eval()
+    model = new_model(
+        new_tokenizer(["one two three four"], 280), width=32, layers=2, heads=2, context=32, seed=0
+    ).eval()
     fast = copy.deepcopy(model)
     speed_up(fast)
     ids = torch.arange(5, 25)[None]

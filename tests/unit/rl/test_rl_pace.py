@@ -1,4 +1,6 @@
-"""Beside other work: who decides how many threads there are and how they wait, when it is crowded, and that nothing of it changes a bit."""
+"""Beside other work: who decides how many threads there are and how they wait, when it is crowded, and that nothing of
+it changes a bit.
+"""
 
 import hashlib
 import threading
@@ -40,7 +42,12 @@ def test_cores_are_what_the_control_group_gives(tmp_path: Path) -> None:
     allowed = available_cores(tmp_path / "none")
     assert allowed >= 1
     quota = tmp_path / "cpu.max"
-    for text, cores in (("max 100000", allowed), ("150000 100000", 1), ("50000 100000", 1), ("99900000 100000", allowed)):
+    for text, cores in (
+        ("max 100000", allowed),
+        ("150000 100000", 1),
+        ("50000 100000", 1),
+        ("99900000 100000", allowed),
+    ):
         quota.write_text(text + "\n")
         assert available_cores(quota) == cores
 
@@ -57,9 +64,20 @@ def test_a_heap_that_the_user_has_set_is_left_alone(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("threads", "cores", "others", "is_crowded"),
-    [(4, 4, 0.1, False), (4, 4, 0.9, True), (4, 4, 1.7, True), (2, 4, 2.0, False), (2, 4, 3.0, True), (1, 4, 4.0, False), (4, 16, 11.0, False), (4, 16, 13.0, True)],
+    [
+        (4, 4, 0.1, False),
+        (4, 4, 0.9, True),
+        (4, 4, 1.7, True),
+        (2, 4, 2.0, False),
+        (2, 4, 3.0, True),
+        (1, 4, 4.0, False),
+        (4, 16, 11.0, False),
+        (4, 16, 13.0, True),
+    ],
 )
-def test_crowded_is_when_fewer_cores_are_left_than_threads_spin(threads: int, cores: int, others: float, is_crowded: bool) -> None:
+def test_crowded_is_when_fewer_cores_are_left_than_threads_spin(
+    threads: int, cores: int, others: float, is_crowded: bool
+) -> None:
     assert crowded(threads, cores, others) == is_crowded
 
 

@@ -10,7 +10,12 @@ from rl.preferences import read_preferences
 from rl.records import make_records
 from tests.recipes import recipe
 
-DIALOGUE = [{"role": "assistant", "content": "ask one"}, {"role": "user", "content": "tell me"}, {"role": "assistant", "content": "more"}, {"role": "user", "content": "said"}]
+DIALOGUE = [
+    {"role": "assistant", "content": "ask one"},
+    {"role": "user", "content": "tell me"},
+    {"role": "assistant", "content": "more"},
+    {"role": "user", "content": "said"},
+]
 
 
 def write(tmp_path, *rows):
@@ -20,9 +25,23 @@ def write(tmp_path, *rows):
 
 
 def test_texts_and_dialogues(tmp_path, chat):
-    """Only the answers' assistant tokens carry loss; a trailing patient message is dropped; the prompt may hold earlier turns."""
-    earlier = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "ask"}, {"role": "user", "content": "tell"}]
-    found = read_preferences(write(tmp_path, {"prompt": "hello", "chosen": "one", "rejected": "question"}, "", {"prompt": earlier, "chosen": DIALOGUE, "rejected": "you"}), chat)
+    """Only the answers' assistant tokens carry loss; a trailing patient message is dropped; the prompt may hold earlier
+    turns.
+    """
+    earlier = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "ask"},
+        {"role": "user", "content": "tell"},
+    ]
+    found = read_preferences(
+        write(
+            tmp_path,
+            {"prompt": "hello", "chosen": "one", "rejected": "question"},
+            "",
+            {"prompt": earlier, "chosen": DIALOGUE, "rejected": "you"},
+        ),
+        chat,
+    )
     one, other, long, short = found.trajectories
     assert [s.reward for s in found.scores] == [1.0, 0.0, 1.0, 0.0]
     assert (one.group_id, other.group_id, long.group_id) == ("pairs.jsonl:1", "pairs.jsonl:1", "pairs.jsonl:3")
@@ -30,14 +49,20 @@ def test_texts_and_dialogues(tmp_path, chat):
     assert [chat.text(long.token_ids[start:end]) for start, end in long.turns] == ["ask one", "more"]
     assert long.sampled_tokens == sum(end - start for start, end in long.turns)
     assert chat.text(short.token_ids[slice(*short.turns[0])]) == "you"
-    lesson = make_algorithm(recipe("dpo", pairs_per_group=1)).signal(make_records(found.trajectories, found.scores, None, None, None))
+    lesson = make_algorithm(recipe("dpo", pairs_per_group=1)).signal(
+        make_records(found.trajectories, found.scores, None, None, None)
+    )
     assert lesson.units == [(0, 1), (2, 3)]
 
 
 def test_every_pair_is_in_one_share(tmp_path, chat):
-    found = read_preferences(write(tmp_path, *({"prompt": "hello", "chosen": "one", "rejected": "question"} for _ in range(7))), chat)
+    found = read_preferences(
+        write(tmp_path, *({"prompt": "hello", "chosen": "one", "rejected": "question"} for _ in range(7))), chat
+    )
     shares = [found.share(step, 3) for step in (1, 2, 3)]
-    assert [t.episode_id for trajectories, _ in shares for t in trajectories] == [t.episode_id for t in found.trajectories]
+    assert [t.episode_id for trajectories, _ in shares for t in trajectories] == [
+        t.episode_id for t in found.trajectories
+    ]
     assert [len(trajectories) // 2 for trajectories, _ in shares] == [2, 2, 3]
 
 
@@ -46,7 +71,10 @@ def test_every_pair_is_in_one_share(tmp_path, chat):
     [
         ("{", "Expecting"),
         ({"prompt": "a", "chosen": "b"}, "no 'rejected'"),
-        ({"prompt": [{"role": "assistant", "content": "x"}], "chosen": "b", "rejected": "c"}, "a prompt ends with a user message"),
+        (
+            {"prompt": [{"role": "assistant", "content": "x"}], "chosen": "b", "rejected": "c"},
+            "a prompt ends with a user message",
+        ),
         ({"prompt": "a", "chosen": [], "rejected": "c"}, "an answer begins with an assistant message"),
         ({"prompt": 3, "chosen": "b", "rejected": "c"}, "not iterable"),
     ],

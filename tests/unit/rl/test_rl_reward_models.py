@@ -21,7 +21,15 @@ def folder(tmp_path_factory):
     tokenizer = new_tokenizer(["you said hello", "ask one question", "tell me more"] * 3, 300)
     place = tmp_path_factory.mktemp("reward") / "model"
     for labels, name in ((1, "one"), (3, "three")):
-        config = LlamaConfig(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, num_labels=labels, pad_token_id=tokenizer.pad_token_id)
+        config = LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_labels=labels,
+            pad_token_id=tokenizer.pad_token_id,
+        )
         model = LlamaForSequenceClassification(config)
         with torch.no_grad():
             for parameter in model.parameters():
@@ -36,7 +44,9 @@ def test_batches_change_nothing_and_order_is_kept(folder):
     together = RewardModel(str(folder / "one"), "float32", 3, 256).score(TALKS)
     assert together == pytest.approx(one_by_one, abs=1e-5)
     assert len({round(score, 4) for score in one_by_one}) == 3
-    assert RewardModel(str(folder / "one"), "float32", 2, 256).score(TALKS[::-1]) == pytest.approx(one_by_one[::-1], abs=1e-5)
+    assert RewardModel(str(folder / "one"), "float32", 2, 256).score(TALKS[::-1]) == pytest.approx(
+        one_by_one[::-1], abs=1e-5
+    )
     assert RewardModel(str(folder / "one"), "float32", 2, 256).score([]) == []
 
 
@@ -50,7 +60,10 @@ def test_it_is_the_models_own_output(folder):
 
 def test_a_long_transcript_keeps_its_end(folder):
     long = [{"role": "user", "content": "tell me more " * 200}, {"role": "assistant", "content": "you said hello"}]
-    other = [{"role": "user", "content": "hello " + "tell me more " * 200}, {"role": "assistant", "content": "you said hello"}]
+    other = [
+        {"role": "user", "content": "hello " + "tell me more " * 200},
+        {"role": "assistant", "content": "you said hello"},
+    ]
     short = RewardModel(str(folder / "one"), "float32", 1, 16)
     assert short.score([long]) == pytest.approx(short.score([other]))
 
@@ -72,4 +85,6 @@ def test_a_model_without_a_trained_head_and_scores_that_are_no_numbers(folder, t
     with torch.no_grad():
         model._model.score.weight[0, 0] = float("nan")
     assert model.score(TALKS) == [None] * 3
-    assert RewardModel(str(folder / "one"), "float32", 2, 10**6)._max_tokens == model._model.config.max_position_embeddings
+    assert (
+        RewardModel(str(folder / "one"), "float32", 2, 10**6)._max_tokens == model._model.config.max_position_embeddings
+    )

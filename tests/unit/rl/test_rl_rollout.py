@@ -14,7 +14,15 @@ from rl.engines.transformers import TransformersEngine
 from rl.errors import TrainingError
 from rl.rollout import EpisodeSpec, play
 
-PARAMS = RolloutParams(prompts=1, response_length=5, max_episode_tokens=128, slots=4, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
+PARAMS = RolloutParams(
+    prompts=1,
+    response_length=5,
+    max_episode_tokens=128,
+    slots=4,
+    max_failed_share=0.5,
+    ahead=0,
+    engine={"kind": "transformers", "compile": False},
+)
 
 
 class Event(dict):
@@ -48,7 +56,9 @@ class Echo:
         if len(self.heard) == self.breaks_at:
             raise ConnectionError("the line is dead")
         over = len(self.heard) == self.turns
-        return Reply(None if over else f"you said {len(turn)}", Event(turn=len(self.heard)), "hung up" if over else None)
+        return Reply(
+            None if over else f"you said {len(turn)}", Event(turn=len(self.heard)), "hung up" if over else None
+        )
 
 
 @dataclass
@@ -68,7 +78,12 @@ class CannedEngine:
             raise TrainingError("out of memory")
         await asyncio.sleep(0)
         ids = self.turns[sum(r.session == request.session for r in self.requests) - 1]
-        return Completion(ids, tuple(-float(i) for i in ids), Finish.STOP if ids[-1] == self.stop_id else Finish.LENGTH, self.policy_version)
+        return Completion(
+            ids,
+            tuple(-float(i) for i in ids),
+            Finish.STOP if ids[-1] == self.stop_id else Finish.LENGTH,
+            self.policy_version,
+        )
 
     def release(self, session):
         self.released.append(session)
@@ -78,7 +93,18 @@ class CannedEngine:
 
 
 def specs(count: int, make=Echo) -> list[EpisodeSpec]:
-    return [EpisodeSpec(case_id=f"case{i // 2}", group_id=f"1/case{i // 2}", sample=i % 2, turn_budget=3, noise=(0, 1), make=make, privileged={"secret": i}) for i in range(count)]
+    return [
+        EpisodeSpec(
+            case_id=f"case{i // 2}",
+            group_id=f"1/case{i // 2}",
+            sample=i % 2,
+            turn_budget=3,
+            noise=(0, 1),
+            make=make,
+            privileged={"secret": i},
+        )
+        for i in range(count)
+    ]
 
 
 def run(episodes, engine, chat, params=PARAMS, temperature=1.0, progress=None):
@@ -101,11 +127,27 @@ def played(model, chat):
 
         return build
 
-    episodes = [EpisodeSpec(case_id=f"case{i}", group_id=f"1/case{i}", sample=0, turn_budget=3, noise=(0, 1), make=make(i), privileged={"secret": i}) for i in range(10)]
+    episodes = [
+        EpisodeSpec(
+            case_id=f"case{i}",
+            group_id=f"1/case{i}",
+            sample=0,
+            turn_budget=3,
+            noise=(0, 1),
+            make=make(i),
+            privileged={"secret": i},
+        )
+        for i in range(10)
+    ]
     engine = TransformersEngine(model, PARAMS.slots, PARAMS.max_episode_tokens)
     engine.policy_version = 5
     steps = []
-    return run(episodes, engine, chat, progress=lambda done, total: steps.append((done, total))), environments, steps, episodes
+    return (
+        run(episodes, engine, chat, progress=lambda done, total: steps.append((done, total))),
+        environments,
+        steps,
+        episodes,
+    )
 
 
 def test_the_record_of_an_episode_is_consistent(played, chat):
@@ -117,7 +159,9 @@ def test_the_record_of_an_episode_is_consistent(played, chat):
     for i, t in enumerate(trajectories):
         assert len(t.token_ids) == len(t.logprobs) == len(t.loss_mask)
         assert (len(t.turns), len(t.events), t.stop_reason) == (1 + i % 4, 1 + i % 4, "hung up")
-        assert [place for place, one in enumerate(t.loss_mask) if one] == [place for start, end in t.turns for place in range(start, end)]
+        assert [place for place, one in enumerate(t.loss_mask) if one] == [
+            place for start, end in t.turns for place in range(start, end)
+        ]
         assert t.sampled_tokens == sum(end - start for start, end in t.turns)
         assert all(logprob == 0 for logprob, one in zip(t.logprobs, t.loss_mask, strict=True) if not one)
         assert all(logprob < 0 for logprob, one in zip(t.logprobs, t.loss_mask, strict=True) if one)
@@ -144,7 +188,10 @@ def test_the_recorded_logprobs_are_the_learners(played, model):
     for batch in micro_batches([t.token_ids for t in trajectories], [t.loss_mask for t in trajectories], 400):
         with torch.no_grad():
             logprob_N, _ = token_logprobs(model, batch, 1.0)
-        recorded = [trajectories[batch.index[row]].logprobs[place] for row, place in zip(batch.row_N.tolist(), (batch.source_N + 1).tolist(), strict=True)]
+        recorded = [
+            trajectories[batch.index[row]].logprobs[place]
+            for row, place in zip(batch.row_N.tolist(), (batch.source_N + 1).tolist(), strict=True)
+        ]
         torch.testing.assert_close(logprob_N, torch.tensor(recorded), atol=1e-4, rtol=0)
 
 
@@ -170,7 +217,9 @@ def test_samples_of_a_group_differ_and_greedy_ones_do_not(model, chat):
 
 def test_no_parameter_changes_and_no_graph_is_built(model, chat):
     needs_gradient = []
-    hook = model.get_decoder().register_forward_hook(lambda module, args, output: needs_gradient.append(output.last_hidden_state.requires_grad))
+    hook = model.get_decoder().register_forward_hook(
+        lambda module, args, output: needs_gradient.append(output.last_hidden_state.requires_grad)
+    )
     before = weights_hash(model)
     run(specs(6), TransformersEngine(model, 4, 128), chat)
     hook.remove()
@@ -183,7 +232,15 @@ def test_no_parameter_changes_and_no_graph_is_built(model, chat):
 
 def test_a_failed_environment_ends_its_own_episode(model, chat, caplog):
     episodes = specs(6)
-    episodes[2] = EpisodeSpec(case_id="case1", group_id="1/case1", sample=0, turn_budget=3, noise=(0, 1), make=lambda: Echo(breaks_at=2), privileged={})
+    episodes[2] = EpisodeSpec(
+        case_id="case1",
+        group_id="1/case1",
+        sample=0,
+        turn_budget=3,
+        noise=(0, 1),
+        make=lambda: Echo(breaks_at=2),
+        privileged={},
+    )
     trajectories = run(episodes, TransformersEngine(model, 4, 128), chat)
     assert [t.stop_reason for t in trajectories] == ["hung up"] * 2 + ["failed"] + ["hung up"] * 3
     failed = trajectories[2]
@@ -202,7 +259,10 @@ def test_a_turn_cut_by_the_limit_is_closed_by_an_unsampled_end(chat):
     after_cut = [chat.end_id, *chat.reply_ids(t.texts[2]["content"])]
     after_stop = chat.reply_ids(t.texts[4]["content"])
     assert list(t.token_ids) == [*opening, 9, 8, 7, 6, 5, *after_cut, 9, chat.end_id, *after_stop, 9, 8, 7, 6, 5]
-    assert list(t.loss_mask) == [0] * len(opening) + [1] * 5 + [0] * len(after_cut) + [1] * 2 + [0] * len(after_stop) + [1] * 5
+    assert (
+        list(t.loss_mask)
+        == [0] * len(opening) + [1] * 5 + [0] * len(after_cut) + [1] * 2 + [0] * len(after_stop) + [1] * 5
+    )
     assert [list(request.token_ids) for request in engine.requests] == [opening, after_cut, after_stop]
     assert t.texts[1]["content"] == chat.text((9, 8, 7, 6, 5))
     assert t.texts[3]["content"] == chat.text((9,))
@@ -216,7 +276,22 @@ def test_every_turn_has_a_noise_key_of_its_own(chat):
     assert len(set(keys)) == len(keys) == 18
     assert all(0 <= key < 2**64 for key in keys)
     other_step = CannedEngine([(9, chat.end_id)] * 3, chat.end_id)
-    run([EpisodeSpec(case_id=s.case_id, group_id=s.group_id, sample=s.sample, turn_budget=3, noise=(0, 2), make=Echo, privileged={}) for s in specs(6)], other_step, chat)
+    run(
+        [
+            EpisodeSpec(
+                case_id=s.case_id,
+                group_id=s.group_id,
+                sample=s.sample,
+                turn_budget=3,
+                noise=(0, 2),
+                make=Echo,
+                privileged={},
+            )
+            for s in specs(6)
+        ],
+        other_step,
+        chat,
+    )
     assert not set(keys) & {request.noise_key for request in other_step.requests}
 
 
@@ -251,7 +326,18 @@ def test_two_episodes_of_one_name_are_refused(chat):
 
 def test_one_case_may_come_in_two_groups(model, chat):
     """Where a rollout step crosses the end of the data a case may come again: other noise, other name."""
-    again = [EpisodeSpec(case_id=s.case_id, group_id="1/again", sample=s.sample, turn_budget=3, noise=s.noise, make=Echo, privileged={}) for s in specs(2)]
+    again = [
+        EpisodeSpec(
+            case_id=s.case_id,
+            group_id="1/again",
+            sample=s.sample,
+            turn_budget=3,
+            noise=s.noise,
+            make=Echo,
+            privileged={},
+        )
+        for s in specs(2)
+    ]
     trajectories = run([*specs(2), *again], TransformersEngine(model, 4, 128), chat)
     assert len({t.episode_id for t in trajectories}) == 4
     assert len({t.token_ids for t in trajectories}) == 4
@@ -262,5 +348,15 @@ def test_no_episodes_are_a_rollout_too(chat):
 
 
 def test_a_turn_must_fit_into_an_episode():
-    with pytest.raises(ValueError, match=r"response_length 16 leaves no room in max_episode_tokens 16; raise the latter"):
-        RolloutParams(prompts=1, response_length=16, max_episode_tokens=16, slots=1, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
+    with pytest.raises(
+        ValueError, match=r"response_length 16 leaves no room in max_episode_tokens 16; raise the latter"
+    ):
+        RolloutParams(
+            prompts=1,
+            response_length=16,
+            max_episode_tokens=16,
+            slots=1,
+            max_failed_share=0.5,
+            ahead=0,
+            engine={"kind": "transformers", "compile": False},
+        )

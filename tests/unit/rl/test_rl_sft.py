@@ -7,7 +7,15 @@ from rl.config import SFTParams
 from rl.sft import Example, train_supervised
 
 PARAMS = SFTParams(
-    epochs=60, batch_size=4, optimizer="adamw", learning_rate=5e-3, warmup_share=0.1, weight_decay=0.0, max_grad_norm=1.0, micro_batch_tokens=64, seed=0
+    epochs=60,
+    batch_size=4,
+    optimizer="adamw",
+    learning_rate=5e-3,
+    warmup_share=0.1,
+    weight_decay=0.0,
+    max_grad_norm=1.0,
+    micro_batch_tokens=64,
+    seed=0,
 )
 EXAMPLES = [Example([5 + i, 20 + i, 40 + i, 60 + i], [0, 0, 1, 1]) for i in range(8)]
 

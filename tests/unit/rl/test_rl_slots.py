@@ -16,7 +16,10 @@ def cache(tokenizer) -> SlotCache:
     return cache
 
 
-@pytest.mark.parametrize(("rows", "in_place"), [([0, 1, 2, 3, 4, 5, 6, 7], True), ([0, 2, 3, 5], True), ([1, 6, 7], False), ([7], False), ([0], True)])
+@pytest.mark.parametrize(
+    ("rows", "in_place"),
+    [([0, 1, 2, 3, 4, 5, 6, 7], True), ([0, 2, 3, 5], True), ([1, 6, 7], False), ([7], False), ([0], True)],
+)
 @pytest.mark.parametrize("new", [1, 3])
 def test_it_is_plain_attention(cache, rows, in_place, new):
     generator = torch.Generator().manual_seed(2)
@@ -41,7 +44,10 @@ def test_it_is_plain_attention(cache, rows, in_place, new):
 
 def test_slots_that_get_one_token_and_slots_that_get_many_share_a_row(cache):
     """Each slot's part of the row is what it would have got alone."""
-    groups = [([0, 3, 5], torch.tensor([4, 7, 9]), torch.tensor([1, 1, 1])), ([2, 7], torch.tensor([0, 6]), torch.tensor([4, 2]))]
+    groups = [
+        ([0, 3, 5], torch.tensor([4, 7, 9]), torch.tensor([1, 1, 1])),
+        ([2, 7], torch.tensor([0, 6]), torch.tensor([4, 2])),
+    ]
     row = SlotRow(cache, groups, 16)
     generator = torch.Generator().manual_seed(2)
     query, key, value = (torch.randn(1, heads, 9, 8, generator=generator) for heads in (4, 2, 2))
@@ -49,12 +55,21 @@ def test_slots_that_get_one_token_and_slots_that_get_many_share_a_row(cache):
     assert row.last_B.tolist() == [0, 1, 2, 6, 8]
     alone = SlotCache.__new__(SlotCache)
     alone.__dict__ = dict(cache.__dict__, keys=[cache.keys[0].clone()], values=[cache.values[0].clone()])
-    found, _ = _attend(None, query, *row.update(key, value, 0), torch.ones(1, 1, 1, 1, dtype=torch.bool), slots=row, scaling=0.3)
+    found, _ = _attend(
+        None, query, *row.update(key, value, 0), torch.ones(1, 1, 1, 1, dtype=torch.bool), slots=row, scaling=0.3
+    )
     for slot, start, tokens in ((0, 4, [0]), (3, 7, [1]), (5, 9, [2]), (2, 0, [3, 4, 5, 6]), (7, 6, [7, 8])):
         place_BQ = torch.arange(start, start + len(tokens))[None]
         alone.select([slot], place_BQ, start + len(tokens))
         mask = (torch.arange(start + len(tokens)) <= place_BQ[:, :, None])[:, None]
-        expected, _ = _attend(None, query[:, :, tokens], *alone.update(key[:, :, tokens], value[:, :, tokens], 0), mask, slots=alone, scaling=0.3)
+        expected, _ = _attend(
+            None,
+            query[:, :, tokens],
+            *alone.update(key[:, :, tokens], value[:, :, tokens], 0),
+            mask,
+            slots=alone,
+            scaling=0.3,
+        )
         torch.testing.assert_close(found[:, tokens], expected, atol=1e-5, rtol=1e-5)
         assert torch.equal(cache.keys[0][slot, :, start : start + len(tokens)], key[0, :, tokens])
 

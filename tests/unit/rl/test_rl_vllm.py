@@ -13,14 +13,33 @@ from rl.engines.worker_thread import Lane
 from rl.errors import TrainingError
 
 VLLM = VllmParams(
-    kind="vllm", dtype="float32", gpu_memory_utilization=0.3, kv_cache_gib=0.1, block_size=32, max_sequences=4, enforce_eager=True, probe_tolerance=1e-4, timeout_s=60
+    kind="vllm",
+    dtype="float32",
+    gpu_memory_utilization=0.3,
+    kv_cache_gib=0.1,
+    block_size=32,
+    max_sequences=4,
+    enforce_eager=True,
+    probe_tolerance=1e-4,
+    timeout_s=60,
 )
-ROLLOUT = RolloutParams(prompts=1, response_length=4, max_episode_tokens=32, slots=2, max_failed_share=0.5, ahead=0, engine={"kind": "transformers", "compile": False})
+ROLLOUT = RolloutParams(
+    prompts=1,
+    response_length=4,
+    max_episode_tokens=32,
+    slots=2,
+    max_failed_share=0.5,
+    ahead=0,
+    engine={"kind": "transformers", "compile": False},
+)
 
 
 def test_a_missing_vllm_is_one_line_that_says_how_to_install_it(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(TrainingError, match=r"rollout.engine.kind is vllm, but vLLM cannot be imported .*`make vllm` .* `pip install 'anamnesis\[gpu\]'`"):
+    with pytest.raises(
+        TrainingError,
+        match=r"rollout.engine.kind is vllm, but vLLM cannot be imported .*`make vllm` .* `pip install 'anamnesis\[gpu\]'`",
+    ):
         VllmEngine(model, VLLM, 32).sync(model, 0)
 
 

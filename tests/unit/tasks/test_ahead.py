@@ -22,7 +22,9 @@ class Desk:
 
 
 def a_run(desk: Desk, ahead: int, *, plays_first: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(session=desk, params=SimpleNamespace(rollout=SimpleNamespace(ahead=ahead)), plays_first=plays_first)
+    return SimpleNamespace(
+        session=desk, params=SimpleNamespace(rollout=SimpleNamespace(ahead=ahead)), plays_first=plays_first
+    )
 
 
 def played(ahead: int, steps: range, *, plays_first: bool = False) -> tuple[Desk, list[tuple[int, int]], list[bool]]:
@@ -73,7 +75,14 @@ PARAMS = load_params()
 AHEAD = PARAMS.model_copy(update={"rollout": PARAMS.rollout.model_copy(update={"ahead": 1})})
 
 
-@pytest.mark.parametrize(("name", "told"), [("grpo", "does not correct for it; set sampler_correction.level"), ("online_dpo", "online_dpo cannot do"), ("dapo", "dapo cannot do")])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("grpo", "does not correct for it; set sampler_correction.level"),
+        ("online_dpo", "online_dpo cannot do"),
+        ("dapo", "dapo cannot do"),
+    ],
+)
 def test_what_is_not_corrected_for_is_refused(name, told):
     with pytest.raises(ParameterError, match=told):
         parse_algorithm(recipe(name), AHEAD, ROOT / "recipes" / f"{name}.yaml")
@@ -82,5 +91,7 @@ def test_what_is_not_corrected_for_is_refused(name, told):
 
 
 def test_with_a_correction_it_is_allowed():
-    algorithm = parse_algorithm(recipe("grpo", sampler_correction={"level": "token"}), AHEAD, ROOT / "recipes" / "grpo.yaml")
+    algorithm = parse_algorithm(
+        recipe("grpo", sampler_correction={"level": "token"}), AHEAD, ROOT / "recipes" / "grpo.yaml"
+    )
     assert algorithm.recipe.sampler_correction.level == "token"

@@ -58,7 +58,11 @@ def test_each_round_teaches_and_a_killed_run_ends_with_the_same_model(home, monk
     with pytest.raises(KeyboardInterrupt):
         make(params, home / "resumed")
     assert not (home / "resumed").exists()
-    monkeypatch.setattr(tasks.base_model, "save_model", lambda model, tokenizer, out: (done.append(out.name), real(model, tokenizer, out)))
+    monkeypatch.setattr(
+        tasks.base_model,
+        "save_model",
+        lambda model, tokenizer, out: (done.append(out.name), real(model, tokenizer, out)),
+    )
     make(params, home / "resumed")
     assert done == [f"phase-{number:02d}" for number in range(rounds + 1)]
     assert folder_hash(home / "resumed") == whole

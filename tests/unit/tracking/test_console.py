@@ -34,7 +34,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def record(message: str, level: int = logging.INFO, name: str = "tracking.recorder", **extra: object) -> logging.LogRecord:
+def record(
+    message: str, level: int = logging.INFO, name: str = "tracking.recorder", **extra: object
+) -> logging.LogRecord:
     made = logging.LogRecord(name, level, __file__, 1, message, (), None)
     vars(made).update(extra, created=time.mktime((2026, 1, 2, 15, 8, 27, 0, 0, -1)))
     return made
@@ -70,7 +72,10 @@ def test_durations(seconds: float, text: str) -> None:
 
 def test_rates() -> None:
     assert (pace(12.34), pace(0.25), pace(0)) == ("12.3/s", "4.0 s each", "0.0/s")
-    assert str(Bar(name="rollout 3", unit="episodes", done=64, total=256, rate=32.0, note="loss 1")) == "rollout 3: 64/256 episodes, loss 1, 32.0/s, 6s left"
+    assert (
+        str(Bar(name="rollout 3", unit="episodes", done=64, total=256, rate=32.0, note="loss 1"))
+        == "rollout 3: 64/256 episodes, loss 1, 32.0/s, 6s left"
+    )
     assert str(Bar(name="rollout 3", unit="episodes", done=0, total=256)) == "rollout 3: 0/256 episodes"
 
 
@@ -83,10 +88,18 @@ def test_rates() -> None:
         (record("careful", logging.WARNING, "httpx"), True, True),
         (record("Beginning flow run 'abc'", name="prefect.flow_runs"), True, False),
         (record("Finished in state Completed()", name="prefect.task_runs"), False, False),
-        (record("Task run failed with exception: x - Retry 1/1 will start immediately", name="prefect.task_runs"), True, True),
+        (
+            record("Task run failed with exception: x - Retry 1/1 will start immediately", name="prefect.task_runs"),
+            True,
+            True,
+        ),
         (record("Finished in state Failed('x')", logging.ERROR, "prefect.flow_runs"), True, False),
         (record("Finished in state Failed('x')", logging.ERROR, "prefect.flow_runs"), False, True),
-        (record("Task run failed", logging.ERROR, "prefect.task_runs", exc_info=(ValueError, ValueError(), None)), True, False),
+        (
+            record("Task run failed", logging.ERROR, "prefect.task_runs", exc_info=(ValueError, ValueError(), None)),
+            True,
+            False,
+        ),
         (record("API unreachable", logging.ERROR, "prefect.client"), True, True),
     ],
 )
@@ -108,7 +121,9 @@ def test_no_bars_and_no_control_characters_without_a_terminal(term: str, monkeyp
 
 def rows(text: str) -> list[str]:
     """What stands in the rows that were written, one after the other."""
-    return [clean(row).rstrip() for row in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)) if row.strip()]
+    return [
+        clean(row).rstrip() for row in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)) if row.strip()
+    ]
 
 
 @pytest.mark.parametrize("columns", [100, 80, 50])
@@ -116,7 +131,9 @@ def test_a_bar_stays_in_its_row(columns: int, terminal: Terminal, monkeypatch: p
     monkeypatch.setenv("COLUMNS", str(columns))
     screen = Screen(terminal)
     screen.show(Bar(name="training", unit="steps", done=3, total=25, rate=0.05))
-    screen.show(Bar(name="evaluate full_information@mtmeddialog_cases", unit="episodes", done=1234, total=5000, rate=38.21))
+    screen.show(
+        Bar(name="evaluate full_information@mtmeddialog_cases", unit="episodes", done=1234, total=5000, rate=38.21)
+    )
     picture = rows(terminal.getvalue())[-2:]
     screen.close()
     assert all(len(row) <= columns - len("^C") for row in picture)
@@ -157,7 +174,13 @@ def in_terminal(code: str, columns: int = 100, until: Callable[[str], bool] | No
     ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")} | {"TERM": "xterm"}
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, stdin=screen, stdout=screen, stderr=screen, start_new_session=True,
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        stdin=screen,
+        stdout=screen,
+        stderr=screen,
+        start_new_session=True,
         preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),
     )
     os.close(screen)

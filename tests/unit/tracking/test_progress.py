@@ -62,7 +62,10 @@ def test_a_line_every_ten_seconds(nobody: None, clock: list[float], caplog: pyte
     for done in range(1, 201):
         clock[0] += 0.125
         phase(done, 200)
-    assert told(caplog) == ["rollout 1: 80/200 episodes, 8.0/s, 15s left", "rollout 1: 160/200 episodes, 8.0/s, 5s left"]
+    assert told(caplog) == [
+        "rollout 1: 80/200 episodes, 8.0/s, 15s left",
+        "rollout 1: 160/200 episodes, 8.0/s, 5s left",
+    ]
 
 
 def test_short_work_says_nothing(nobody: None, clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
@@ -83,7 +86,9 @@ def test_what_an_earlier_run_did_has_no_part_in_the_rate(nobody: None, clock: li
     assert step_text(phase.bar(22, 25), {"reward/mean": 0.5}) == "step 22/25  reward 0.500  10.0 s/step, 30s left"
 
 
-def test_a_resumed_training_is_right_about_its_time(nobody: None, clock: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resumed_training_is_right_about_its_time(
+    nobody: None, clock: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(recording.runs, "log_step", lambda *_: None)
     plan = SimpleNamespace(steps=25, traces_per_step=0)
@@ -102,7 +107,8 @@ def test_supervised_training_tells_its_loss(nobody: None, clock: list[float], ca
     report(SFTPoint(6, 10, 1.25, 900.0))
     report(SFTPoint(10, 10, 1.0, 900.0))
     assert told(caplog) == [
-        "warm start: 5/10 gradient steps, loss 1.250, 900 tokens/s, 4.0 s each, 20s left", "warm start: 10/10 gradient steps, loss 1.000, 900 tokens/s, 2.0 s each",
+        "warm start: 5/10 gradient steps, loss 1.250, 900 tokens/s, 4.0 s each, 20s left",
+        "warm start: 10/10 gradient steps, loss 1.000, 900 tokens/s, 2.0 s each",
     ]
 
 
@@ -157,7 +163,9 @@ def test_nobody_to_draw(address: str | None, monkeypatch: pytest.MonkeyPatch) ->
         viewer.cache_clear()
 
 
-def test_lines_take_over_when_the_listener_goes(monkeypatch: pytest.MonkeyPatch, clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_take_over_when_the_listener_goes(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     screen = Recorder()
     with listening(screen) as environment:
@@ -198,11 +206,28 @@ with told("retrain"):
 def test_a_child_below_a_parent_tells_each_event_once() -> None:
     environment = os.environ | {"CHILD": CHILD}
     environment.pop(ADDRESS, None)
-    shown = subprocess.run([sys.executable, "-c", PARENT], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", PARENT],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    ).stdout
     assert re.sub(r"(?m)^\d\d:\d\d:\d\d ", "", shown).splitlines() == [
-        "dvc | Running stage 'stage':", "stage | event 0", "stage | event 1", "stage | event 2", "stage | warning: careful", "dvc | 10%", "dvc | 20%",
+        "dvc | Running stage 'stage':",
+        "stage | event 0",
+        "stage | event 1",
+        "stage | event 2",
+        "stage | warning: careful",
+        "dvc | 10%",
+        "dvc | 20%",
     ]
-    assert all(re.match(r"\d\d:\d\d:\d\d \w+ \| ", line) and len(re.findall(r"\d\d:\d\d:\d\d", line)) == 1 for line in shown.splitlines())
+    assert all(
+        re.match(r"\d\d:\d\d:\d\d \w+ \| ", line) and len(re.findall(r"\d\d:\d\d:\d\d", line)) == 1
+        for line in shown.splitlines()
+    )
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown)
 
 

@@ -23,15 +23,25 @@ def written(monkeypatch):
         seen.append((run_id, "step", step))
 
     monkeypatch.setattr(module.runs, "log_step", log_step)
-    monkeypatch.setattr(module.runs, "log_checkpoint", lambda run_id, step, *_: seen.append((run_id, "checkpoint", step)))
-    monkeypatch.setattr(module.traces, "log_consultations", lambda run_id, chosen, scores, step, *_: seen.append((run_id, f"{len(chosen)} traces", step)))
-    monkeypatch.setattr(module, "trajectories_of_note", lambda trajectories, scores, count: (trajectories[:count], scores[:count]))
+    monkeypatch.setattr(
+        module.runs, "log_checkpoint", lambda run_id, step, *_: seen.append((run_id, "checkpoint", step))
+    )
+    monkeypatch.setattr(
+        module.traces,
+        "log_consultations",
+        lambda run_id, chosen, scores, step, *_: seen.append((run_id, f"{len(chosen)} traces", step)),
+    )
+    monkeypatch.setattr(
+        module, "trajectories_of_note", lambda trajectories, scores, count: (trajectories[:count], scores[:count])
+    )
     monkeypatch.setattr(module, "folder_hash", lambda directory: "sha")
     return SimpleNamespace(go=go, seen=seen)
 
 
 def run():
-    return SimpleNamespace(params=SimpleNamespace(train_doctor=PLAN), pairs=None, experience=lambda step: (["a", "b", "c"], [1, 2, 3]))
+    return SimpleNamespace(
+        params=SimpleNamespace(train_doctor=PLAN), pairs=None, experience=lambda step: (["a", "b", "c"], [1, 2, 3])
+    )
 
 
 def test_a_step_does_not_wait_for_the_store_and_arrives_whole(written, tmp_path):
@@ -42,7 +52,14 @@ def test_a_step_does_not_wait_for_the_store_and_arrives_whole(written, tmp_path)
     assert written.seen == []
     written.go.set()
     recorder.written()
-    assert written.seen == [("r", "step", 0), ("r", "step", 1), ("r", "2 traces", 1), ("r", "step", 2), ("r", "2 traces", 2), ("r", "checkpoint", 2)]
+    assert written.seen == [
+        ("r", "step", 0),
+        ("r", "step", 1),
+        ("r", "2 traces", 1),
+        ("r", "step", 2),
+        ("r", "2 traces", 2),
+        ("r", "checkpoint", 2),
+    ]
 
 
 def test_what_went_wrong_is_raised_before_the_next_checkpoint(written):

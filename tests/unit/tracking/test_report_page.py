@@ -15,7 +15,17 @@ from clinic.cases import Case, Fact
 from clinic.events import Asked, Diagnosed, Event, Invalid
 from clinic.metrics import MEASURES
 from clinic.tables import Evaluation
-from tracking.report_page import NO_DIAGNOSIS, SOMETHING_ELSE, Seen, accuracy_by_turns, confusion, report_html, write_accuracy_by_turns, write_confusion, write_report
+from tracking.report_page import (
+    NO_DIAGNOSIS,
+    SOMETHING_ELSE,
+    Seen,
+    accuracy_by_turns,
+    confusion,
+    report_html,
+    write_accuracy_by_turns,
+    write_confusion,
+    write_report,
+)
 
 VOID = {"meta", "line", "circle", "polyline"}
 HOSTILE = "<script>alert('x')</script> \"><img src=x onerror=y> {{ 7 * 7 }} \u202egnp.exe\u202c\u200b\ud800\x00"
@@ -53,31 +63,72 @@ class Page(HTMLParser):
 
 
 def case(case_id: str = "c1", diagnosis: str = "Pneumonia", **changes: Any) -> Case:
-    facts = (Fact("cough", True, "I cough"), Fact("night_sweats", True, "I sweat at night"), Fact("fever", False, "I have no fever"), Fact("rash", False, "no rash"))
+    facts = (
+        Fact("cough", True, "I cough"),
+        Fact("night_sweats", True, "I sweat at night"),
+        Fact("fever", False, "I have no fever"),
+        Fact("rash", False, "no rash"),
+    )
     fields: dict[str, Any] = {
-        "case_id": case_id, "group_id": case_id, "split": "test", "source": "records", "licence": "CC0-1.0", "language": "en", "category": "chest", "persona": "plain",
-        "self_report": "I cough.", "opening": ("cough",), "facts": facts, "diagnosis_id": diagnosis.lower(), "diagnosis": diagnosis,
-        "synonyms": ("Lung infection",) if diagnosis == "Pneumonia" else (), "parents": (), "recommendation": "Rest", "urgent": True, "red_flags": ("night_sweats",), "flags": (),
+        "case_id": case_id,
+        "group_id": case_id,
+        "split": "test",
+        "source": "records",
+        "licence": "CC0-1.0",
+        "language": "en",
+        "category": "chest",
+        "persona": "plain",
+        "self_report": "I cough.",
+        "opening": ("cough",),
+        "facts": facts,
+        "diagnosis_id": diagnosis.lower(),
+        "diagnosis": diagnosis,
+        "synonyms": ("Lung infection",) if diagnosis == "Pneumonia" else (),
+        "parents": (),
+        "recommendation": "Rest",
+        "urgent": True,
+        "red_flags": ("night_sweats",),
+        "flags": (),
     }
     return Case(**fields | changes)
 
 
-def seen(patient: Case, named: str | None, questions: int = 1, reward: float | None = 0.0, correct: bool = False) -> Seen:
+def seen(
+    patient: Case, named: str | None, questions: int = 1, reward: float | None = 0.0, correct: bool = False
+) -> Seen:
     messages = [{"role": "system", "content": "Ask."}, {"role": "user", "content": patient.self_report}]
     events: list[Event] = []
     for _ in range(questions):
-        messages += [{"role": "assistant", "content": "<think>Flu?</think><answer>Question: Any fever?</answer>"}, {"role": "user", "content": "No."}]
+        messages += [
+            {"role": "assistant", "content": "<think>Flu?</think><answer>Question: Any fever?</answer>"},
+            {"role": "user", "content": "No."},
+        ]
         events.append(Asked(text="Any fever?", topic="fever", present=False, repeated=False, reply="No."))
     if named is not None:
         messages.append({"role": "assistant", "content": f"<answer>Diagnosis: {named}\nRecommendation: Rest</answer>"})
         events.append(Diagnosed(named, "Rest"))
-    rewards = [] if reward is None else [*({"turn": -0.25, "information": 0.25} for _ in events[1:]), {"diagnosis": reward}]
-    return Seen(case=patient, messages=messages, events=events, rewards=rewards, stop_reason="out_of_turns" if named is None else "diagnosed", correct=correct)
+    rewards = (
+        [] if reward is None else [*({"turn": -0.25, "information": 0.25} for _ in events[1:]), {"diagnosis": reward}]
+    )
+    return Seen(
+        case=patient,
+        messages=messages,
+        events=events,
+        rewards=rewards,
+        stop_reason="out_of_turns" if named is None else "diagnosed",
+        correct=correct,
+    )
 
 
 def page(played: Sequence[Seen] = (), **changes: Any) -> str:
     overall = {"cases": 4, "accuracy": INTERVAL, "reward": None}
-    arguments: dict[str, Any] = {"title": "Doctor", "facts": {"seed": "0"}, "metrics": {"trained": {"overall": overall, "chest": overall}}, "curve": [], "seen": played} | changes
+    arguments: dict[str, Any] = {
+        "title": "Doctor",
+        "facts": {"seed": "0"},
+        "metrics": {"trained": {"overall": overall, "chest": overall}},
+        "curve": [],
+        "seen": played,
+    } | changes
     return report_html(**arguments | {"metrics": Evaluation.from_json(arguments["metrics"])})
 
 
@@ -87,43 +138,80 @@ def order(html: str) -> list[str]:
 
 def test_confusion_knows_synonyms_strangers_and_silence() -> None:
     played = [
-        seen(case(), "lung infection"), seen(case(), "PNEUMONIA"), seen(case(diagnosis="Flu"), "Lung  infection!"), seen(case(diagnosis="Flu"), "Dragon pox"), seen(case(), None),
+        seen(case(), "lung infection"),
+        seen(case(), "PNEUMONIA"),
+        seen(case(diagnosis="Flu"), "Lung  infection!"),
+        seen(case(diagnosis="Flu"), "Dragon pox"),
+        seen(case(), None),
         Seen(case=case(), messages=[], events=[], rewards=[], stop_reason="failed", correct=False),
     ]
     assert confusion(played) == [
-        ("Pneumonia", "Pneumonia", 2), ("Pneumonia", NO_DIAGNOSIS, 2), ("Flu", "Pneumonia", 1), ("Flu", SOMETHING_ELSE, 1),
+        ("Pneumonia", "Pneumonia", 2),
+        ("Pneumonia", NO_DIAGNOSIS, 2),
+        ("Flu", "Pneumonia", 1),
+        ("Flu", SOMETHING_ELSE, 1),
     ]
 
 
 def test_wilson_interval_by_turns() -> None:
-    played = [seen(case(), "Pneumonia", questions=1, correct=i < 8) for i in range(10)] + [seen(case(), "Flu", questions=3)]
+    played = [seen(case(), "Pneumonia", questions=1, correct=i < 8) for i in range(10)] + [
+        seen(case(), "Flu", questions=3)
+    ]
     two, four = accuracy_by_turns(played)
     assert (two["turns"], two["cases"], two["accuracy"]) == (2, 10, 0.8)
-    assert (two["low"], two["high"]) == pytest.approx((0.4902, 0.9433), abs=1e-4)  # as tables of Wilson's interval give 8 of 10
+    assert (two["low"], two["high"]) == pytest.approx(
+        (0.4902, 0.9433), abs=1e-4
+    )  # as tables of Wilson's interval give 8 of 10
     assert (four["turns"], four["cases"], four["low"]) == (4, 1, 0.0)
     assert four["high"] == pytest.approx(0.7935, abs=1e-4)
 
 
 def test_page_is_well_formed_and_asks_for_nothing_from_outside() -> None:
-    curve = [{"step": s, "reward/mean": s / 10, "rollout/accuracy": 0.5, "validation/accuracy": math.nan if s % 2 else 0.6} for s in range(1, 6)]
-    played = [seen(case(f"case-{i}", "Flu" if i % 3 else "Pneumonia"), "Flu", reward=i / 10, correct=bool(i % 3)) for i in range(12)]
+    curve = [
+        {"step": s, "reward/mean": s / 10, "rollout/accuracy": 0.5, "validation/accuracy": math.nan if s % 2 else 0.6}
+        for s in range(1, 6)
+    ]
+    played = [
+        seen(case(f"case-{i}", "Flu" if i % 3 else "Pneumonia"), "Flu", reward=i / 10, correct=bool(i % 3))
+        for i in range(12)
+    ]
     parsed = Page(page(played, curve=curve))
     assert parsed.open == []
     assert not {tag for tag, _ in parsed.tags} & {"script", "link", "img", "iframe", "object", "base", "form"}
     assert not [attrs for _, attrs in parsed.tags if {"src", "href", "xlink:href", "action"} & set(attrs)]
     assert "url(" not in page(played)
     assert "@import" not in page(played)
-    assert len([tag for tag, _ in parsed.tags if tag == "polyline"]) == 3  # reward, training accuracy, validation accuracy
+    assert (
+        len([tag for tag, _ in parsed.tags if tag == "polyline"]) == 3
+    )  # reward, training accuracy, validation accuracy
     assert "0.500[0.250, 0.750]" in parsed.text.replace(" [", "[")
 
 
 def test_hostile_texts_are_shown_and_do_nothing() -> None:
-    bad = case("<b>id", HOSTILE, language='en" onload="x', self_report=HOSTILE, synonyms=(HOSTILE,), facts=(Fact(HOSTILE, True, HOSTILE),), red_flags=(HOSTILE,), category=HOSTILE)
+    bad = case(
+        "<b>id",
+        HOSTILE,
+        language='en" onload="x',
+        self_report=HOSTILE,
+        synonyms=(HOSTILE,),
+        facts=(Fact(HOSTILE, True, HOSTILE),),
+        red_flags=(HOSTILE,),
+        category=HOSTILE,
+    )
     turn = {"role": "assistant", "content": HOSTILE}
-    spoken = Seen(case=bad, messages=[{"role": "user", "content": HOSTILE}, turn, turn], events=[Invalid(HOSTILE, HOSTILE)], rewards=[{HOSTILE: 1.0}], stop_reason=HOSTILE, correct=False)
+    spoken = Seen(
+        case=bad,
+        messages=[{"role": "user", "content": HOSTILE}, turn, turn],
+        events=[Invalid(HOSTILE, HOSTILE)],
+        rewards=[{HOSTILE: 1.0}],
+        stop_reason=HOSTILE,
+        correct=False,
+    )
     played = [spoken, seen(bad, HOSTILE.replace("\n", " ")), seen(case(), HOSTILE)]
     overall = {"cases": 1, "accuracy": INTERVAL}
-    text = page(played, title=HOSTILE, facts={HOSTILE: HOSTILE}, metrics={HOSTILE: {"overall": overall, HOSTILE: overall}})
+    text = page(
+        played, title=HOSTILE, facts={HOSTILE: HOSTILE}, metrics={HOSTILE: {"overall": overall, HOSTILE: overall}}
+    )
     parsed = Page(text)
     assert not {tag for tag, _ in parsed.tags} & {"script", "img"}
     assert not [name for _, attrs in parsed.tags for name in attrs if name.startswith("on")]
@@ -136,7 +224,12 @@ def test_hostile_texts_are_shown_and_do_nothing() -> None:
 
 def test_dialogue_shows_words_rewards_diagnosis_and_what_was_never_asked() -> None:
     text = Page(page([seen(case(), "Flu", questions=1, reward=-0.5)])).text
-    for shown in ("doctor · question Flu? Any fever?", "+0.000 −0.250 turn +0.250 information", "doctor · diagnosis Flu recommendation Rest −0.500 −0.500 diagnosis", "True diagnosis Pneumonia urgent"):
+    for shown in (
+        "doctor · question Flu? Any fever?",
+        "+0.000 −0.250 turn +0.250 information",
+        "doctor · diagnosis Flu recommendation Rest −0.500 −0.500 diagnosis",
+        "True diagnosis Pneumonia urgent",
+    ):
         assert shown in text
     unasked = text.partition("Facts never asked")[2]
     assert unasked.startswith(" I sweat at night night sweats red flag And 1 thing that the patient would have denied.")
@@ -151,7 +244,11 @@ def test_five_best_and_five_worst_by_reward_then_case_id() -> None:
 
 
 def test_consultations_without_scores_are_not_ranked_among_scored_ones() -> None:
-    played = [seen(case("case-1"), "Pneumonia", reward=None, correct=True), seen(case("case-2"), "Flu", reward=0.1), seen(case("case-3"), "Flu", reward=None)]
+    played = [
+        seen(case("case-1"), "Pneumonia", reward=None, correct=True),
+        seen(case("case-2"), "Flu", reward=0.1),
+        seen(case("case-3"), "Flu", reward=None),
+    ]
     assert order(page(played)) == ["case-2"]
     alone = page([played[2], played[0]])
     assert order(alone) == ["case-1", "case-3"]
@@ -159,8 +256,15 @@ def test_consultations_without_scores_are_not_ranked_among_scored_ones() -> None
 
 
 def test_heat_map_keeps_the_most_confused_and_loses_no_consultation() -> None:
-    played = [seen(case(diagnosis=f"Illness {i:02}"), f"Illness {(i + 1) % 40:02}") for i in range(40) for _ in range(1 + (i < 2))]
-    played += [seen(case(diagnosis="Illness 00"), "Dragon pox"), seen(case(diagnosis="Never mistaken"), "Never mistaken")]
+    played = [
+        seen(case(diagnosis=f"Illness {i:02}"), f"Illness {(i + 1) % 40:02}")
+        for i in range(40)
+        for _ in range(1 + (i < 2))
+    ]
+    played += [
+        seen(case(diagnosis="Illness 00"), "Dragon pox"),
+        seen(case(diagnosis="Never mistaken"), "Never mistaken"),
+    ]
     table = re.search(r'<table class="heat">.*?</table>', page(played), re.DOTALL)[0]
     rows = table.partition("<tbody>")[2].split("<tr>")[1:]
     assert len(rows) <= 25
@@ -169,16 +273,29 @@ def test_heat_map_keeps_the_most_confused_and_loses_no_consultation() -> None:
     assert "other conditions" in rows[-1]
     assert "Never mistaken" not in table
     assert sum(int(re.findall(r'<td class="number">(\d+)</td>', row)[0]) for row in rows) == len(played)
-    assert re.findall(r"(\d+)&nbsp;\+&nbsp;(\d+)</td>", rows[-1]) == [("1", "17")]  # never mistaken; one folded condition taken for another
+    assert re.findall(r"(\d+)&nbsp;\+&nbsp;(\d+)</td>", rows[-1]) == [
+        ("1", "17")
+    ]  # never mistaken; one folded condition taken for another
 
 
-@pytest.mark.parametrize("changes", [{}, {"metrics": {}, "facts": {}}, {"curve": [{"step": 1.0, "reward/mean": -2.0}]}, {"curve": [{"step": 1.0, "reward/mean": math.inf}]}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"metrics": {}, "facts": {}},
+        {"curve": [{"step": 1.0, "reward/mean": -2.0}]},
+        {"curve": [{"step": 1.0, "reward/mean": math.inf}]},
+    ],
+)
 def test_little_data_still_makes_a_page(changes: dict[str, Any]) -> None:
     assert Page(page(**changes)).open == []
 
 
 def test_doctors_and_categories_that_lack_measures() -> None:
-    one = {"overall": {"cases": 9, "accuracy": INTERVAL, "tokens": None, "top3": INTERVAL}, "skin": {"cases": 9, "accuracy": INTERVAL}}
+    one = {
+        "overall": {"cases": 9, "accuracy": INTERVAL, "tokens": None, "top3": INTERVAL},
+        "skin": {"cases": 9, "accuracy": INTERVAL},
+    }
     other = {"overall": {"cases": 8, "accuracy": INTERVAL | {"mean": 0.625}}}
     text = Page(page(metrics={"trained": one, "other_doctor": other})).text
     table = text.partition("The doctor among others")[2]
@@ -188,16 +305,26 @@ def test_doctors_and_categories_that_lack_measures() -> None:
 
 
 def test_writers_leave_whole_files(tmp_path: Path) -> None:
-    played = [seen(case(), "Lung infection", correct=True), seen(case(diagnosis="Flu, avian"), None), seen(case(), "Dragon pox")]
+    played = [
+        seen(case(), "Lung infection", correct=True),
+        seen(case(diagnosis="Flu, avian"), None),
+        seen(case(), "Dragon pox"),
+    ]
     write_confusion(played, tmp_path / "new" / "confusion.csv")
     write_accuracy_by_turns(played, tmp_path / "turns.csv")
     write_report(tmp_path / "report.html", "医生", {"种子": "0"}, Evaluation(), [], played)
     with (tmp_path / "new" / "confusion.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == [
-            {"actual": "Pneumonia", "predicted": "Pneumonia"}, {"actual": "Flu, avian", "predicted": NO_DIAGNOSIS}, {"actual": "Pneumonia", "predicted": SOMETHING_ELSE},
+            {"actual": "Pneumonia", "predicted": "Pneumonia"},
+            {"actual": "Flu, avian", "predicted": NO_DIAGNOSIS},
+            {"actual": "Pneumonia", "predicted": SOMETHING_ELSE},
         ]
-    assert (tmp_path / "turns.csv").read_text() == "turns,cases,accuracy,low,high\n1,1,0.0,0.0,0.7935\n2,2,0.5,0.0945,0.9055\n"
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == report_html("医生", {"种子": "0"}, Evaluation(), [], played)
+    assert (
+        tmp_path / "turns.csv"
+    ).read_text() == "turns,cases,accuracy,low,high\n1,1,0.0,0.0,0.7935\n2,2,0.5,0.0945,0.9055\n"
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == report_html(
+        "医生", {"种子": "0"}, Evaluation(), [], played
+    )
     assert not list(tmp_path.rglob("*.partial"))
 
 
@@ -210,7 +337,15 @@ def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:
 
 def test_a_doctor_without_accuracy_and_a_comparison_are_shown():
     overall = {"cases": 3, **dict.fromkeys(MEASURES), "reward": {"mean": 0.5, "low": 0.4, "high": 0.6}}
-    metrics = {"trained@questions": {"overall": overall}, "trained minus warm_start": {"accuracy": {"mean": 0.2, "low": 0.1, "high": 0.3, "only_first": 30, "only_second": 10, "p": 0.0022}}}
+    metrics = {
+        "trained@questions": {"overall": overall},
+        "trained minus warm_start": {
+            "accuracy": {"mean": 0.2, "low": 0.1, "high": 0.3, "only_first": 30, "only_second": 10, "p": 0.0022}
+        },
+    }
     page = report_html("x", {}, Evaluation.from_json(metrics), [], [])
     assert "trained@questions" in page
-    assert "+0.200 [+0.100, +0.300] in accuracy; 30 cases only the first got right, 10 only the second (McNemar&#39;s test: p = 0.0022)" in page.replace("McNemar's", "McNemar&#39;s")
+    assert (
+        "+0.200 [+0.100, +0.300] in accuracy; 30 cases only the first got right, 10 only the second (McNemar&#39;s test: p = 0.0022)"
+        in page.replace("McNemar's", "McNemar&#39;s")
+    )

@@ -1,4 +1,6 @@
-"""The record, against a real MLflow store in a temporary folder: one store for the module, read back through MLflow's API."""
+"""The record, against a real MLflow store in a temporary folder: one store for the module, read back through MLflow's
+API.
+"""
 
 import json
 import math
@@ -67,18 +69,36 @@ def consultation(sample=0, stop_reason="diagnosed", found=FOUND):
         events.pop()
     turns = ((10, 20), (30, 60), (65, 75))
     return Trajectory(
-        episode_id=f"case-7/{sample}", case_id="case-7", group_id="4/case-7", sample=sample, policy_version=3, turn_budget=3, token_ids=tuple(range(75)), logprobs=(0.0,) * 75, loss_mask=(0,) * 75, turns=turns, texts=tuple(texts), events=tuple(event.to_json() for event in events), stop_reason=stop_reason,
-        privileged={"diagnosis_id": "pleurisy"}, started_s=1.0, ended_s=6.0,
+        episode_id=f"case-7/{sample}",
+        case_id="case-7",
+        group_id="4/case-7",
+        sample=sample,
+        policy_version=3,
+        turn_budget=3,
+        token_ids=tuple(range(75)),
+        logprobs=(0.0,) * 75,
+        loss_mask=(0,) * 75,
+        turns=turns,
+        texts=tuple(texts),
+        events=tuple(event.to_json() for event in events),
+        stop_reason=stop_reason,
+        privileged={"diagnosis_id": "pleurisy"},
+        started_s=1.0,
+        ended_s=6.0,
     )
 
 
 def scored(trajectory):
-    return Scores(trajectory.episode_id, ({"turn": -0.1}, {"turn": -0.1, "information": 0.25}, {"turn": -0.1, "diagnosis": 1.0}))
+    return Scores(
+        trajectory.episode_id, ({"turn": -0.1}, {"turn": -0.1, "information": 0.25}, {"turn": -0.1, "diagnosis": 1.0})
+    )
 
 
 def stored_traces(client, run_id, spans=True):
     experiment = client.get_run(run_id).info.experiment_id
-    return client.search_traces(locations=[experiment], filter_string=f"attribute.run_id = '{run_id}'", include_spans=spans, max_results=100)
+    return client.search_traces(
+        locations=[experiment], filter_string=f"attribute.run_id = '{run_id}'", include_spans=spans, max_results=100
+    )
 
 
 # the store
@@ -160,18 +180,35 @@ def test_a_run_is_described(root, client, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("DVC_STAGE", "train_doctor")
     (root / "params.yaml").write_text("seed: 1\n")
-    params = {"rl": {"lr": 3e-5, "betas": [0.9, 0.95], "off": None}, "odd(key)": "x", "prompt": "a" * 9000, "other": "a" * 9001}
+    params = {
+        "rl": {"lr": 3e-5, "betas": [0.9, 0.95], "off": None},
+        "odd(key)": "x",
+        "prompt": "a" * 9000,
+        "other": "a" * 9001,
+    }
     with tracking.training_run("described", "described", params, {"prefect.flow_run_id": "77"}, root) as run_id:
         assert client.get_run(run_id).info.status == "RUNNING"
     run = client.get_run(run_id)
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "described"
     recorded = run.data.params
-    assert (recorded["rl.lr"], recorded["rl.betas"], recorded["rl.off"], recorded["odd_key_"]) == ("3e-05", "[0.9, 0.95]", "null", "x")
+    assert (recorded["rl.lr"], recorded["rl.betas"], recorded["rl.off"], recorded["odd_key_"]) == (
+        "3e-05",
+        "[0.9, 0.95]",
+        "null",
+        "x",
+    )
     assert "9000 characters" in recorded["prompt"]
     assert len(recorded["prompt"]) <= 500
     assert recorded["prompt"] != recorded["other"]
-    expected = {"git.sha": "abc123", "mlflow.source.git.commit": "abc123", "git.dirty": "true", "dvc.stage": "train_doctor", "prefect.flow_run_id": "77", "input_hash": "described"}
+    expected = {
+        "git.sha": "abc123",
+        "mlflow.source.git.commit": "abc123",
+        "git.dirty": "true",
+        "dvc.stage": "train_doctor",
+        "prefect.flow_run_id": "77",
+        "input_hash": "described",
+    }
     assert expected.items() <= run.data.tags.items()
     assert [file.path for file in client.list_artifacts(run_id)] == ["params.yaml"]
     assert (root / "mlruns" / "artifacts" / run_id / "artifacts" / "params.yaml").read_text() == "seed: 1\n"
@@ -183,7 +220,9 @@ def test_many_parameters_fit(root, client):
     assert len(client.get_run(run_id).data.params) == 250
 
 
-@pytest.mark.parametrize(("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit, "KILLED")])
+@pytest.mark.parametrize(
+    ("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit, "KILLED")]
+)
 def test_a_stopped_training_is_taken_up_again(root, client, error, status):
     key = f"stopped-{error.__name__}"
     runs = []
@@ -280,7 +319,12 @@ def test_files_and_folders(run, client, tmp_path):
 
 def test_a_consultation_reads_back_as_a_chat(run, client):
     played = consultation()
-    assert tracking.log_consultations(run, [played], [scored(played)], 4, "train", {"condition": "sampled"}, began_s=1000.0) == 1
+    assert (
+        tracking.log_consultations(
+            run, [played], [scored(played)], 4, "train", {"condition": "sampled"}, began_s=1000.0
+        )
+        == 1
+    )
     (trace,) = stored_traces(client, run)
     root, *rest = trace.data.spans
     assert (root.name, root.span_type, root.parent_id) == ("consultation", "AGENT", None)
@@ -296,12 +340,42 @@ def test_a_consultation_reads_back_as_a_chat(run, client):
     assert search.parent_id == turns[0].span_id
     assert search.inputs == {"query": "chest pain"}
     assert search.outputs == [
-        {"page_content": "Pleurisy: pain on breathing", "metadata": {"doc_uri": "Pleurisy#0", "title": "Pleurisy", "source": "a book", "licence": "CC0-1.0", "score": 0.75}},
-        {"page_content": "Angina: pain on effort", "metadata": {"doc_uri": "Angina#0", "title": "Angina", "source": "a book", "licence": "CC0-1.0", "score": 0.5}},
+        {
+            "page_content": "Pleurisy: pain on breathing",
+            "metadata": {
+                "doc_uri": "Pleurisy#0",
+                "title": "Pleurisy",
+                "source": "a book",
+                "licence": "CC0-1.0",
+                "score": 0.75,
+            },
+        },
+        {
+            "page_content": "Angina: pain on effort",
+            "metadata": {
+                "doc_uri": "Angina#0",
+                "title": "Angina",
+                "source": "a book",
+                "licence": "CC0-1.0",
+                "score": 0.5,
+            },
+        },
     ]
-    assert (trace.info.request_preview, trace.info.response_preview) == ("我胸口疼 (3 left)", "<answer>Diagnosis: Pleurisy</answer>")
+    assert (trace.info.request_preview, trace.info.response_preview) == (
+        "我胸口疼 (3 left)",
+        "<answer>Diagnosis: Pleurisy</answer>",
+    )
     assert trace.info.token_usage == {"input_tokens": 105, "output_tokens": 50, "total_tokens": 155}
-    own = {"rl.step": "4", "case_id": "case-7", "episode_id": "case-7/0", "sample": "0", "policy_version": "3", "split": "train", "stop_reason": "diagnosed", "condition": "sampled"}
+    own = {
+        "rl.step": "4",
+        "case_id": "case-7",
+        "episode_id": "case-7/0",
+        "sample": "0",
+        "policy_version": "3",
+        "split": "train",
+        "stop_reason": "diagnosed",
+        "condition": "sampled",
+    }
     assert own.items() <= trace.info.tags.items()
 
 
@@ -310,7 +384,11 @@ def test_time_is_the_episodes_shared_out_by_tokens(run, client):
     (trace,) = stored_traces(client, run)
     root, *rest = trace.data.spans
     assert (root.start_time_ns, root.end_time_ns) == (1_001 * 10**9, 1_006 * 10**9)
-    assert [(s.start_time_ns, s.end_time_ns) for s in rest if s.span_type == "CHAT_MODEL"] == [(1_001 * 10**9, 1_002 * 10**9), (1_002 * 10**9, 1_005 * 10**9), (1_005 * 10**9, 1_006 * 10**9)]
+    assert [(s.start_time_ns, s.end_time_ns) for s in rest if s.span_type == "CHAT_MODEL"] == [
+        (1_001 * 10**9, 1_002 * 10**9),
+        (1_002 * 10**9, 1_005 * 10**9),
+        (1_005 * 10**9, 1_006 * 10**9),
+    ]
     assert (trace.info.request_time, trace.info.execution_duration, trace.info.state) == (1_001_000, 5_000, "OK")
 
 
@@ -327,13 +405,18 @@ def test_rewards_are_feedback_and_the_diagnosis_an_expectation(run, client):
     by_place = {(a.name, a.span_id): a for a in trace.info.assessments}
     whole = {name: a.value for (name, span_id), a in by_place.items() if span_id is None}
     assert whole.pop("diagnosis") == "pleurisy"
-    assert whole == pytest.approx({"reward": 0.95, "reward.turn": -0.3, "reward.information": 0.25, "reward.diagnosis": 1.0})
+    assert whole == pytest.approx(
+        {"reward": 0.95, "reward.turn": -0.3, "reward.information": 0.25, "reward.diagnosis": 1.0}
+    )
     assert by_place["diagnosis", None].expectation is not None
     assert by_place["reward", None].source.source_type == "CODE"
     assert by_place["reward", None].rationale == "-0.3 turn +0.25 information +1 diagnosis"
     turns = [span.span_id for span in trace.data.spans if span.span_type == "CHAT_MODEL"]
     assert [by_place["turn_reward", span_id].value for span_id in turns] == pytest.approx([-0.1, 0.15, 0.9])
-    found = client.search_traces(locations=[client.get_run(run).info.experiment_id], filter_string=f"feedback.reward > 0.9 AND attribute.run_id = '{run}'")
+    found = client.search_traces(
+        locations=[client.get_run(run).info.experiment_id],
+        filter_string=f"feedback.reward > 0.9 AND attribute.run_id = '{run}'",
+    )
     assert len(found) == 1
 
 
@@ -375,7 +458,10 @@ def test_a_failed_episode_shows_as_an_error(run, client):
 def test_passages_are_shown_in_any_language_and_with_any_line_ends(run, client):
     chinese = replace(FOUND[0], title="胸膜炎", text="呼吸时胸痛。\n多为感染所致（还剩2轮）")
     tracking.log_consultations(run, [consultation(0, found=(chinese,)), consultation(1, found=())], [], 4, "train", {})
-    shown = {trace.info.tags["sample"]: [span.outputs for span in trace.data.spans if span.span_type == "RETRIEVER"] for trace in stored_traces(client, run)}
+    shown = {
+        trace.info.tags["sample"]: [span.outputs for span in trace.data.spans if span.span_type == "RETRIEVER"]
+        for trace in stored_traces(client, run)
+    }
     assert [document["page_content"] for document in shown["0"][0]] == ["胸膜炎: 呼吸时胸痛。\n多为感染所致（还剩2轮）"]
     assert shown["1"] == [[]]
 
@@ -386,14 +472,21 @@ def test_passages_are_shown_in_any_language_and_with_any_line_ends(run, client):
 def test_a_checkpoint_is_a_model_with_its_metrics(run, client, tmp_path):
     tracking.log_step(run, 10, {"validation/accuracy": 0.5})
     for _ in range(2):  # the second as after a kill
-        model_id = tracking.log_checkpoint(run, 10, tmp_path, "ab" * 32, {"validation/accuracy": 0.5, "checkpoint/bytes": 7})
-    models = [m for m in client.search_logged_models([client.get_run(run).info.experiment_id]) if m.source_run_id == run]
+        model_id = tracking.log_checkpoint(
+            run, 10, tmp_path, "ab" * 32, {"validation/accuracy": 0.5, "checkpoint/bytes": 7}
+        )
+    models = [
+        m for m in client.search_logged_models([client.get_run(run).info.experiment_id]) if m.source_run_id == run
+    ]
     assert [m.model_id for m in models] == [model_id]
     (model,) = models
     assert (model.name, model.status, model.model_type) == ("global_step_10", "READY", "doctor")
     assert model.params == {"path": str(tmp_path), "sha256": "ab" * 32, "step": "10"}
     assert model.params.items() <= model.tags.items()
-    assert {(m.key, m.value, m.step) for m in model.metrics} == {("validation/accuracy", 0.5, 10), ("checkpoint/bytes", 7.0, 10)}
+    assert {(m.key, m.value, m.step) for m in model.metrics} == {
+        ("validation/accuracy", 0.5, 10),
+        ("checkpoint/bytes", 7.0, 10),
+    }
     assert len(client.get_metric_history(run, "validation/accuracy")) == 1
     assert len(client.get_metric_history(run, "checkpoint/bytes")) == 1
     assert [output.model_id for output in client.get_run(run).outputs.model_outputs] == [model_id]
@@ -419,9 +512,13 @@ def immutable_copy(root, sha):
 
 def test_the_same_model_registers_once(run, root, client):
     directory = immutable_copy(root, "11" * 32)
-    version, created = tracking.register("doctor-once", directory, "11" * 32, run, "challenger", {"gate": "passed", "git.sha": "abc"})
+    version, created = tracking.register(
+        "doctor-once", directory, "11" * 32, run, "challenger", {"gate": "passed", "git.sha": "abc"}
+    )
     assert created
-    assert tracking.register("doctor-once", directory, "11" * 32, run, "champion", {"gate": "none", "note": "again"}) == (version, False)
+    assert tracking.register(
+        "doctor-once", directory, "11" * 32, run, "champion", {"gate": "none", "note": "again"}
+    ) == (version, False)
     (found,) = client.search_model_versions("name = 'doctor-once'")
     assert (str(found.version), found.run_id) == (version, run)
     tags = client.get_model_version("doctor-once", version).tags
