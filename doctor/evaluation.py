@@ -25,6 +25,7 @@ from doctor.recipe import load_reward
 from doctor.scoring import patient_metrics, score_all
 from doctor.warm_start import diagnosis_turns
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
+from rl.language_models import check_endpoints
 from rl.rollout import EpisodeSpec, Progress, refuse_if_many_failed
 from rl.workers.base import Session
 from rl.workers.local import LocalSession
@@ -93,6 +94,7 @@ def open_evaluation_sets(params: Params, cases: Path, index: Path) -> list[Evalu
     """The test cases, a test_set for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them
     at most.
     """
+    check_endpoints([params.language_models.patient, params.language_models.evaluation_judge])
     factory = open_factory(params, index, cases)
     opinions = (
         opinions_of(load_reward(params.reward.preset), params.language_models, ROOT, params.seed)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from clinic.cases import Case, read_cases
+from clinic.config import JUDGED
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from doctor.environments import ConsultationFactory, cases_of_draw, open_factory
@@ -27,6 +28,7 @@ from rl.experience import (
     write_scores,
     write_trajectories,
 )
+from rl.language_models import check_endpoints
 from rl.learner import gradient_steps_per_rollout
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.preferences import read_preferences
@@ -181,6 +183,8 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     """
     params = load_params(params_file)
     algorithm = load_algorithm(params)
+    models = params.language_models
+    check_endpoints([models.patient, models.reward_judge if params.reward.preset in JUDGED else None])
     factory = open_factory(params, index, cases)
     log.info("%s", plan_text(params, algorithm))
     memory = estimate(

@@ -283,3 +283,20 @@ def test_a_url_without_scheme_says_so():
         EndpointError, match=r"localhost:8000/v1, .* unsupported protocol .*; start the server, or correct url"
     ):
         asyncio.run(Endpoint(params("localhost:8000/v1")).check())
+
+
+def test_only_endpoints_are_asked_before_a_run(monkeypatch):
+    from rl import language_models
+
+    asked = []
+
+    class Asked:
+        def __init__(self, params):
+            self.params = params
+
+        async def check(self):
+            asked.append(self.params.url)
+
+    monkeypatch.setattr("rl.language_models.endpoint.Endpoint", Asked)
+    language_models.check_endpoints([None, params("http://a/v1"), params("http://b/v1")])
+    assert asked == ["http://a/v1", "http://b/v1"]
