@@ -14,11 +14,12 @@ import torch
 from benchmarks.setting import device, onednn
 
 ROOT = Path(__file__).resolve().parent.parent
+# what makes this processor behave as another
 STAND_IN = (
     "BENCH_ONEDNN",
     "ATEN_CPU_CAPABILITY",
     "MKL_ENABLE_INSTRUCTIONS",
-)  # what makes this processor behave as another
+)
 # Dense bfloat16 tensor-core peaks in FLOP/s, from the makers' data sheets; the first name that the device's contains
 # counts.
 PEAKS = {
@@ -70,9 +71,8 @@ def kind() -> str:
     another processor.
     """
     gpu = torch.cuda.get_device_name(0) if device() == "cuda" else None
-    stand_in = (
-        "-stand-in" if any(os.environ.get(name, "1") != "1" for name in STAND_IN) else ""
-    )  # BENCH_ONEDNN=1 changes nothing
+    # BENCH_ONEDNN=1 changes nothing
+    stand_in = "-stand-in" if any(os.environ.get(name, "1") != "1" for name in STAND_IN) else ""
     return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else f"cpu-{os.cpu_count()}{stand_in}"
 
 

@@ -24,11 +24,12 @@ from benchmarks import machine
 from benchmarks.figures import explained, medians, share_of_cores
 from benchmarks.worker import Figures, Spec, Worker
 
+# GNU's default is to spin 300000 times
 WAITING = {
     "adapting": {},
     "spinning": {"GOMP_SPINCOUNT": "300000"},
     "passive": {"OMP_WAIT_POLICY": "PASSIVE"},
-}  # GNU's default is to spin 300000 times
+}
 DECIDING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 GOAL = 1.5  # seconds over what the share of the processor explains, at most
 SETTLE_S = 2.0  # a pace looks around twice a second

@@ -18,9 +18,8 @@ from enum import StrEnum
 from clinic.language import EN, Phrases
 
 _ANSWER = re.compile(r"\A\s*(?:<think>.*?</think>\s*)?<answer>(.*?)</answer>\s*\Z", re.DOTALL)
-_KIND = re.compile(
-    r"\A\s*((?ai:question|search|test|diagnosis)|问题|提问|检索|检查|诊断)\s*[:：]\s*"
-)  # ASCII: "teſt" is no "test"
+# ASCII: "teſt" is no "test"
+_KIND = re.compile(r"\A\s*((?ai:question|search|test|diagnosis)|问题|提问|检索|检查|诊断)\s*[:：]\s*")
 _RECOMMENDATION = re.compile(r"(?<!\s)\s*(?:recommendation|建议)\s*[:：]\s*", re.IGNORECASE)
 _CHINESE = {"问题": "question", "提问": "question", "检索": "search", "检查": "test", "诊断": "diagnosis"}
 MAX_DIAGNOSIS_CHARS = 120

@@ -85,9 +85,8 @@ def flag_opening(case: Case) -> Case:
 
 def write_cases(cases: Iterable[Case], path: Path) -> None:
     """Write cases as parquet, nested fields as JSON text."""
-    contents = (
-        vars(case) | {"facts": [vars(fact) for fact in case.facts]} for case in cases
-    )  # dataclasses.asdict copies every leaf
+    # dataclasses.asdict copies every leaf
+    contents = (vars(case) | {"facts": [vars(fact) for fact in case.facts]} for case in cases)
     rows = [
         {k: v if isinstance(v, str | bool) else json.dumps(v, ensure_ascii=False) for k, v in content.items()}
         for content in contents

@@ -124,9 +124,8 @@ class ReferenceDoctor:
     rng: np.random.Generator
     wordings: str = "train"  # which question wordings it uses, "train" or "test"
     answers: dict[int, bool] = field(default_factory=dict)
-    tried: list[int] = field(
-        default_factory=list
-    )  # columns it asked for, in order; one that a reluctant patient withheld stays open
+    # columns it asked for, in order; one that a reluctant patient withheld stays open
+    tried: list[int] = field(default_factory=list)
     asked: int = 0
 
     def turn(self) -> str:

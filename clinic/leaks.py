@@ -49,9 +49,8 @@ class _Skeleton(NamedTuple):
 @lru_cache(maxsize=16384)
 def _fold(character: str, strict: bool) -> str:
     plain = "".join(c for c in unicodedata.normalize("NFKD", character).casefold() if not unicodedata.combining(c))
-    return (
-        plain.translate(_LETTERS_ALONE) if strict else plain.translate(_LOOKALIKES).translate(_LOOKALIKES)
-    )  # twice: what looks like i looks like l
+    # twice: what looks like i looks like l
+    return plain.translate(_LETTERS_ALONE) if strict else plain.translate(_LOOKALIKES).translate(_LOOKALIKES)
 
 
 @lru_cache(maxsize=8192)
@@ -88,9 +87,8 @@ def _held_together(term: _Skeleton, text: _Skeleton, start: int) -> bool:
         return False
     if not term.latin[0]:
         return all(set(gap) <= _JOINERS or gap.isspace() for gap in gaps)
-    gaps = [
-        "-" if gap.startswith("-") and gap.strip() == "-" else gap for gap in gaps
-    ]  # a word broken at the end of a line
+    # a word broken at the end of a line
+    gaps = ["-" if gap.startswith("-") and gap.strip() == "-" else gap for gap in gaps]
     spelled_out = len(gaps) > 1 and all(gaps)
     return spelled_out or all(
         set(gap) <= _JOINERS or (term.gaps[k] and not _SENTENCE_END.search(gap))

@@ -248,9 +248,8 @@ def _unknown(mistake: ErrorDetails, mistakes: Sequence[ErrorDetails], content: A
         return f"{key} is not read any more; it is {MOVED[key]} now"
     here: Any = content
     for part in place:
-        here = (
-            here[int(part)] if isinstance(here, list) else here.get(part, here)
-        )  # the kind of a block is part of a location too
+        # the kind of a block is part of a location too
+        here = here[int(part)] if isinstance(here, list) else here.get(part, here)
     near = {
         kind: {
             str(other["loc"][-1]) for other in mistakes if other["type"] == kind and list(other["loc"][:-1]) == place

@@ -59,13 +59,8 @@ class Training:
         """Args: parameters, the learning rule, how to seat patients, the start weights, the folder of cases, the hash
         of all that decides the result.
         """
-        self.params, self.algorithm, self.factory, self.warm_start, self.input_hash = (
-            params,
-            algorithm,
-            factory,
-            warm_start,
-            digest,
-        )
+        self.params, self.algorithm, self.factory = params, algorithm, factory
+        self.warm_start, self.input_hash = warm_start, digest
         self.folder = (
             HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
         )
@@ -82,14 +77,12 @@ class Training:
             params.decoding.train.temperature,
         )
         source = pairs_path(algorithm)
-        self.pairs = (
-            read_preferences(source, self.session.chat) if source is not None else None
-        )  # what an offline algorithm reads instead of playing
+        # what an offline algorithm reads instead of playing
+        self.pairs = read_preferences(source, self.session.chat) if source is not None else None
         self.reward = load_reward(params.reward.preset)
         self.scorer = Scorer(self.reward, [factory.clinic])
-        self.opinions = opinions_of(
-            self.reward, params.language_models, ROOT, params.seed
-        )  # of judges, models or people, for the presets that ask them
+        # of judges, models or people, for the presets that ask them
+        self.opinions = opinions_of(self.reward, params.language_models, ROOT, params.seed)
         self._played: dict[tuple[int, int], list[Trajectory]] = {}
         self._scored: dict[tuple[int, int], list[Scores]] = {}
 

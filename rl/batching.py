@@ -202,9 +202,8 @@ def _micro_batch(
 class _Row:
     """A sequence with its branches."""
 
-    inputs: tuple[
-        list[int], list[int], list[int], list[int], list[int]
-    ]  # token, position, segment (0 = trunk), segment continued or its own, how much of the trunk is seen
+    # token, position, segment (0 = trunk), segment continued or its own, how much of the trunk is seen
+    inputs: tuple[list[int], list[int], list[int], list[int], list[int]]
     loss: list[tuple[int, int, float]]  # predicting place, target, weight
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from rl.config import MachinesParams, Threads
 
 COUNTING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one has decided how many threads there are
+# whoever sets one has decided how memory is held
 HEAP = (
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
     "MALLOC_TOP_PAD_",
     "GLIBC_TUNABLES",
     "LD_PRELOAD",
-)  # whoever sets one has decided how memory is held
+)
 MMAP_THRESHOLD = 2**23  # bytes from which a block is the system's again as soon as it is free
 M_MMAP_THRESHOLD = -3  # in malloc.h of glibc
 QUOTA = Path("/sys/fs/cgroup/cpu.max")

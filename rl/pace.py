@@ -57,9 +57,8 @@ class SecondTeam:
         threading.Thread(target=self._keep, args=(library, size), name="second team", daemon=True).start()
 
     def _keep(self, library: ctypes.CDLL, size: int) -> None:
-        library.GOMP_parallel(
-            library.omp_get_num_threads, None, size, 0
-        )  # a region that does nothing; its threads stay with whoever called it, until that thread ends
+        # a region that does nothing; its threads stay with whoever called it, until that thread ends
+        library.GOMP_parallel(library.omp_get_num_threads, None, size, 0)
         self._over.wait()
 
     def dismiss(self) -> None:

@@ -23,6 +23,7 @@ from tracking.provenance import output_digest
 
 log = logging.getLogger(__name__)
 Sample = tuple[list[Trajectory], list[Scores]]
+# in the progress line, where they exist
 SHOWN = (
     ("reward/mean", "reward", ".3f"),
     ("rollout/accuracy", "accuracy", ".3f"),
@@ -30,7 +31,7 @@ SHOWN = (
     ("learn/explained_variance", "explained variance", ".2f"),
     ("learn/preferred", "preferred", ".2f"),
     ("learn/groups_drawn", "groups drawn", ".0f"),
-)  # in the progress line, where they exist
+)
 
 
 class Recorder:

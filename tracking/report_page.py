@@ -30,11 +30,12 @@ NO_DIAGNOSIS, SOMETHING_ELSE = "no diagnosis", "something else"
 SHOWN_CONDITIONS = 22  # with the rest folded, something else and no diagnosis, 25 columns
 SHOWN = 5  # best consultations, worst ones, and most frequent mistakes
 Z95 = 1.959963984540054
+# who answers a doctor turn, if not the patient
 REPLIES = {
     "search": "knowledge base",
     "test": "result",
     "invalid": "rules",
-}  # who answers a doctor turn, if not the patient
+}
 JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and others are spelt, and they reorder nothing
 PANELS = (  # title, axis or None for one that fits, name -> column of the training curve
     (

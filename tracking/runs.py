@@ -27,13 +27,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+# prepares MLflow's environment, so before MLflow
 from tracking.traces import (
     TrackingError,
     home,
     log_consultations,
     patiently,
     setup,
-)  # prepares MLflow's environment, so before MLflow
+)
 
 # isort: split
 import mlflow

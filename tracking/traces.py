@@ -116,9 +116,8 @@ def setup(root: Path) -> str:
     database = home(root) / uri.removeprefix("sqlite:///")
     mlflow.set_tracking_uri(f"sqlite:///{database}" if local else uri)
     if given is None:
-        os.environ.pop(
-            "MLFLOW_TRACKING_URI", None
-        )  # MLflow exports it, and then it would win over the next call's root
+        # MLflow exports it, and then it would win over the next call's root
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
     if not local:
         return patiently(_experiment, None)  # a tracking server knows its own place for artifacts
     database.parent.mkdir(parents=True, exist_ok=True)

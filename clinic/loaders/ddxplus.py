@@ -28,10 +28,11 @@ from clinic.starter import draw_cases
 NAME = "ddxplus"
 DRAW_SEED = 0  # cases are a function of file and count alone
 URGENT_SEVERITY = 2  # of 1 (most severe) to 5
+# DDXPlus has none; by severity alone
 NEXT_STEPS = {
     True: "Emergency care now",
     False: "See a doctor for examination and tests",
-}  # DDXPlus has none; by severity alone
+}
 CHAPTERS = (  # ICD-10 chapters by the codes they begin at
     ("A00", "infections"),
     ("C00", "neoplasms"),

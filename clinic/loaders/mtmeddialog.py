@@ -38,10 +38,11 @@ from clinic.matching import normalise
 from clinic.splits import split_of
 
 COLUMNS = ["case_id", "prompt", "reward_model"]
+# around the self-report in the first user message
 BEFORE_REPORT, AFTER_REPORT = (
     "Patient's description:",
     "Decide next action:",
-)  # around the self-report in the first user message
+)
 
 _LEAD = re.compile(
     r"\b(?:diagnos[ei]s (?:is|are)|diagnosed with|diagnose (?:you with|this as)|have|has|(?:\w+'ve|have) caught|experiencing|suffering from"

@@ -19,9 +19,8 @@ class Record:
     case: Case
     events: Sequence[Event]  # one per doctor turn, at least one
     stop_reason: str  # an `Ending`, or the rollout's own
-    opinion: Mapping[
-        str, float
-    ]  # what a judge, a reward model or a person said, by criterion; empty for presets that ask nobody
+    # what a judge, a reward model or a person said, by criterion; empty for presets that ask nobody
+    opinion: Mapping[str, float]
     clinic: GenerativeClinic | None  # that the case was drawn from
 
     @property

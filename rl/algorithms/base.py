@@ -41,9 +41,8 @@ class CriticParams(BaseModel):
     """Section `critic` of a recipe whose algorithm needs one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    trunk: Literal[
-        "own", "shared"
-    ]  # a model of its own, begun as the policy | a head on the policy's last hidden state
+    # a model of its own, begun as the policy | a head on the policy's last hidden state
+    trunk: Literal["own", "shared"]
     learning_rate: float = Field(gt=0)  # of the critic; the trunk it shares has the policy's
     value_clip: float = Field(gt=0)  # reward units; .inf = none
     loss_weight: float = Field(gt=0)  # of the value loss beside the policy's

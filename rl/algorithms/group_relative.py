@@ -28,13 +28,11 @@ class GroupRelativeRecipe(PolicyGradientRecipe):
 
     group_size: int = Field(ge=2)
     discount: float = Field(ge=0, le=1)  # per turn; used with turn credit
-    own_turn: tuple[
-        str, ...
-    ]  # reward components that credit the turn that earned them and no earlier one; used with turn credit
+    # reward components that credit the turn that earned them and no earlier one; used with turn credit
+    own_turn: tuple[str, ...]
     own_turn_weight: float = Field(ge=0)
-    divide_by_std: Literal[
-        "none", "group", "step"
-    ]  # deviation over the group (the paper) or over all groups of the rollout step
+    # deviation over the group (the paper) or over all groups of the rollout step
+    divide_by_std: Literal["none", "group", "step"]
     eps: float = Field(gt=0)
 
 

@@ -25,9 +25,8 @@ class PolicyGradientRecipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     group_size: int = Field(ge=1)
-    credit: Literal[
-        "episode", "turn"
-    ]  # the reward of the episode on its last token | of each turn on the turn's last token
+    # the reward of the episode on its last token | of each turn on the turn's last token
+    credit: Literal["episode", "turn"]
     clip_low: float = Field(gt=0, le=1)
     clip_high: float = Field(gt=0)
     aggregation: Aggregation

@@ -38,9 +38,8 @@ class PreferenceRecipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     group_size: int = Field(ge=2)
-    pairs_per_group: int = Field(
-        ge=1
-    )  # 1: best against worst; 2: the second best against the second worst as well; at most half the group
+    # 1: best against worst; 2: the second best against the second worst as well; at most half the group
+    pairs_per_group: int = Field(ge=1)
     margin: float = Field(ge=0)  # reward units; a pair that is nearer is none
     variant: Literal["sigmoid", "ipo"]
     beta: float = Field(gt=0)

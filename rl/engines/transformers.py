@@ -55,9 +55,8 @@ class TransformersEngine:
         self._compiled = torch.compile(model.get_decoder(), dynamic=False) if compiled else None
         self._cache = SlotCache(model, slots, max_length)
         self._length = torch.zeros(slots, dtype=torch.long)
-        self._free = list(
-            range(slots)
-        )  # a heap: the lowest slot goes first, so an idle engine is the same whatever it played before
+        # a heap: the lowest slot goes first, so an idle engine is the same whatever it played before
+        self._free = list(range(slots))
         self._slot_of: dict[str, int] = {}
         self._unfed: dict[int, int] = {}  # the last token of a slot's last turn: sampled, not yet in the cache
         self._waiting: deque[_Turn] = deque()

@@ -194,9 +194,8 @@ def _library() -> Any:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
     }
-    os.environ.setdefault(
-        "VLLM_LOGGING_LEVEL", "CRITICAL"
-    )  # a death would print every prompt; its reason is in our own warning
+    # a death would print every prompt; its reason is in our own warning
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
     try:
         import vllm
     except ImportError as error:

@@ -21,9 +21,10 @@ def open_model(params: LanguageModelParams, root: Path, seed: int) -> LanguageMo
     if isinstance(params, LocalModelParams):
         place = root / params.model
         return LocalModel(params.model_copy(update={"model": str(place)}) if place.exists() else params, seed)
+    # the library behind it takes a second to load, and most runs ask nobody
     from rl.language_models.endpoint import (
         Endpoint,
-    )  # the library behind it takes a second to load, and most runs ask nobody
+    )
 
     return Endpoint(params)
 

@@ -201,9 +201,8 @@ def _refusal(error: openai.APIStatusError, key_env: str) -> _TryError:
     if status in (408, 409, 429) or status >= 500:
         fix = "lower concurrency, or raise retries" if status == 429 else "see the server's log, or raise retries"
         after = headers.get("retry-after", "")
-        after_s = (
-            min(float(after), LONGEST_RETRY_AFTER_S) if re.fullmatch(r"\d+(\.\d*)?", after) else 0.0
-        )  # an HTTP date counts as none
+        # an HTTP date counts as none
+        after_s = min(float(after), LONGEST_RETRY_AFTER_S) if re.fullmatch(r"\d+(\.\d*)?", after) else 0.0
         return _TryError(what, fix, headers.get("x-should-retry") != "false", after_s)
     if status in (400, 422) and re.search("response_format|json_schema", what):
         what, fix = (

@@ -131,7 +131,8 @@ def test_the_two_phase_profile_runs(project: Path, environment: dict[str, str]) 
         )
     )
     repro(project, environment, "train_doctor")
+    # 16 trajectories / 8 x 3 epochs
     assert [float(row["learn/gradient_steps"]) for row in curve(project)] == [
         6.0,
         6.0,
-    ]  # 16 trajectories / 8 x 3 epochs
+    ]

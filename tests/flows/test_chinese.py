@@ -33,9 +33,10 @@ def test_the_chinese_slice_runs_end_to_end(copy_project: Callable[[str], Path], 
     for name, value in {"cases": 60, "width": 64, "layers": 2, "article_repeats": 1}.items():
         text = re.sub(rf"(?m)^{name}: \d+", f"{name}: {value}", text)
     recipe.write_text(text)
+    # of the evaluation
     text = re.sub(
         r"(?m)^    cases: \d+", "    cases: 300", re.sub(r"(?m)^  cases: \d+", "  cases: 60", params.read_text())
-    )  # of the evaluation
+    )
     params.write_text(re.sub(r"(?m)^  steps: \d+", "  steps: 2", text))
     run(sys.executable, "-m", "flows.base_model", "--out", "models/base")
     run("dvc", "repro")

@@ -82,9 +82,8 @@ def test_patients_and_judges_behind_an_endpoint(
     assert (project / "metrics/report.html").exists()
     assert "no verdict" in out or "the environment failed" in out
     text = re.sub(r"(?m)^  response_length: \d+", "  response_length: 39", text)  # another run
-    params.write_text(
-        re.sub(r"(?m)^  max_failed_share: 0.95", "  max_failed_share: 0.2", text)
-    )  # the endpoint is gone: everything fails
+    # the endpoint is gone: everything fails
+    params.write_text(re.sub(r"(?m)^  max_failed_share: 0.95", "  max_failed_share: 0.2", text))
     out = repro("train_doctor", ok=False)
     assert re.search(r"\d+ of \d+ episodes failed, more than rollout\.max_failed_share = 0\.2", out)
     assert out.splitlines()[-2].startswith("error: ")

@@ -14,10 +14,11 @@ BY_GROUP = GROUPED | {"divide_by_std": "group", "entropy_coefficient": 0.01}
 # noise as large as signal
 FLOOR = 0.1
 ONCE = {"num_epochs": 1}
+# more samples, so that a rare hit stays among them
 WIDE = {
     "group_size": 64,
     "optimizer": ONCE | {"mini_batch_size": 128},
-}  # more samples, so that a rare hit stays among them
+}
 ONLINE = {"margin": 0.05, "pairs_per_group": 16}
 CHANGES: dict[str, dict[str, Any]] = {
     "grpo": BY_GROUP,
@@ -54,10 +55,11 @@ CHANGES: dict[str, dict[str, Any]] = {
         "optimizer": {"num_epochs": 4, "mini_batch_size": 32},
     },
 }
+# rarer hits: more samples, shorter steps
 MORE = {
     "group_size": 32,
     "optimizer": {"learning_rate": 1e-3, "mini_batch_size": 64},
-}  # rarer hits: more samples, shorter steps
+}
 ENTROPY_SHARE = (
     0.7  # of the easy game's bonus: there are more words to spread over, and first guesses are right less often
 )

@@ -272,9 +272,8 @@ def test_ppo_without_a_critic_is_reinforce_with_the_mean_as_baseline(models, exp
     learners = [
         Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0) for numbers in (ppo, reinforce)
     ]
-    learners[0].algorithm.critic = learners[0].algorithm.critic.model_copy(
-        update={"warmup_rollout_steps": 0}
-    )  # its head is all zeros
+    # its head is all zeros
+    learners[0].algorithm.critic = learners[0].algorithm.critic.model_copy(update={"warmup_rollout_steps": 0})
     for learner in learners:
         learner.update(trajectories, scores, step=1)
     assert_same_gradients(

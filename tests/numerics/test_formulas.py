@@ -49,9 +49,8 @@ def test_generalized_advantages():
     """
     reward, value = np.array([0.0, 1.0]), np.array([0.5, 0.2])
     assert generalized_advantages(reward, value, 0.0, 0.9, 0.5) == pytest.approx([0.04, 0.8])
-    assert generalized_advantages(reward, value, 1.0, 0.9, 0.5) == pytest.approx(
-        [-0.32 + 0.45 * 1.7, 1.7]
-    )  # cut: .9 x 1 more at the end
+    # cut: .9 x 1 more at the end
+    assert generalized_advantages(reward, value, 1.0, 0.9, 0.5) == pytest.approx([-0.32 + 0.45 * 1.7, 1.7])
     assert generalized_advantages(reward, value, 0.0, 1.0, 1.0) == pytest.approx([0.5, 0.8])  # return minus V
     assert discounted(np.array([1.0, 0.0, 2.0]), 0.5) == pytest.approx([1.5, 1.0, 2.0])
 

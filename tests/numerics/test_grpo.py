@@ -235,10 +235,11 @@ def test_own_turn_components_credit_only_their_turn_by_hand():
     assert flat(numbers | {"divide_by_std": "step"}, group, scores) == pytest.approx(
         [0.5 / s + 0.2 / s_own, 0, -0.5 / s - 0.2 / s_own, 1 / s_own, -1 / s_own]
     )
+    # over the three turns of g; in h the own part is +-1 and the rest 0
     s, s_own = (
         math.sqrt(0.5 / 3),
         math.sqrt(0.02 / 3),
-    )  # over the three turns of g; in h the own part is +-1 and the rest 0
+    )
     assert flat(numbers | {"divide_by_std": "group"}, group, scores) == pytest.approx(
         [0.5 / s + 0.2 / s_own, 0, -0.5 / s - 0.2 / s_own, 2, -2]
     )

@@ -33,9 +33,8 @@ OPTIMIZER = {
 @pytest.fixture
 def base(tmp_path) -> str:
     school = School(EASY, SEED)
-    model = new_model(
-        school.chat.tokenizer, width=64, layers=2, heads=2, context=32, seed=1
-    )  # vLLM's attention on a CPU wants heads of 32 or more
+    # vLLM's attention on a CPU wants heads of 32 or more
+    model = new_model(school.chat.tokenizer, width=64, layers=2, heads=2, context=32, seed=1)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:

@@ -16,12 +16,13 @@ from clinic.matching import TopicMatcher
 from clinic.starter import load_starter
 
 ROOT = Path(__file__).parents[3]
+# complaint weight, background
 TOY_FINDINGS = {
     "fever": (1.0, 0.1),
     "cough": (0.5, 0.2),
     "rash": (2.0, 0.05),
     "age": (0.0, 0.3),
-}  # complaint weight, background
+}
 TOY_CONDITIONS = {  # prevalence, P(finding | condition)
     "flu": (5.0, {"fever": 0.9, "cough": 0.6}),
     "measles": (1.0, {"fever": 0.8, "rash": 0.95}),

@@ -53,9 +53,8 @@ def test_what_editors_do_to_the_file_is_no_matter(tmp_path):
     strange = [{"role": "user", "content": "line\u2028separator\u0085"}]
     ask_for_ratings(path, [("c1", SAID), ("c2", strange)])
     rows = [json.loads(line) for line in path.read_text().split("\n") if line]
-    path.write_text(
-        "\ufeff" + "\n\n".join(json.dumps(row | {"score": 2}, ensure_ascii=False) for row in rows)
-    )  # a mark, a blank line, no end of line
+    # a mark, a blank line, no end of line
+    path.write_text("\ufeff" + "\n\n".join(json.dumps(row | {"score": 2}, ensure_ascii=False) for row in rows))
     assert read_ratings(path) == {transcript_id(SAID): 2.0, transcript_id(strange): 2.0}
     assert ask_for_ratings(path, [("c3", [*SAID, *strange])]) == 1
     assert len(read_ratings(path)) == 2

@@ -235,9 +235,8 @@ def test_information_by_hand(toy, split):
     gains = [mutual_information(toy, {}, 1), mutual_information(toy, {1: facts["cough"]}, 3)]
     assert information_of(toy, case, events) == pytest.approx([gains[0] / math.log(3), 0, 0, gains[1] / math.log(3), 0])
     flipped = [asked("cough", not facts["cough"])]
-    assert information_of(toy, case, flipped) == pytest.approx(
-        [gains[0] / math.log(3)]
-    )  # the answer is luck, the question is not
+    # the answer is luck, the question is not
+    assert information_of(toy, case, flipped) == pytest.approx([gains[0] / math.log(3)])
 
 
 def mutual_information(clinic, answers, column):

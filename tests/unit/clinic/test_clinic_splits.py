@@ -7,9 +7,8 @@ from clinic.starter import draw_cases
 
 
 def test_a_split_is_known_from_id_and_salt_alone(split):
-    folds = [
-        split_of(f"g{i}", split) for i in range(12)
-    ]  # sha256("anamnesis:g2") / 2**256 = .107, of g11 .225, of g0 .293 ...
+    # sha256("anamnesis:g2") / 2**256 = .107, of g11 .225, of g0 .293 ...
+    folds = [split_of(f"g{i}", split) for i in range(12)]
     assert [i for i, fold in enumerate(folds) if fold == "test"] == [2, 6, 9]
     assert [i for i, fold in enumerate(folds) if fold == "validation"] == [11]
     assert {split_of(f"g{i}", split) for i in range(200)} == {"train", "validation", "test"}

@@ -153,9 +153,8 @@ def test_one_endpoint_serves_many_event_loops_and_leaves_no_connection_behind():
     with chat_server(echo, ["ok", "500"], delay_s=0.02) as server:
         endpoint = Endpoint(params(server.url, concurrency=2))
         for _ in range(3):
-            assert (
-                len(asyncio.run(all_of(endpoint, numbered(6)))) == 6
-            )  # more than slots, so that the semaphore is waited on
+            # more than slots, so that the semaphore is waited on
+            assert len(asyncio.run(all_of(endpoint, numbered(6)))) == 6
             deadline = time.monotonic() + 5
             while server.connections and time.monotonic() < deadline:
                 time.sleep(0.01)

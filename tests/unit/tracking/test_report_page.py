@@ -159,9 +159,8 @@ def test_wilson_interval_by_turns() -> None:
     ]
     two, four = accuracy_by_turns(played)
     assert (two["turns"], two["cases"], two["accuracy"]) == (2, 10, 0.8)
-    assert (two["low"], two["high"]) == pytest.approx(
-        (0.4902, 0.9433), abs=1e-4
-    )  # as tables of Wilson's interval give 8 of 10
+    # as tables of Wilson's interval give 8 of 10
+    assert (two["low"], two["high"]) == pytest.approx((0.4902, 0.9433), abs=1e-4)
     assert (four["turns"], four["cases"], four["low"]) == (4, 1, 0.0)
     assert four["high"] == pytest.approx(0.7935, abs=1e-4)
 
@@ -181,9 +180,8 @@ def test_page_is_well_formed_and_asks_for_nothing_from_outside() -> None:
     assert not [attrs for _, attrs in parsed.tags if {"src", "href", "xlink:href", "action"} & set(attrs)]
     assert "url(" not in page(played)
     assert "@import" not in page(played)
-    assert (
-        len([tag for tag, _ in parsed.tags if tag == "polyline"]) == 3
-    )  # reward, training accuracy, validation accuracy
+    # reward, training accuracy, validation accuracy
+    assert len([tag for tag, _ in parsed.tags if tag == "polyline"]) == 3
     assert "0.500[0.250, 0.750]" in parsed.text.replace(" [", "[")
 
 
@@ -273,9 +271,8 @@ def test_heat_map_keeps_the_most_confused_and_loses_no_consultation() -> None:
     assert "other conditions" in rows[-1]
     assert "Never mistaken" not in table
     assert sum(int(re.findall(r'<td class="number">(\d+)</td>', row)[0]) for row in rows) == len(played)
-    assert re.findall(r"(\d+)&nbsp;\+&nbsp;(\d+)</td>", rows[-1]) == [
-        ("1", "17")
-    ]  # never mistaken; one folded condition taken for another
+    # never mistaken; one folded condition taken for another
+    assert re.findall(r"(\d+)&nbsp;\+&nbsp;(\d+)</td>", rows[-1]) == [("1", "17")]
 
 
 @pytest.mark.parametrize(
