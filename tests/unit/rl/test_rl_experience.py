@@ -8,31 +8,14 @@ import pytest
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory, intact, read_scores, read_trajectories, write_scores, write_trajectories
 
-# fmt: skip
 TALK = Trajectory(
-    episode_id="fall/3",
-    case_id="fall",
-    group_id="7/fall",
-    sample=3,
-    policy_version=6,
-    turn_budget=4,
-    token_ids=(1, 5, 9, 4, 2, 8, 3, 7, 7),
-    logprobs=(0.0, 0.0, -0.1, -1e-30, 0.0, 0.0, 0.0, -math.pi, -1 / 3),
-    loss_mask=(0, 0, 1, 1, 0, 0, 0, 1, 1),
+    episode_id="fall/3", case_id="fall", group_id="7/fall", sample=3, policy_version=6, turn_budget=4,
+    token_ids=(1, 5, 9, 4, 2, 8, 3, 7, 7), logprobs=(0.0, 0.0, -0.1, -1e-30, 0.0, 0.0, 0.0, -math.pi, -1 / 3), loss_mask=(0, 0, 1, 1, 0, 0, 0, 1, 1),
     turns=((2, 4), (7, 9)),
-    texts=(
-        {"role": "user", "content": '我胸痛 "since"\n\x00 yesterday \U0001f912'},
-        {"role": "assistant", "content": ""},
-    ),
-    events=(
-        {"kind": "ask", "revealed": ["f1", "f2"], "share": 0.1},
-        {"kind": "answer", "right": None, "by": {"id": 3}},
-    ),
-    stop_reason="answered",
-    privileged={"diagnosis": "D1", "facts": []},
-    started_s=0.25,
-    ended_s=1.125,
-)
+    texts=({"role": "user", "content": "我胸痛 \"since\"\n\x00 yesterday \U0001f912"}, {"role": "assistant", "content": ""}),
+    events=({"kind": "ask", "revealed": ["f1", "f2"], "share": 0.1}, {"kind": "answer", "right": None, "by": {"id": 3}}),
+    stop_reason="answered", privileged={"diagnosis": "D1", "facts": []}, started_s=0.25, ended_s=1.125,
+)  # fmt: skip
 EMPTY = Trajectory(
     episode_id="x/0",
     case_id="x",
