@@ -1,0 +1,148 @@
+"""A case becomes an episode: who answers, what is searched, which budget, which noise."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clinic.config import ConsultationParams
+from clinic.consultation import Consultation
+from clinic.dialogues import at_once
+from clinic.events import Searched
+from clinic.patients.llm import LanguageModelPatient
+from clinic.patients.scripted import ScriptedPatient
+from clinic.questions import SOURCE, SingleTurn
+from clinic.starter import draw_cases
+from doctor.environments import ChartConsultation, cases_of_draw, open_factory
+from doctor.parameters import ParameterError, load_params
+from rl.config import EndpointParams
+
+PARAMS = load_params()
+ENDPOINT = EndpointParams(
+    url="http://127.0.0.1:9/v1",
+    model="m",
+    key_env="",
+    timeout_s=1.0,
+    retries=0,
+    concurrency=1,
+    temperature=0.0,
+    max_tokens=8,
+)
+
+
+def factory(**rules):
+    """Of the shipped parameters, with rules of the consultation changed."""
+    consultation = ConsultationParams.model_validate(PARAMS.consultation.model_dump() | rules)
+    return open_factory(PARAMS.model_copy(update={"consultation": consultation}), Path("unused"))
+
+
+@pytest.fixture(scope="module")
+def cases():
+    return list(draw_cases(open_factory(PARAMS, Path("unused")).clinic, 6, 1, PARAMS.patient_cases.split))
+
+
+def test_a_case_is_a_consultation_with_a_scripted_patient(cases):
+    consultation = factory().consultation(cases[0], 4)
+    assert type(consultation) is Consultation
+    assert isinstance(consultation._patient, ScriptedPatient)
+    system, first = consultation.opening()
+    assert (system["role"], first["role"]) == ("system", "user")
+    assert first["content"].endswith("(4 left)")
+
+
+def test_the_chart_comes_first_where_it_is_asked_for(cases):
+    consultation = factory().consultation(cases[0], 1, chart=True)
+    assert type(consultation) is ChartConsultation
+    told = consultation.opening()[1]["content"]
+    present = [fact.text for fact in cases[0].facts if fact.present]
+    assert sum(text in told for text in present) >= len(present) - 1  # a text that names the diagnosis is masked
+    plain = factory().consultation(cases[0], 1).opening()[1]["content"]
+    assert sum(text in plain for text in present) < len(present) - 1
+
+
+def test_a_question_of_one_turn_is_its_own_environment(cases):
+    from dataclasses import replace
+
+    assert isinstance(factory().consultation(replace(cases[0], source=SOURCE), 4), SingleTurn)
+
+
+def test_a_model_plays_the_patient_where_one_is_named(cases):
+    from dataclasses import replace
+
+    consultation = replace(factory(), patient_model=ENDPOINT).consultation(cases[0], 4)
+    assert isinstance(consultation._patient, LanguageModelPatient)
+
+
+def test_without_a_model_nobody_generates():
+    with pytest.raises(ParameterError, match=r"language_models\.patient is null"):
+        _ = factory().generate
+
+
+def test_members_of_a_group_share_case_and_budget_and_never_a_name(cases):
+    made = factory(turn_budget=-1)
+    specs = made.episodes(cases, 3, 5, 2)
+    assert len(specs) == 18
+    assert len({(spec.group_id, spec.sample) for spec in specs}) == 18
+    for start in range(0, 18, 3):
+        group = specs[start : start + 3]
+        assert len({(spec.case_id, spec.group_id, spec.turn_budget, spec.noise) for spec in group}) == 1
+        assert [spec.sample for spec in group] == [0, 1, 2]
+        one, other, _ = (spec.make() for spec in group)
+        assert one is not other
+    assert len({spec.turn_budget for spec in specs}) > 1
+    assert [s.turn_budget for s in made.episodes(cases, 3, 5, 2)] == [s.turn_budget for s in specs]
+    assert [s.turn_budget for s in made.episodes(cases, 3, 5, 3)] != [s.turn_budget for s in specs]
+
+
+def test_a_later_draw_numbers_its_groups_on(cases):
+    first, second = factory().episodes(cases[:2], 1, 0, 1), factory().episodes(cases[:2], 1, 0, 1, first=2)
+    assert not {spec.group_id for spec in first} & {spec.group_id for spec in second}
+
+
+def test_what_only_the_simulator_knows_travels_beside_the_episode(cases):
+    (spec,) = factory().episodes(cases[:1], 1, 0, 1)
+    assert spec.privileged["diagnosis_id"] == cases[0].diagnosis_id
+    assert set(spec.privileged["present"]) == {fact.topic for fact in cases[0].facts if fact.present}
+    assert cases[0].diagnosis.lower() not in str(spec.make().opening()).lower()
+
+
+def test_every_case_is_played_once_an_epoch_in_another_order(cases):
+    epoch = [case.case_id for number in range(3) for case in cases_of_draw(cases, 2, number, 0)]
+    following = [case.case_id for number in range(3, 6) for case in cases_of_draw(cases, 2, number, 0)]
+    assert sorted(epoch) == sorted(following) == sorted(case.case_id for case in cases)
+    orders = {tuple(case.case_id for case in cases_of_draw(cases, 6, number, 0)) for number in range(8)}
+    assert len(orders) > 4
+
+
+def test_a_search_without_an_index_says_what_to_run(cases):
+    consultation = factory().consultation(cases[0], 4)
+    words = consultation._words
+    with pytest.raises(Exception, match="unused"):
+        at_once(consultation.step(f"<answer>{words.search}fever</answer>"))
+
+
+def test_what_a_search_finds_is_in_its_event(cases):
+    from doctor.environments import _found
+    from kb.passages import Passage
+    from kb.search import Hit
+
+    passage = Passage(
+        passage_id="p1", doc_id="d", title="Gout", section="", text="Hot joint.", source="s", licence="CC0", sha256="0"
+    )
+    hit = Hit(passage=passage, score=0.5)
+    made = factory()
+    consultation = Consultation(
+        cases[0], ScriptedPatient(cases[0], made.matcher), made.rules, 4, lambda query, k: [_found(hit)]
+    )
+    reply = at_once(consultation.step(f"<answer>{consultation._words.search}joint</answer>"))
+    assert isinstance(reply.event, Searched)
+    assert (reply.event.passages[0].passage_id, reply.event.passages[0].score) == ("p1", 0.5)
+    assert "Gout: Hot joint." in (reply.text or "")
+
+
+def test_names_of_all_diseases_are_known(cases):
+    known = factory().diseases
+    clinic = factory().clinic
+    assert {condition.name for condition in clinic.conditions} <= known
+    assert all(synonym in known for condition in clinic.conditions for synonym in condition.synonyms)
+    assert np.isfinite(len(known))
