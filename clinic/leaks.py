@@ -63,9 +63,8 @@ def skeleton(text: str, strict: bool = False) -> _Skeleton:
             continue
         folded = [c for c in _fold(character, strict) if c.isalnum()]
         start = place
-        while (
-            folded == ["e"] and kept and kept[-1][0] in "ao" and set(gap) <= _JOINERS
-        ):  # anaemia and anemia are one word
+        # anaemia and anemia are one word
+        while folded == ["e"] and kept and kept[-1][0] in "ao" and set(gap) <= _JOINERS:
             _, start, _, before, _ = kept.pop()
             gap = gap or before
         for c in folded:

@@ -288,9 +288,8 @@ def _example(
     ids, mask = chat.dialogue_ids(dialogue)
     starts = _turn_starts(mask)
     branches: list[Branch] = []
-    for place, (cut, aside) in enumerate(
-        zip(starts[:-1], said, strict=True), len(ids)
-    ):  # from any place: either comes at every turn
+    # from any place: either comes at every turn
+    for place, (cut, aside) in enumerate(zip(starts[:-1], said, strict=True), len(ids)):
         branches += _naming_branches(chat, words, aside.minds, weight, cut, len(branches), aloud=place % 2 == 1)
         if chase:
             text = chat.content_ids(aside.chase)

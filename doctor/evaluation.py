@@ -91,7 +91,7 @@ class EvaluationSet:
 
 
 def open_evaluation_sets(params: Params, cases: Path, index: Path) -> list[EvaluationSet]:
-    """The test cases, a test_set for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them
+    """The test cases, a set for each source, the starter clinic first; each holds `evaluate_doctor.cases` of them
     at most.
     """
     check_endpoints([params.language_models.patient, params.language_models.evaluation_judge])

@@ -149,9 +149,8 @@ class Training:
         trajectories: list[Trajectory] = []
         scores: list[Scores] = []
         for draw in range(self.max_draws if draws is None else draws):
-            if (
-                draw and (step, draw) not in self._scored and not self.scores_file(step, draw).exists()
-            ):  # enough groups before it
+            there = (step, draw) in self._scored or self.scores_file(step, draw).exists()
+            if draw and not there:  # there were groups enough before it
                 break
             trajectories += self.played(step, draw)
             scores += self.scored(step, draw)

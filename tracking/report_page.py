@@ -161,9 +161,8 @@ def _visible(value: Any) -> Any:
     """Writes out control and format characters (bidirectional overrides, zero-width ones), lone surrogates and strange
     line ends.
     """
-    if not isinstance(value, str) or hasattr(
-        value, "__html__"
-    ):  # what a macro of the template made has been through here
+    # what a macro of the template made has been through here
+    if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "".join(
         f"⟨U+{ord(c):04X}⟩"

@@ -223,9 +223,8 @@ class VllmEngine:
             raise TrainingError(
                 f"the vLLM engine died ({error}) and does not start again ({second}); run again, it resumes from the last checkpoint"
             ) from second
-        if (
-            _state(self._model, self.policy_version) != state
-        ):  # rollouts one step ahead: the learner went on, these weights are not what the completions would say
+        # rollouts one step ahead: the learner went on, these weights are not what the completions would say
+        if _state(self._model, self.policy_version) != state:
             raise TrainingError(
                 f"the vLLM engine died ({error}) while the learner was changing the weights that it played with; run again, it resumes from the last checkpoint"
             )

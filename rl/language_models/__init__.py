@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rl.language_models.endpoint import Endpoint
 
 LanguageModel = Union[LocalModel, "Endpoint"]
+PATIENCE = 2  # tries after the first, at least, before a run is refused
 
 
 def open_model(params: LanguageModelParams, root: Path, seed: int) -> LanguageModel:
@@ -30,7 +31,7 @@ def open_model(params: LanguageModelParams, root: Path, seed: int) -> LanguageMo
 
 
 def check_endpoints(models: Iterable[LanguageModelParams | None]) -> None:
-    """Ask those behind an endpoint once, so that a wrong address or model ends a run before it begins.
+    """Ask those behind an endpoint, so that a wrong address or model ends a run before it begins; one hiccup does not.
 
     Raises:
         EndpointError: nothing usable answers there, or it does not serve the model.
@@ -41,4 +42,5 @@ def check_endpoints(models: Iterable[LanguageModelParams | None]) -> None:
     from rl.language_models.endpoint import Endpoint
 
     for params in asked:
-        asyncio.run(Endpoint(params).check())
+        insistent = params.model_copy(update={"retries": max(params.retries, PATIENCE)})
+        asyncio.run(Endpoint(insistent).check())

@@ -62,9 +62,8 @@ class Endpoint:
             asyncio.AbstractEventLoop, tuple[AsyncGenerator[openai.AsyncOpenAI], openai.AsyncOpenAI, asyncio.Semaphore]
         ] = {}
         self._random = random.Random()  # its own, so that pauses draw nothing from the global one
-        if not (
-            self._key and self._key.isascii() and self._key.isprintable()
-        ):  # the HTTP library's complaint about another would show it
+        # the HTTP library's complaint about another would show it
+        if not (self._key and self._key.isascii() and self._key.isprintable()):
             fix = 'export it with the key alone, or set key_env to "" for a server without keys'
             raise self._error(
                 f"environment variable {params.key_env} is {'no key' if self._key else 'missing or empty'}", fix

@@ -82,8 +82,14 @@ def test_patients_and_judges_behind_an_endpoint(
     assert (project / "metrics/report.html").exists()
     assert "no verdict" in out or "the environment failed" in out
     text = re.sub(r"(?m)^  response_length: \d+", "  response_length: 39", text)  # another run
-    # the endpoint is gone: everything fails
     params.write_text(re.sub(r"(?m)^  max_failed_share: 0.95", "  max_failed_share: 0.2", text))
+    # the endpoint is gone: nothing is begun
     out = repro("train_doctor", ok=False)
+    assert re.search(r"^error: http://127\.0\.0\.1:\d+/v1, model actor: ", out, re.MULTILINE)
+    assert "trajectories a rollout step" not in out
+    # it answers when asked before the run, a token of each model, and nothing later
+    with chat_server(reply, lambda number: "500" if number > 1 else None) as broken:
+        params.write_text(params.read_text().replace(server.url, broken.url))
+        out = repro("train_doctor", ok=False)
     assert re.search(r"\d+ of \d+ episodes failed, more than rollout\.max_failed_share = 0\.2", out)
     assert out.splitlines()[-2].startswith("error: ")
