@@ -127,7 +127,7 @@ def test_killed_runs_end_with_the_same_weights(
     project = copy_project("killed")
     kill_when(project, environment, inside(project, "knowledge_base", 5))
     assert not (project / "data/kb_index").exists()
-    kill_when(project, environment, inside(project, "patient_cases", 3))
+    kill_when(project, environment, inside(project, "patient_cases", 0.5))
     assert not (project / "data/cases").exists()
     kill_when(
         project,
