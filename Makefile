@@ -1,17 +1,17 @@
 # make setup       the environment in .venv, which the others make first
 # make run         the whole pipeline on the bundled starter clinic
-# make test        the tests that need no server and no browser; SEED=100: what is learned there, from other seeds
+# make test        the tests that need no server and no browser; SEED=100 learns from other seeds
 # make format      one hand for all code: 120 columns
 # make check       lint, types, import rules and make test
 # make slow        the tests that take longer: servers, browsers, harder lessons
-# make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and who runs what is started there
-# make learn       the recipes on the clinic, several seeds each: SEEDS=0,1,2 ALGORITHMS="grpo ppo"
-# make rates       how often each algorithm learns a toy: GAME=easy|hard RATE_SEEDS=0-19 JOBS=4 ALGORITHMS="ppo rloo"
+# make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
+# make learn       the recipes on the clinic, by seed: SEEDS=0,1,2 ALGORITHMS=grpo,ppo
+# make rates       how often each algorithm learns a toy: GAME=hard RATE_SEEDS=0-19 JOBS=4
 # make attacks     what doctors who do not ask and diagnose would earn
 # make base-model  the bundled model again, from nothing
-# make vllm        a second environment, with vLLM for the CPU; make test-vllm: the tests of that engine
+# make vllm        a second environment, with vLLM for the CPU; make test-vllm: its tests
 # make docs        the documentation as a site in site/, with its links checked
-# make bench       measure against TRL and plain loops (benchmarks/README.md); QUICK=1 for a smoke run
+# make bench       measures against TRL and plain loops (benchmarks/README.md); QUICK=1 to try
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
