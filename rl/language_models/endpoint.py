@@ -96,23 +96,26 @@ class Endpoint:
         raise told
 
     async def check(self) -> None:
-        """Ask once for the list of models and, where the model is not on it, for one token.
+        """Ask for the list of models and, where the model is not on it, for one token; again as `retries` says.
 
         Raises:
             EndpointError: nothing usable answers there, or it does not serve the model.
         """
         client, _ = await self._lane()
-        try:
-            listed = await self._ask(client.models.with_raw_response.list(), absent=(404, 405, 501))
-            models = listed.get("data") or () if isinstance(listed, Mapping) else ()
-            if not any(isinstance(model, Mapping) and model.get("id") == self._params.model for model in models):
-                await self._ask(
-                    client.chat.completions.with_raw_response.create(
-                        **self._body([{"role": "user", "content": "Hello"}], None) | {"max_tokens": 1}
-                    )
-                )
-        except _TryError as error:
-            raise self._error(error.what, error.fix) from None
+        for left in reversed(range(self._params.retries + 1)):
+            try:
+                return await self._look(client)
+            except _TryError as error:
+                if not (left and error.again):
+                    raise self._error(error.what, error.fix) from None
+                await asyncio.sleep(error.after_s + FIRST_PAUSE_S)
+
+    async def _look(self, client: openai.AsyncOpenAI) -> None:
+        listed = await self._ask(client.models.with_raw_response.list(), absent=(404, 405, 501))
+        models = listed.get("data") or () if isinstance(listed, Mapping) else ()
+        if not any(isinstance(model, Mapping) and model.get("id") == self._params.model for model in models):
+            body = self._body([{"role": "user", "content": "Hello"}], None) | {"max_tokens": 1}
+            await self._ask(client.chat.completions.with_raw_response.create(**body))
 
     async def _lane(self) -> tuple[openai.AsyncOpenAI, asyncio.Semaphore]:
         loop = asyncio.get_running_loop()

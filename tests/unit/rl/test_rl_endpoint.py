@@ -299,3 +299,13 @@ def test_only_endpoints_are_asked_before_a_run(monkeypatch):
     monkeypatch.setattr("rl.language_models.endpoint.Endpoint", Asked)
     language_models.check_endpoints([None, params("http://a/v1"), params("http://b/v1")])
     assert asked == ["http://a/v1", "http://b/v1"]
+
+
+def test_a_run_is_not_refused_for_one_hiccup():
+    from rl.language_models import check_endpoints
+
+    with chat_server(lambda messages: "Yes.", ["500", "500", "ok"]) as server:
+        check_endpoints([params(server.url, model="alias").model_copy(update={"retries": 0})])
+        assert len(server.requests) == 3
+    with chat_server(lambda messages: "Yes.", ["500"] * 9) as server, pytest.raises(EndpointError, match="HTTP 500"):
+        check_endpoints([params(server.url, model="alias").model_copy(update={"retries": 0})])
