@@ -5,6 +5,7 @@ import logging
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -168,6 +169,14 @@ def test_no_colour(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", terminal.getvalue())
 
 
+def as_in_a_terminal() -> None:
+    """Its standard input is its terminal, and Ctrl-C is heard: a shell's background job, as which tests may run, hands
+    on that it is not.
+    """
+    ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def in_terminal(code: str, columns: int = 100, until: Callable[[str], bool] | None = None) -> tuple[str, int]:
     """What a Python process writes to a real terminal, and its status; interrupted as by Ctrl-C when `until` says so."""
     keyboard, screen = pty.openpty()
@@ -181,7 +190,7 @@ def in_terminal(code: str, columns: int = 100, until: Callable[[str], bool] | No
         stdout=screen,
         stderr=screen,
         start_new_session=True,
-        preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=as_in_a_terminal,
     )
     os.close(screen)
     written = b""
