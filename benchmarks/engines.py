@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ruamel.yaml import YAML
-from transformers import PreTrainedModel
 
 from benchmarks.setting import SEED, device, onednn
 from benchmarks.worker import finish_gpu
@@ -15,7 +14,9 @@ from doctor.parameters import ROOT, load_params
 from rl.algorithms import Algorithm, make_algorithm
 from rl.config import RolloutParams
 from rl.engines.base import Completion, Engine, Request, Sampling
-from rl.workers import local
+from rl.handover import Handover
+from rl.machine import Place
+from rl.workers.local import LocalSession
 
 ENGINES = ("transformers", "vllm")
 
@@ -79,25 +80,12 @@ def choose_products() -> None:
 
 def open_session(
     engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm, temperature: float
-) -> local.LocalSession:
-    """The project's own session.
-
-    It loads onto the processor; on a GPU the weights are moved before engine and optimizer see them.
-    """
-    load: Any = vars(local)["load_model"]
-
-    def on_device(name: str, dtype: str) -> Any:
-        model, words = load(name, dtype)
-        return model.to(device()), words
-
+) -> LocalSession:
+    """The project's own session."""
     if missing(engine):
         raise ValueError(f"engine {engine!r}: {missing(engine)}")
     choose_products()
-    vars(local)["load_model"] = on_device
-    try:
-        return local.LocalSession(str(model), dtype, params, rule, SEED, temperature=temperature)
-    finally:
-        vars(local)["load_model"] = load
+    return LocalSession(str(model), Place(device(), dtype), params, rule, SEED, temperature=temperature)
 
 
 class Lengths(Protocol):
@@ -118,7 +106,7 @@ class ForcedEngine:
         """Args: the engine, lengths of turns."""
         self.engine, self.lengths = engine, lengths
         self.turns: dict[str, int] = {}
-        self.sync_s = 0.0
+        self.take_s = 0.0
 
     @property
     def policy_version(self) -> int:
@@ -143,11 +131,15 @@ class ForcedEngine:
         """The engine's."""
         await self.engine.close()
 
-    def sync(self, model: PreTrainedModel, version: int) -> None:
+    def sleep(self) -> None:
+        """The engine's."""
+        self.engine.sleep()
+
+    def take(self, handover: Handover) -> None:
         """The engine's, timed."""
         began = time.perf_counter()
         try:
-            self.engine.sync(model, version)
+            self.engine.take(handover)
         finally:
             finish_gpu()
-            self.sync_s += time.perf_counter() - began
+            self.take_s += time.perf_counter() - began

@@ -174,6 +174,7 @@ class RewardModelParams(_Section):
 
     name: Literal["model"] = Field(description="the preset")
     path: str | None = Field(description="folder or Hugging Face id; this preset needs one")
+    device: Literal["auto", "cpu", "cuda"] = Field(description="where it lies; auto: on a GPU if there is one")
     dtype: Literal["float32", "bfloat16"] = Field(description="of its weights")
     batch_size: int = Field(ge=1, description="transcripts at a time")
     max_tokens: int = Field(ge=8, description="of a transcript; of a longer one the end is read")

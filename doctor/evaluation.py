@@ -26,6 +26,7 @@ from doctor.scoring import patient_metrics, score_all
 from doctor.warm_start import diagnosis_turns
 from rl.experience import Scores, Trajectory, write_scores, write_trajectories
 from rl.language_models import check_endpoints
+from rl.machine import place_of
 from rl.rollout import EpisodeSpec, Progress, refuse_if_many_failed
 from rl.workers.base import Session
 from rl.workers.local import LocalSession
@@ -122,7 +123,7 @@ def policy_table(
 ) -> Evaluation:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
     params = test_set.params
-    live = LocalSession(str(model), params.machines.compute, params.rollout, None, params.seed)
+    live = LocalSession(str(model), place_of(params.machines), params.rollout, None, params.seed)
     specs = [
         EpisodeSpec(
             case_id=case.case_id,

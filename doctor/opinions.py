@@ -17,6 +17,7 @@ from rl.config import LanguageModelParams
 from rl.experience import Trajectory
 from rl.language_models import LanguageModel, open_model
 from rl.language_models.local import LocalModel
+from rl.machine import device_of
 from rl.reward_models import RewardModel
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,11 @@ def subject_of(case: Case, trajectory: Trajectory) -> Subject:
 def _by_model(params: RewardModelParams, root: Path) -> Gather:
     path = str(params.path)
     model = RewardModel(
-        str(root / path) if (root / path).exists() else path, params.dtype, params.batch_size, params.max_tokens
+        str(root / path) if (root / path).exists() else path,
+        params.dtype,
+        params.batch_size,
+        params.max_tokens,
+        device_of(params.device),
     )
 
     def gather(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinions:  # noqa: ARG001  one signature

@@ -30,6 +30,7 @@ from rl.experience import (
 )
 from rl.language_models import check_endpoints
 from rl.learner import gradient_steps_per_rollout
+from rl.machine import place_of
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.preferences import read_preferences
 from rl.workers.base import Session
@@ -69,7 +70,7 @@ class Training:
         self.validation = tuple(patients)[: params.train_doctor.validation_cases]
         self.session: Session = LocalSession(
             str(warm_start),
-            params.machines.compute,
+            place_of(params.machines),
             params.rollout,
             algorithm,
             params.seed,

@@ -14,9 +14,11 @@ from transformers import PreTrainedModel
 
 from rl.config import LoraParams
 from rl.errors import TrainingError
+from rl.ranks import load_weights, whole
 
 NAME = "doctor"
 Weights = dict[str, torch.Tensor]
+NamedTensors = Iterator[tuple[str, torch.Tensor]]
 
 
 def add_adapter(model: PreTrainedModel, params: LoraParams, seed: int) -> None:
@@ -38,6 +40,9 @@ def add_adapter(model: PreTrainedModel, params: LoraParams, seed: int) -> None:
             model,
             adapter_name=NAME,
         )
+    for parameter in model.parameters():
+        if parameter.requires_grad:  # beside a base in bfloat16 too: its updates would round to nothing there
+            parameter.data = parameter.data.float()
 
 
 def has_adapter(model: torch.nn.Module) -> bool:
@@ -69,17 +74,20 @@ def adapter_weights(model: PreTrainedModel) -> Weights:
     return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad} if has_adapter(model) else {}
 
 
-def merged_weights(model: PreTrainedModel) -> Weights:
-    """All weights with the adapter added in, by the names of the model without one: what a checkpoint holds."""
-    merged: Weights = {}
+@torch.no_grad()
+def named_weights(model: PreTrainedModel) -> NamedTensors:
+    """All weights, whole, an adapter added in, by the names of the model without one: what engines take and checkpoints
+    hold. One merged matrix is made at a time.
+    """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
     for name, value in model.state_dict().items():
         owner, _, rest = name.partition(".base_layer.")
-        if rest:
-            merged[f"{owner}.{rest}"] = value + layers[owner].get_delta_weight(NAME) if rest == "weight" else value
+        if rest == "weight":
+            yield f"{owner}.{rest}", (whole(value) + layers[owner].get_delta_weight(NAME)).to(value.dtype)
+        elif rest:
+            yield f"{owner}.{rest}", whole(value)
         elif ".lora_" not in name:
-            merged[name] = value
-    return merged
+            yield name, whole(value)
 
 
 @torch.no_grad()
@@ -87,9 +95,7 @@ def load_merged(model: PreTrainedModel, weights: Weights) -> None:
     """Give the model weights by the names of one without an adapter; its own adapter, if it has one, then adds nothing."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
     owned = {f"{name}.{part}": f"{name}.base_layer.{part}" for name in layers for part in ("weight", "bias")}
-    missing, unknown = model.load_state_dict(
-        {owned.get(name, name): value for name, value in weights.items()}, strict=False
-    )
+    missing, unknown = load_weights(model, {owned.get(name, name): value for name, value in weights.items()})
     if unknown or any(".lora_" not in name for name in missing):
         raise TrainingError(
             f"these are weights of another model: unknown {unknown[:3]}, missing {[name for name in missing if '.lora_' not in name][:3]}"

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl.adapters import merged_weights
+from rl.adapters import named_weights
 from rl.errors import TrainingError
 from rl.files import replace_folder
 
@@ -40,7 +40,7 @@ def save_checkpoint(
     temporary = root / f".global_step_{step}.partial"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    model.save_pretrained(temporary, state_dict=merged_weights(model))
+    model.save_pretrained(temporary, state_dict=dict(named_weights(model)))
     tokenizer.save_pretrained(temporary)
     torch.save(learner, temporary / "learner.pt")
     files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(temporary.iterdir())}
@@ -71,7 +71,7 @@ def load_learner_state(directory: Path) -> dict[str, Any]:
             raise TrainingError(
                 f"{path} is missing or damaged; delete {directory} to resume from the checkpoint before it"
             )
-    state: dict[str, Any] = torch.load(directory / "learner.pt", weights_only=True)
+    state: dict[str, Any] = torch.load(directory / "learner.pt", map_location="cpu", weights_only=True)
     return state
 
 

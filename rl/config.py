@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 DType = Literal["float32", "bfloat16"]
+Device = Literal["auto", "cpu", "cuda"]
 Threads = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
@@ -129,6 +130,7 @@ class LocalModelParams(_Section):
     """A model folder or Hugging Face id, and how it answers."""
 
     model: str = Field(description="folder or Hugging Face id")
+    device: Device = Field(description="where it lies; auto: on a GPU if there is one")
     dtype: DType = Field(description="of its weights")
     slots: int = Field(ge=1, description="replies under way at once")
     context: int = Field(ge=16, description="tokens, prompt and reply together")
@@ -159,10 +161,14 @@ LanguageModelParams = Annotated[
 
 
 class MachinesParams(_Section):
-    """Section `machines`. Results depend on `compute` alone of it."""
+    """Section `machines`. Results depend on `device` and `compute` of it."""
 
+    device: Device = Field(description="where the doctor lies; auto: on a GPU if there is one")
     compute: DType = Field(
-        description="of the doctor's weights in the warm start, in training and in the evaluation; with bfloat16 small learning rates round to nothing"
+        description="precision of the doctor's forward and backward passes; what is trained, its gradients and moments stay float32"
+    )
+    offload: bool = Field(
+        description="keep the optimizer's moments in the host's memory while the engine plays; for a GPU that they do not fit beside it"
     )
     threads: Threads = Field(
         description="that compute; auto: one a core. OMP_NUM_THREADS goes before (docs/how-to/run-beside-other-work.md)"

@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.batching import MicroBatch, hidden_states
+from rl.ranks import load_weights, whole
 
 
 class Critic(torch.nn.Module):
@@ -27,6 +28,14 @@ class Critic(torch.nn.Module):
         self.head = torch.nn.Linear(width, 1, device=policy.device, dtype=torch.float32)
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)
+
+    @torch.no_grad()
+    def begin(self, policy: PreTrainedModel) -> None:
+        """Be again what it is made as: the policy's trunk and a head of zeros."""
+        if self.trunk is not None:
+            load_weights(self.trunk, {name: whole(value) for name, value in policy.get_decoder().state_dict().items()})
+        for parameter in self.head.parameters():
+            parameter.zero_()
 
     def forward(self, batch: MicroBatch, policy_hidden_BTD: torch.Tensor | None) -> torch.Tensor:
         """V after every token.

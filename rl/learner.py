@@ -5,7 +5,6 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +17,11 @@ from rl.algorithms.advantages import Array
 from rl.algorithms.base import Algorithm, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
-from rl.batching import MicroBatch, head_logprobs, hidden_states, micro_batches, sibling_batches
-from rl.critic import Critic
+from rl.batching import MicroBatch, micro_batches, sibling_batches
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.policy import Policy, PolicyOutput
+from rl.ranks import load_optimizer, load_weights, whole_tree
 from rl.records import logprobs_of, make_records, values_of
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Learner:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        policy: Policy,
         algorithm: Algorithm,
         prompts: int,
         temperature: float,
@@ -63,7 +63,7 @@ class Learner:
         """Make what the algorithm's roles ask for.
 
         Args:
-            model: the live policy.
+            policy: the live policy, made by `policy_for` with the same algorithm.
             algorithm: the learning rule.
             prompts: cases per rollout step; fixes the planned warm-up.
             temperature: of the sampling.
@@ -75,19 +75,16 @@ class Learner:
         Raises:
             TrainingError: the algorithm declares a reference and none is given.
         """
-        if "reference" in algorithm.roles and reference is None and not has_adapter(model):
+        if "reference" in algorithm.roles and reference is None and not has_adapter(policy.model):
             raise TrainingError(
                 f"{type(algorithm).__name__} compares with a frozen reference model, and none was given"
             )
-        self.model, self.algorithm, self.temperature, self.seed = model, algorithm, temperature, seed
-        self.reference, self.sampler = reference, sampler
+        self.policy, self.model, self.critic = policy, policy.model, policy.critic
+        self.algorithm, self.temperature, self.seed = algorithm, temperature, seed
+        self.reference = Policy(reference) if reference is not None else None
+        self.sampler = sampler
         params = algorithm.optimizer
-        if params.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only, never at play
-        decoder = model.get_decoder()
-        self._decoder: torch.nn.Module = torch.compile(decoder, dynamic=True) if params.compile else decoder  # type: ignore[assignment]
-        self.optimizer = self._adamw(model, params.learning_rate)
-        self.critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
+        self.optimizer = self._adamw(self.model, params.learning_rate)
         self.critic_optimizer = (
             self._adamw(self.critic, algorithm.critic.learning_rate)
             if self.critic is not None and algorithm.critic is not None
@@ -97,9 +94,7 @@ class Learner:
             algorithm.planned_units(prompts), algorithm.gradient_units, params.num_epochs
         )
         self.warmup_gradient_steps = params.warmup_rollout_steps * planned
-        self.gradient_step = 0
-        self.skipped_in_a_row = 0
-        self.policy_version = 0
+        self.gradient_step = self.skipped_in_a_row = self.policy_version = 0
 
     def _adamw(self, model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
         return torch.optim.AdamW(
@@ -152,6 +147,7 @@ class Learner:
             for name, value in means.items():
                 applied[name].append(value)
         self.model.eval()
+        self._zero_grad()  # nobody plays beside them
         self.policy_version += 1
         metrics |= {name: sum(values) / len(values) for name, values in applied.items()}
         metrics |= self.algorithm.finish(metrics, len(signal.units))
@@ -186,17 +182,20 @@ class Learner:
         """
         budget = self.algorithm.optimizer.micro_batch_tokens
         look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.sampler.exact)
-        old = logprobs_of(self.model, trajectories, budget, self.temperature) if look_again else None
+        old = logprobs_of(self.policy, trajectories, budget, self.temperature) if look_again else None
         reference = self._reference_logprobs(trajectories) if "reference" in self.algorithm.roles else None
-        values = values_of(self.critic, self.model, trajectories, budget) if self.critic is not None else None
+        values = values_of(self.policy, trajectories, budget) if self.critic is not None else None
         records = make_records(trajectories, scores, old, reference, values)
         if old is None or not records:
             return records, {}
         return records, mismatch(np.concatenate(old), np.concatenate([record.sampler_logprob_A for record in records]))
 
     def _reference_logprobs(self, trajectories: Sequence[Trajectory]) -> list[Array]:
-        with adapter_off(self.model) if self.reference is None else nullcontext(self.reference) as reference:
-            return logprobs_of(reference, trajectories, self.algorithm.optimizer.micro_batch_tokens, self.temperature)
+        budget = self.algorithm.optimizer.micro_batch_tokens
+        if self.reference is not None:
+            return logprobs_of(self.reference, trajectories, budget, self.temperature)
+        with adapter_off(self.model):
+            return logprobs_of(self.policy, trajectories, budget, self.temperature)
 
     def _gradient_step(
         self,
@@ -251,11 +250,15 @@ class Learner:
         signal: TrainingSignal,
         total: Totals,
     ) -> TokenBatch:
-        hidden_BTD = hidden_states(self._decoder, batch, everywhere=self.critic is not None)
-        logprob_N, entropy_N = head_logprobs(
-            self.model, hidden_BTD, batch, self.temperature, entropy_gradient=self.algorithm.entropy_gradient
+        seen: PolicyOutput = self.policy(
+            batch,
+            self.temperature,
+            values=self.critic is not None,
+            entropy_gradient=self.algorithm.entropy_gradient,
         )
-        value_N = self.critic(batch, hidden_BTD)[batch.row_N, batch.source_N] if self.critic is not None else None
+        logprob_N, entropy_N = seen.logprob_N, seen.entropy_N
+        assert logprob_N is not None and entropy_N is not None  # noqa: S101, PT018  they were asked for
+        value_N = seen.value_BT[batch.row_N, batch.source_N] if seen.value_BT is not None else None
 
         def gather(parts: Sequence[Array]) -> torch.Tensor:
             return torch.from_numpy(np.concatenate(parts)).to(logprob_N.device, torch.float32)
@@ -282,6 +285,18 @@ class Learner:
             target_N=gather([signal.target[i] for i in index]) if signal.target is not None else None,
             total=total,
         )
+
+    def free_gradients(self) -> None:
+        """Give the gradients' memory back."""
+        self._zero_grad()
+
+    def moments_to(self, device: torch.device) -> None:
+        """Move what the optimizers keep of every weight."""
+        for optimizer in (self.optimizer, self.critic_optimizer):
+            for held in optimizer.state.values() if optimizer is not None else ():
+                for name, value in held.items():
+                    if torch.is_tensor(value) and value.dim():  # the count of steps stays where it is
+                        held[name] = value.to(device)
 
     def critic_learns_alone(self, policy_version: int) -> bool:
         """Whether the policy waits in the training phase that begins at this version."""
@@ -320,28 +335,40 @@ class Learner:
             _step(self.critic_optimizer, self.algorithm.critic.learning_rate * share)
         self.gradient_step += 1
 
+    def reset(self) -> None:
+        """Begin anew with the policy as it is now: counters, moments and critic as they were made."""
+        for optimizer in (self.optimizer, self.critic_optimizer):
+            if optimizer is not None:
+                optimizer.state.clear()
+        if self.critic is not None:
+            self.critic.begin(self.model)
+        self.gradient_step = self.skipped_in_a_row = self.policy_version = 0
+
     def state(self) -> dict[str, Any]:
         """What a resumed run needs besides the weights."""
         state = {
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": whole_tree(self.optimizer.state_dict()),
             "gradient_step": self.gradient_step,
             "policy_version": self.policy_version,
             "skipped_in_a_row": self.skipped_in_a_row,
             "algorithm": self.algorithm.state(),
         }
         if self.critic is not None and self.critic_optimizer is not None:
-            state |= {"critic": self.critic.state_dict(), "critic_optimizer": self.critic_optimizer.state_dict()}
+            state |= {
+                "critic": whole_tree(self.critic.state_dict()),
+                "critic_optimizer": whole_tree(self.critic_optimizer.state_dict()),
+            }
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from `state()`."""
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
         self.gradient_step, self.policy_version = state["gradient_step"], state["policy_version"]
         self.skipped_in_a_row = state["skipped_in_a_row"]
         self.algorithm.load_state(state["algorithm"])
         if self.critic is not None and self.critic_optimizer is not None:
-            self.critic.load_state_dict(state["critic"])
-            self.critic_optimizer.load_state_dict(state["critic_optimizer"])
+            load_weights(self.critic, state["critic"])
+            load_optimizer(self.critic_optimizer, state["critic_optimizer"])
 
 
 def _step(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

@@ -8,9 +8,11 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from rl.config import MachinesParams, Threads
+from rl.config import Device, MachinesParams, Threads
+from rl.errors import TrainingError
 
 COUNTING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one has decided how many threads there are
 # whoever sets one has decided how memory is held
@@ -31,6 +33,34 @@ def use(params: MachinesParams) -> None:
     use_threads(params.threads)
     if params.spare_memory:
         give_large_blocks_back()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model lies and how it computes there."""
+
+    device: str = "cpu"  # torch's name
+    compute: str = "float32"  # torch's name of the precision of forward and backward
+    offload: bool = False  # whether the optimizer's moments wait on the host while the engine plays
+
+
+def place_of(params: MachinesParams) -> Place:
+    """Where the parameters put the doctor; see `device_of`."""
+    return Place(device_of(params.device), params.compute, params.offload)
+
+
+def device_of(wanted: Device) -> str:
+    """Where a model is to lie, as torch calls it.
+
+    Raises:
+        TrainingError: a GPU is asked for and there is none that torch can use.
+    """
+    import torch  # a command's --help does without
+
+    found = torch.cuda.is_available()
+    if wanted == "cuda" and not found:
+        raise TrainingError("device is cuda, but torch finds no GPU here; use auto or cpu, or install torch for CUDA")
+    return "cuda" if wanted != "cpu" and found else "cpu"
 
 
 def available_cores(quota: Path = QUOTA) -> int:

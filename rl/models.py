@@ -18,6 +18,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rl.adapters import named_weights
 from rl.errors import TrainingError
 from rl.files import replace_folder
 from rl.linear_onednn import speed_up, worthwhile
@@ -32,8 +33,13 @@ CHAT_TEMPLATE = (
 )
 
 
-def load_model(name: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_model(name: str, dtype: str, device: str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model and its tokenizer by Hugging Face id or local path.
+
+    Args:
+        name: id or path.
+        dtype: torch's name of the precision of its weights.
+        device: torch's name of where they are to lie.
 
     Raises:
         TrainingError: nothing loadable there; the message names the path and the fix.
@@ -54,9 +60,9 @@ def load_model(name: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokeni
         raise TrainingError(
             f"{name}/model.safetensors is damaged ({error}); restore it or run the stage that made it again"
         ) from error
-    if worthwhile():
+    if device == "cpu" and worthwhile():
         speed_up(model)
-    return model, tokenizer
+    return model.to(device), tokenizer
 
 
 def new_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
@@ -169,6 +175,6 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
     temporary = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    model.save_pretrained(temporary)
+    model.save_pretrained(temporary, state_dict=dict(named_weights(model)))
     tokenizer.save_pretrained(temporary)
     replace_folder(temporary, directory)

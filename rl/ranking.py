@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 import torch
-from transformers import PreTrainedModel
 
-from rl.batching import Branch, micro_batches, token_logprobs
+from rl.batching import Branch, micro_batches
+from rl.policy import Policy
 
 Rank = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], torch.Tensor]  # prefixes, candidates -> (P, C)
 FORWARD_TOKENS = 2048  # padded tokens of a forward; a longer prefix with its candidates goes alone
@@ -16,14 +16,14 @@ FORWARD_TOKENS = 2048  # padded tokens of a forward; a longer prefix with its ca
 
 @torch.inference_mode()
 def continuation_logprobs(
-    model: PreTrainedModel, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]
+    policy: Policy, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]
 ) -> torch.Tensor:
     """Log-probability of each candidate after each prefix.
 
     The candidates are branches of a prefix and of the tokens they all begin with, which are computed once.
 
     Args:
-        model: in eval mode.
+        policy: in eval mode.
         prefixes: P sequences of token ids, at least one token each.
         candidates: C continuations as token ids, none empty.
 
@@ -38,7 +38,7 @@ def continuation_logprobs(
     branches = [[Branch(len(trunk), rest, (1.0,) * len(rest)) for rest in rests] for trunk in trunks]
     scores_PC = torch.zeros(len(prefixes), len(candidates))
     for batch in micro_batches(trunks, masks, FORWARD_TOKENS, branches):
-        logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
+        logprob_N = policy.logprobs(batch, temperature=1.0)
         for place, of_prefix in zip(
             batch.index, torch.split(logprob_N.cpu(), len(shared) + sum(map(len, rests))), strict=True
         ):

@@ -9,40 +9,30 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from rl.algorithms.advantages import Array
 from rl.algorithms.base import TokenRecord
-from rl.batching import MicroBatch, hidden_states, micro_batches, sibling_batches, token_logprobs
-from rl.critic import Critic
+from rl.batching import MicroBatch, micro_batches, sibling_batches
 from rl.experience import Scores, StopReason, Trajectory
+from rl.policy import Policy
 
 TRUNCATED = frozenset({StopReason.OUT_OF_TOKENS})
 """Stop reasons of episodes that a limit of the rollout cut; all others are the environment's own endings."""
 
 
-def logprobs_of(
-    model: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int, temperature: float
-) -> list[Array]:
-    """Log-probability of every action token under a model, (A,) per trajectory, nats."""
-    model.eval()
-    return _by_trajectory(
-        trajectories, budget, lambda batch: token_logprobs(model, batch, temperature)[0], sibling_batches
-    )
+def logprobs_of(policy: Policy, trajectories: Sequence[Trajectory], budget: int, temperature: float) -> list[Array]:
+    """Log-probability of every action token under a policy, (A,) per trajectory, nats."""
+    policy.eval()
+    return _by_trajectory(trajectories, budget, lambda batch: policy.logprobs(batch, temperature), sibling_batches)
 
 
-def values_of(
-    critic: Critic, policy: PreTrainedModel, trajectories: Sequence[Trajectory], budget: int
-) -> tuple[list[Array], list[float]]:
+def values_of(policy: Policy, trajectories: Sequence[Trajectory], budget: int) -> tuple[list[Array], list[float]]:
     """V before every action token, (A,) per trajectory, and V after the last token of each."""
     policy.eval()
-    critic.eval()
     last = [0.0] * len(trajectories)
 
     def look(batch: MicroBatch) -> torch.Tensor:
-        value_BT: torch.Tensor = critic(
-            batch, hidden_states(policy.get_decoder(), batch) if critic.trunk is None else None
-        )
+        value_BT: torch.Tensor = policy(batch, 1.0, logprobs=False, values=True).value_BT
         for row, i in enumerate(batch.index):
             last[i] = float(value_BT[row, len(trajectories[i].token_ids) - 1])
         return value_BT[batch.row_N, batch.source_N]

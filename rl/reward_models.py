@@ -12,7 +12,7 @@ from rl.errors import TrainingError
 class RewardModel:
     """Scores transcripts. The tokenizer's chat template renders them where it has one, else "role: text" lines."""
 
-    def __init__(self, path: str, dtype: str, batch_size: int, max_tokens: int) -> None:
+    def __init__(self, path: str, dtype: str, batch_size: int, max_tokens: int, device: str = "cpu") -> None:
         """Load the model.
 
         Args:
@@ -20,6 +20,7 @@ class RewardModel:
             dtype: torch dtype name.
             batch_size: transcripts in one forward pass.
             max_tokens: a longer transcript keeps its end; never more than the model has places for.
+            device: torch's name of where it is to lie.
 
         Raises:
             TrainingError: it cannot be loaded, lacks a trained head, or has another number of outputs than one.
@@ -33,7 +34,7 @@ class RewardModel:
             raise TrainingError(
                 f"reward model {path!r} cannot be loaded ({' '.join(str(error).split())[:200]}); correct reward.model.path in params.yaml"
             ) from error
-        self._model = model.eval()
+        self._model = model.to(device).eval()
         if loaded["missing_keys"]:
             missing = sorted(loaded["missing_keys"])[0]
             raise TrainingError(
@@ -71,7 +72,7 @@ class RewardModel:
                 padding=True,
                 truncation=True,
                 max_length=self._max_tokens,
-            )
+            ).to(self._model.device)
             for i, value in zip(rows, self._model(**inputs).logits[:, 0].float().tolist(), strict=True):
                 scores[i] = value if math.isfinite(value) else None
         return scores

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedModel
 
-from rl.batching import Branch, computed_tokens, micro_batches, token_logprobs
+from rl.batching import Branch, computed_tokens, micro_batches
 from rl.config import SFTParams
 from rl.errors import TrainingError
+from rl.policy import Policy
 
 log = logging.getLogger(__name__)
 SHOWN = 50  # gradient steps in the loss of a report
@@ -48,7 +48,7 @@ class SFTPoint:
 
 
 def train_supervised(
-    model: PreTrainedModel,
+    policy: Policy,
     examples: Sequence[Example],
     params: SFTParams,
     report: Callable[[SFTPoint], None] | None = None,
@@ -63,7 +63,7 @@ def train_supervised(
     """
     if not examples:
         raise TrainingError("no examples to train on; raise the number of training cases or dialogues in params.yaml")
-    optimizers = _optimizers(model, params)
+    optimizers = _optimizers(policy, params)
     rng = random.Random(params.seed)
     batches = [b for _ in range(params.epochs) for b in _shuffled(len(examples), params.batch_size, rng)]
     warmup = max(1, int(params.warmup_share * len(batches)))
@@ -73,11 +73,11 @@ def train_supervised(
         )
         for o in optimizers
     ]
-    model.train()
+    policy.train()
     losses: list[float] = []
     started, tokens = time.monotonic(), 0
     for step, batch in enumerate(batches, 1):
-        losses.append(_step(model, optimizers, [examples[i] for i in batch], params))
+        losses.append(_step(policy, optimizers, [examples[i] for i in batch], params))
         for schedule in schedules:
             schedule.step()
         tokens += sum(examples[i].tokens for i in batch)
@@ -104,17 +104,17 @@ def _shuffled(count: int, size: int, rng: random.Random) -> list[list[int]]:
     return [order[i : i + size] for i in range(0, count, size)]
 
 
-def _optimizers(model: PreTrainedModel, params: SFTParams) -> list[torch.optim.Optimizer]:
+def _optimizers(policy: Policy, params: SFTParams) -> list[torch.optim.Optimizer]:
     """AdamW over everything, or Muon (orthogonalised momentum, its update scaled to AdamW's size: one learning rate
     fits both) over the matrices of the layers.
     """
     matrices = (
-        [p for name, p in model.named_parameters() if p.ndim == 2 and "layers." in name]
+        [p for name, p in policy.named_parameters() if p.ndim == 2 and "layers." in name]
         if params.optimizer == "muon"
         else []
     )
     chosen = {id(p) for p in matrices}
-    others = [p for p in model.parameters() if id(p) not in chosen]
+    others = [p for p in policy.parameters() if id(p) not in chosen]
     adamw = torch.optim.AdamW(others, lr=params.learning_rate, weight_decay=params.weight_decay, betas=(0.9, 0.98))
     if not matrices:
         return [adamw]
@@ -127,7 +127,7 @@ def _optimizers(model: PreTrainedModel, params: SFTParams) -> list[torch.optim.O
 
 
 def _step(
-    model: PreTrainedModel, optimizers: Sequence[torch.optim.Optimizer], examples: Sequence[Example], params: SFTParams
+    policy: Policy, optimizers: Sequence[torch.optim.Optimizer], examples: Sequence[Example], params: SFTParams
 ) -> float:
     branches = [e.branches for e in examples] if any(e.branches for e in examples) else None
     weight = sum(e.loss_weight for e in examples)
@@ -137,11 +137,11 @@ def _step(
     for batch in micro_batches(
         [e.token_ids for e in examples], [e.loss_mask for e in examples], params.micro_batch_tokens, branches
     ):
-        logprob_N, _ = token_logprobs(model, batch, temperature=1.0)
+        logprob_N = policy.logprobs(batch, temperature=1.0)
         loss = -(batch.weight_N.to(logprob_N.device) * logprob_N).sum() / weight
         loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
         total += loss.item()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), params.max_grad_norm)
+    torch.nn.utils.clip_grad_norm_(policy.parameters(), params.max_grad_norm)
     for optimizer in optimizers:
         optimizer.step()
     return total

@@ -16,7 +16,9 @@ from doctor.environments import open_factory
 from doctor.parameters import HOME, ROOT
 from doctor.stages import files_hash
 from rl.files import replace_folder
+from rl.machine import Place
 from rl.models import new_model, save_model
+from rl.policy import Policy
 from rl.sft import train_supervised
 from rl.workers.local import LocalSession
 from tracking.progress import Phase, supervised
@@ -50,7 +52,7 @@ def read_first(params: BaseModelParams) -> None:
         len(examples),
         sum(e.tokens for e in examples) / 1e6,
     )
-    train_supervised(model, examples, section.sft, supervised("reading"))
+    train_supervised(Policy(model), examples, section.sft, supervised("reading"))
     save_model(model.to(getattr(torch, section.store_dtype)), chat.tokenizer, out)
 
 
@@ -63,7 +65,7 @@ def teach_round(params: BaseModelParams, number: int) -> None:
         return
     lesson = section.rounds[number - 1]
     factory = open_factory(params, ROOT / "data/kb_index")
-    session = LocalSession(str(phase_folder(params, number - 1)), "float32", params.rollout, None, section.seed)
+    session = LocalSession(str(phase_folder(params, number - 1)), Place(), params.rollout, None, section.seed)
     temperature = lesson.temperature if lesson.kind == "own" else 0.0
     examples = round_texts(
         params,
@@ -75,7 +77,7 @@ def teach_round(params: BaseModelParams, number: int) -> None:
         ),
     )
     train_supervised(
-        session.model, examples, lesson.sft, supervised(f"round {number}/{len(section.rounds)}, {lesson.kind}")
+        Policy(session.model), examples, lesson.sft, supervised(f"round {number}/{len(section.rounds)}, {lesson.kind}")
     )
     save_model(session.model.to(getattr(torch, section.store_dtype)), session.tokenizer, out)
 

@@ -11,7 +11,9 @@ from doctor.environments import open_factory
 from doctor.parameters import ROOT, Params
 from doctor.warm_start import examples, forced_accuracy
 from rl.chat import ChatFormat
+from rl.machine import place_of
 from rl.models import load_model, save_model
+from rl.policy import Policy, compute_in
 from rl.ranking import continuation_logprobs
 from rl.sft import train_supervised
 from tracking.progress import supervised
@@ -27,16 +29,19 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     """
     section = params.warm_start
     base = str(ROOT / section.base) if (ROOT / section.base).exists() else section.base
-    model, tokenizer = load_model(base, params.machines.compute)
+    place = place_of(params.machines)
+    model, tokenizer = load_model(base, "float32", place.device)
+    policy = Policy(model)
+    compute_in(policy, place.compute)
     chat = ChatFormat(tokenizer)
     factory = open_factory(params, index)
     drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == factory.clinic.name]
-    loss = train_supervised(model, examples(chat, factory, drawn, params), section.sft, supervised("warm start"))
-    model.eval()
+    loss = train_supervised(policy, examples(chat, factory, drawn, params), section.sft, supervised("warm start"))
+    policy.eval()
     held_out = [
         case for case in read_cases(cases / "cases.parquet", "validation") if case.source == factory.clinic.name
     ][: section.forced_cases]
-    forced, bayes = forced_accuracy(partial(continuation_logprobs, model), chat, factory, held_out, params)
+    forced, bayes = forced_accuracy(partial(continuation_logprobs, policy), chat, factory, held_out, params)
     save_model(model, tokenizer, out)
     return {
         "loss": round(loss, 4),

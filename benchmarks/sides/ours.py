@@ -65,14 +65,14 @@ class Ours:
     def step(self) -> Figures:
         """One step; seconds of its phases and what was played."""
         self.number += 1
-        self.engine.sync_s = 0.0
+        self.engine.take_s = 0.0
         began = time.perf_counter()
         trajectories = self.session.rollout(self._specs(), TEMPERATURE)
         played = time.perf_counter()
         figures = counts(trajectories) | {"rollout_s": played - began}
         if self.learns:
             self.session.learn(trajectories, [Scores(t.episode_id, t.events) for t in trajectories], self.number)
-            figures |= {"update_s": time.perf_counter() - played, "sync_s": self.engine.sync_s}
+            figures |= {"update_s": time.perf_counter() - played, "sync_s": self.engine.take_s}
         return figures
 
 

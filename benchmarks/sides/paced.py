@@ -14,6 +14,7 @@ from doctor.environments import cases_of_draw, open_factory
 from doctor.parameters import ROOT, load_params
 from doctor.recipe import load_algorithm, load_reward
 from doctor.scoring import score_all
+from rl.machine import Place
 from rl.workers.local import LocalSession
 
 
@@ -28,7 +29,7 @@ class Paced:
         rollout = self.params.rollout.model_copy(update={"prompts": prompts})
         self.session = LocalSession(
             str(ROOT / "models/base"),
-            "float32",
+            Place(),
             rollout,
             algorithm,
             self.params.seed,

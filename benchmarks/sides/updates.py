@@ -24,6 +24,7 @@ from benchmarks.worker import Figures, finish_gpu, resident_bytes, serve
 from rl.experience import Scores, StopReason, Trajectory
 from rl.learner import Learner
 from rl.models import load_model
+from rl.policy import policy_for
 
 STRETCH = 16
 
@@ -120,7 +121,7 @@ class Ours(_Update):
         torch.use_deterministic_algorithms(True)  # as `Session` does
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs
         rule = algorithm(load.group, load.episodes, load.micro_batch_tokens)
-        self.learner = Learner(self.model, rule, load.prompts, 1.0, SEED)
+        self.learner = Learner(policy_for(self.model, rule), rule, load.prompts, 1.0, SEED)
 
     def made(self, shape: Shape, context: int) -> PreTrainedModel:
         """Loaded as the project loads its models."""

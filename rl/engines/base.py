@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Protocol
 
 import torch
-from transformers import PreTrainedModel
+
+from rl.handover import Handover
 
 
 class Finish(StrEnum):
@@ -60,12 +61,21 @@ class Engine(Protocol):
         """Forget a session."""
         ...
 
-    def sync(self, model: PreTrainedModel, version: int) -> None:
-        """Sample from this model as it is now; completions carry the version from now on. Called between rollouts."""
+    def take(self, handover: Handover) -> None:
+        """Wake up if asleep, and sample from this policy as it is now; completions carry its version from now on.
+
+        Called between rollouts, by `rl.phases` alone.
+        """
+        ...
+
+    def sleep(self) -> None:
+        """Give back the memory that only playing needs; nothing on a processor. Called between rollouts, by `rl.phases`
+        alone.
+        """
         ...
 
     async def close(self) -> None:
-        """Stop background work."""
+        """Wait for background work to end."""
         ...
 
 

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from rl.engines.base import Completion, Finish, Request, draw
 from rl.engines.histories import Histories
+from rl.handover import Handover
 
 NextToken = Callable[[Sequence[int], int, Request], tuple[int, float]]
 """(all tokens of the session so far, how many of them are of this turn, the request) -> the next token and its
@@ -49,9 +50,12 @@ class ScriptedEngine:
         """Forget a session."""
         self._histories.forget(session)
 
-    def sync(self, model: PreTrainedModel, version: int) -> None:  # noqa: ARG002  the protocol's; a script knows its model
+    def take(self, handover: Handover) -> None:
         """Take note of the version."""
-        self.policy_version = version
+        self.policy_version = handover.version
+
+    def sleep(self) -> None:
+        """It holds nothing."""
 
     async def close(self) -> None:
         """Nothing runs in the background."""

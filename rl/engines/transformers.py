@@ -18,15 +18,20 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.engines.base import Completion, Finish, Request, draw
+from rl.engines.logprob_check import largest_difference, probe_ids
 from rl.engines.slots import SlotCache, SlotRow, slot_attention
 from rl.errors import TrainingError
+from rl.handover import Handover, sequence_logprobs
 from rl.packing import last_layer_at
+from rl.policy import Policy
+from rl.ranks import assign
 
 # cached tokens that a compiled decoding step reads, at least; its shapes are this one doubled as often as needed
 SHORTEST_SPAN = 128
 # compiled decoding, which feeds and decodes in turn, feeds waiting slots once they are this share of the busy ones (or
 # nothing else can run)
 FEED_SHARE = 0.25
+COPY_TOLERANCE = 0.1  # nats, between a copy and the trainer: both round to bfloat16, in different order
 
 
 @dataclass
@@ -42,18 +47,26 @@ class _Turn:
 class TransformersEngine:
     """Serves any causal language model of transformers that takes a 4-D mask and a cache object."""
 
-    shares_weights = True
+    def __init__(
+        self, model: PreTrainedModel, slots: int, max_length: int, *, compiled: bool = False, copy: bool = False
+    ) -> None:
+        """Allocate the slots.
 
-    def __init__(self, model: PreTrainedModel, slots: int, max_length: int, *, compiled: bool = False) -> None:
-        """Args: the live model (shared with the learner, so there are no weights to sync), how many episodes at once,
-        tokens per episode, whether decoding is compiled.
+        Args:
+            model: that samples, in eval mode.
+            slots: episodes at once.
+            max_length: tokens per episode.
+            compiled: whether decoding is compiled.
+            copy: the model is the engine's own, and gets its weights from every handover; else it is the learner's.
         """
         self.model = model
+        self.shares_weights = not copy
+        self.probe_error = 0.0  # of the last take of a copy
         self.policy_version = 0
         self._slots = slots
         self._max_length = max_length
         self._compiled = torch.compile(model.get_decoder(), dynamic=False) if compiled else None
-        self._cache = SlotCache(model, slots, max_length)
+        self._cache: SlotCache | None = SlotCache(model, slots, max_length)
         self._length = torch.zeros(slots, dtype=torch.long)
         # a heap: the lowest slot goes first, so an idle engine is the same whatever it played before
         self._free = list(range(slots))
@@ -109,9 +122,36 @@ class TransformersEngine:
             self._waiting = deque(turn for turn in self._waiting if turn.request.session != session)
             heapq.heappush(self._free, slot)
 
-    def sync(self, model: PreTrainedModel, version: int) -> None:  # noqa: ARG002  one signature
-        """Take the version; the weights are the learner's own."""
-        self.policy_version = version
+    def take(self, handover: Handover) -> None:
+        """Take the version, and the weights if they are not the learner's own.
+
+        Raises:
+            TrainingError: the handover lacks weights, or a copy does not compute what the trainer does.
+        """
+        if self._cache is None:
+            self._cache = SlotCache(self.model, self._slots, self._max_length)
+        if not self.shares_weights:
+            self._copy(handover)
+        self.policy_version = handover.version
+
+    def _copy(self, handover: Handover) -> None:
+        held = self.model.state_dict()
+        left = set(held)
+        for name, value in handover.weights():
+            assign(held[name], value)
+            left.discard(name)
+        ids = probe_ids(handover.config, self._max_length)
+        self.probe_error = largest_difference(handover.logprobs(ids), sequence_logprobs(Policy(self.model), ids))
+        if left or not self.probe_error <= COPY_TOLERANCE:
+            raise TrainingError(
+                f"after taking over policy version {handover.version} the engine's log-probabilities differ from the trainer's by up to {self.probe_error:.2g}"
+                + (f"; it was not given {sorted(left)[0]}" if left else "")
+            )
+
+    def sleep(self) -> None:
+        """Give the memory of the cache back, on a GPU."""
+        if self.model.device.type == "cuda":
+            self._cache = None
 
     async def close(self) -> None:
         """Wait for the pump to end; nothing else to free."""
@@ -140,6 +180,12 @@ class TransformersEngine:
             self._waiting.clear()
             self._running.clear()
 
+    @property
+    def _slot_cache(self) -> SlotCache:
+        if self._cache is None:
+            raise TrainingError("this engine sleeps; let it take a handover first")
+        return self._cache
+
     @torch.inference_mode()
     def _feed(self, turns: list[_Turn]) -> None:
         """Feed new tokens of waiting turns and sample their first token; one more token for the running turns, unless
@@ -154,7 +200,9 @@ class TransformersEngine:
             (sorted(waiting), torch.tensor([len(piece) for piece in pieces])),
         ]
         cache = SlotRow(
-            self._cache, [(rows, self._length[rows], count_B) for rows, count_B in groups if rows], self._max_length
+            self._slot_cache,
+            [(rows, self._length[rows], count_B) for rows, count_B in groups if rows],
+            self._max_length,
         )
         inputs_1UD = torch.cat([*([self._last_embeddings(running)] if running else []), *pieces])[None]
         device = self.model.device
@@ -232,8 +280,8 @@ class TransformersEngine:
     ) -> torch.Tensor:
         """Last hidden states (B, Q, D) of new tokens at their places in the slots' caches, which are read up to `span`."""
         mask_B1QL = (torch.arange(span)[None, None] <= place_BQ[:, :, None])[:, None]
-        self._cache.select(rows, place_BQ, span)
-        return self._decoded(decoder, self._cache, inputs_BQD, place_BQ, mask_B1QL)
+        self._slot_cache.select(rows, place_BQ, span)
+        return self._decoded(decoder, self._slot_cache, inputs_BQD, place_BQ, mask_B1QL)
 
     def _decoded(
         self,

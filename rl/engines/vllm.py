@@ -2,7 +2,7 @@
 
 Every turn is one request with the session's whole token history; the prefix cache spares what was computed before. All
 calls into vLLM run in one thread, in order; a pump submits what is waiting, makes one step, and hands the finished
-turns to their episodes. Weights arrive by `sync`, in place, and each time a probe compares the engine's
+turns to their episodes. Weights arrive by `take`, in place, and each time a probe compares the engine's
 log-probabilities of a fixed token sequence with the trainer's.
 
 Not bit-for-bit: rounding depends on which requests share a step. With the same noise key a turn is sampled with the
@@ -16,10 +16,6 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import count
 
-import torch
-from transformers import PreTrainedModel
-
-from rl.adapters import merged_weights
 from rl.config import VllmParams
 from rl.engines.base import Completion, Finish, Request
 from rl.engines.histories import Histories
@@ -27,6 +23,7 @@ from rl.engines.logprob_check import largest_difference, probe_ids
 from rl.engines.vllm_core import COLDEST, Core, Order
 from rl.engines.worker_thread import Lane
 from rl.errors import TrainingError
+from rl.handover import Handover
 
 log = logging.getLogger(__name__)
 RESTARTS = 1  # of a dead engine, per policy version
@@ -47,23 +44,29 @@ class _Turn:
 class VllmEngine:
     """Serves what vLLM serves of the models that transformers loads.
 
-    Started by a sync, one at a time in a process: another one's sync puts this one away until its next.
+    Started by its first `take`, one at a time in a process: another one's puts this one away until its next.
     """
 
     shares_weights = False
 
-    def __init__(self, model: PreTrainedModel, params: VllmParams, max_length: int) -> None:
-        """Args: the trainer's live model, the engine's numbers, tokens per episode."""
+    def __init__(self, params: VllmParams, max_length: int) -> None:
+        """Start nothing yet.
+
+        Args:
+            params: the engine's numbers.
+            max_length: tokens per episode.
+        """
         self.policy_version = 0
-        self.probe_error = 0.0  # of the last sync
-        self._model, self._params, self._max_length = model, params, max_length
+        self.probe_error = 0.0  # of the last take
+        self._params, self._max_length = params, max_length
+        self._handover: Handover | None = None  # the last one
         self._core, self._lane = Core(params, max_length), Lane()
         self._histories = Histories("vllm", max_length, COLDEST)
         self._waiting: deque[_Turn] = deque()
         self._running: dict[str, _Turn] = {}
         self._gone: list[str] = []  # requests to abort before the next step
         self._names = map(str, count())
-        self._synced: object = None
+        self._taken: object = None  # identity of the weights that it plays with
         self._restarts = 0
         self._pump: asyncio.Task[None] | None = None
         weakref.finalize(self, self._lane.submit, self._core.stop).atexit = False
@@ -75,12 +78,12 @@ class VllmEngine:
         Raises:
             TrainingError: the request cannot be served (the message says why), or the engine died twice or is stuck.
         """
-        if self._synced is None or self._core.llm is None or self._core.asleep:
+        if self._handover is None or self._taken is None or self._core.llm is None or self._core.asleep:
             raise TrainingError(
-                "this vLLM engine has no weights yet or sleeps, or another one was started in this process; call sync first"
+                "this vLLM engine has no weights yet or sleeps, or another one was started in this process; let it take a handover first"
             )
         self._forget_a_dead_loop()
-        prompt = self._histories.prompt(request, self._model.config.get_text_config().vocab_size)
+        prompt = self._histories.prompt(request, self._handover.config.get_text_config().vocab_size)
         turn = _Turn(Order(next(self._names), prompt, request), asyncio.get_running_loop().create_future())
         self._waiting.append(turn)
         if self._pump is None or self._pump.done():
@@ -95,15 +98,13 @@ class VllmEngine:
             del self._running[name]
             self._gone.append(name)
 
-    def sync(self, model: PreTrainedModel, version: int) -> None:
-        """Take over the trainer's weights, adapters merged in, and check that the engine computes as the trainer does.
+    def take(self, handover: Handover) -> None:
+        """Take over the trainer's weights and check that the engine computes as the trainer does.
 
-        Nothing happens if neither the version nor any weight has changed since the last sync. On a GPU the engine is
-        woken up.
+        Nothing happens if it is awake and neither the version nor any weight has changed since the last time.
 
         Args:
-            model: the trainer's model, in eval mode.
-            version: what completions carry from now on.
+            handover: of the trainer's policy, in eval mode.
 
         Raises:
             TrainingError: turns are under way, the engine cannot start or is stuck, or its log-probabilities differ
@@ -112,14 +113,14 @@ class VllmEngine:
         self._forget_a_dead_loop()
         if self._waiting or self._running:
             raise TrainingError(
-                f"{len(self._waiting) + len(self._running)} turns are under way; sync the vLLM engine between rollouts"
+                f"{len(self._waiting) + len(self._running)} turns are under way; the vLLM engine takes weights between rollouts"
             )
-        state = _state(model, version)
-        if state == self._synced and self._core.llm is not None and not self._core.asleep:
+        identity = handover.identity()
+        if identity == self._taken and self._core.llm is not None and not self._core.asleep:
             return
-        self._synced, self._model = None, model
+        self._taken, self._handover = None, handover
         try:
-            self.probe_error = self._lane.wait(self._params.timeout_s, self._bring, model)
+            self.probe_error = self._lane.wait(self._params.timeout_s, self._bring, handover)
         except TimeoutError as error:
             raise self._stuck() from error
         except TrainingError:
@@ -131,32 +132,34 @@ class VllmEngine:
             ) from error
         if not self.probe_error <= self._params.probe_tolerance:
             raise TrainingError(
-                f"after the sync to policy version {version} the engine's log-probabilities differ from the trainer's by up to {self.probe_error:.2g}, more than "
+                f"after taking over policy version {handover.version} the engine's log-probabilities differ from the trainer's by up to {self.probe_error:.2g}, more than "
                 f"rollout.engine.probe_tolerance = {self._params.probe_tolerance:g}: it did not take over all weights, or computes less exactly (rollout.engine.dtype); "
                 "use an engine of kind transformers, or raise the tolerance if rounding explains it"
             )
         log.info(
-            "vLLM engine synced to policy version %d, largest difference of a log-probability %.2g",
-            version,
+            "vLLM engine took over policy version %d, largest difference of a log-probability %.2g",
+            handover.version,
             self.probe_error,
         )
-        self.policy_version, self._synced, self._restarts = version, state, 0
+        self.policy_version, self._taken, self._restarts = handover.version, identity, 0
+
+    def sleep(self) -> None:
+        """Give a GPU's memory back, weights and cache; the next `take` wakes the engine."""
+        if self._core.llm is not None:
+            self._lane.wait(self._params.timeout_s, self._core.sleep)
 
     async def close(self) -> None:
-        """Wait for the pump to end and give a GPU's memory back to the trainer; the next sync wakes the engine."""
+        """Wait for the pump to end."""
         if self._pump is not None:
             await asyncio.gather(self._pump, return_exceptions=True)
-        if self._core.llm is not None and not self._core.on_cpu:
-            await self._lane.run(self._params.timeout_s, self._core.sleep)
 
-    def _bring(self, model: PreTrainedModel) -> float:
+    def _bring(self, handover: Handover) -> float:
         """In the lane: start if need be, load the weights, measure."""
         if self._core.llm is None:
-            self._core.start(model)
-        with torch.no_grad():
-            self._core.load(merged_weights(model))
-        ids = probe_ids(model, self._max_length)
-        return largest_difference(model, ids, self._core.logprobs(ids))
+            self._core.start(handover.config, handover.architecture)
+        self._core.load(handover.weights())
+        ids = probe_ids(handover.config, self._max_length)
+        return largest_difference(handover.logprobs(ids), self._core.logprobs(ids))
 
     def _forget_a_dead_loop(self) -> None:
         """Turns of an event loop that ended in the middle are nobody's."""
@@ -189,7 +192,7 @@ class VllmEngine:
         try:
             ended = await self._lane.run(self._params.timeout_s, self._core.advance, [turn.order for turn in new], gone)
         except TimeoutError as error:
-            self._synced = None
+            self._taken = None
             raise self._stuck() from error
         except Exception as error:  # noqa: BLE001  whatever killed it, a fresh one may serve
             await self._restart(error)
@@ -204,8 +207,8 @@ class VllmEngine:
 
     async def _restart(self, error: Exception) -> None:
         """After a death: a fresh engine with the same weights takes the unfinished turns from their beginning."""
-        state, self._synced = self._synced, None  # state: of the weights that the unfinished turns were begun with
-        if self._restarts >= RESTARTS:
+        begun_with, self._taken, handover = self._taken, None, self._handover
+        if handover is None or self._restarts >= RESTARTS:
             raise TrainingError(
                 f"the vLLM engine died again in the same rollout ({type(error).__name__}: {error}); run again, it resumes from the last checkpoint"
             ) from error
@@ -218,17 +221,17 @@ class VllmEngine:
         )
         try:
             self._lane.submit(self._core.stop)
-            self.probe_error = await self._lane.run(self._params.timeout_s, self._bring, self._model)
+            self.probe_error = await self._lane.run(self._params.timeout_s, self._bring, handover)
         except Exception as second:
             raise TrainingError(
                 f"the vLLM engine died ({error}) and does not start again ({second}); run again, it resumes from the last checkpoint"
             ) from second
         # rollouts one step ahead: the learner went on, these weights are not what the completions would say
-        if _state(self._model, self.policy_version) != state:
+        if handover.identity() != begun_with:
             raise TrainingError(
                 f"the vLLM engine died ({error}) while the learner was changing the weights that it played with; run again, it resumes from the last checkpoint"
             )
-        self._synced = state
+        self._taken = begun_with
         self._waiting.extendleft(reversed(self._running.values()))
         self._running.clear()
         self._gone.clear()
@@ -237,8 +240,3 @@ class VllmEngine:
         return TrainingError(
             f"the vLLM engine did not answer for rollout.engine.timeout_s = {self._params.timeout_s:g} s; raise it if it only is slow, or run again: it resumes"
         )
-
-
-def _state(model: PreTrainedModel, version: int) -> object:
-    """Which weights these are: torch counts the changes of every tensor."""
-    return (version, id(model), *((name, tensor._version) for name, tensor in model.state_dict(keep_vars=True).items()))

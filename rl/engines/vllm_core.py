@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig
 
-from rl.adapters import Weights
+from rl.adapters import NamedTensors
 from rl.config import VllmParams
 from rl.engines.base import Request
 from rl.errors import TrainingError
@@ -59,8 +59,8 @@ class Core:
         self.on_cpu = True
         self.asleep = False
 
-    def start(self, model: PreTrainedModel) -> None:
-        """Make the engine for models of this shape, with random weights."""
+    def start(self, shape: PretrainedConfig, architecture: str) -> None:
+        """Make the engine for models of this shape and class, with random weights."""
         with _TURN, _undisturbed(), tempfile.TemporaryDirectory() as folder:
             for other in _holder[:]:
                 other.stop()
@@ -69,8 +69,8 @@ class Core:
             from vllm.platforms import current_platform
 
             self.on_cpu = current_platform.is_cpu()
-            config = type(model.config).from_dict(model.config.to_dict())
-            config.architectures = [type(model).__name__]
+            config = type(shape).from_dict(shape.to_dict())
+            config.architectures = [architecture]
             config.save_pretrained(folder)
             memory = (
                 {"kv_cache_memory_bytes": int(self.params.kv_cache_gib * 2**30)}
@@ -96,19 +96,19 @@ class Core:
                 **memory,
             )
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: NamedTensors) -> None:
         """Take over all weights in place, in one call: each call of `reload_weights` finalises every layer.
 
         Forgets what was cached under the old ones.
         """
-        if self.asleep:
+        if self.asleep and not self.on_cpu:
             self.llm.wake_up(["weights"])
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if self.on_cpu:
             self.llm.apply_model(_repack_head)
-        if self.asleep:
+        elif self.asleep:
             self.llm.wake_up(["kv_cache"])
-            self.asleep = False
+        self.asleep = False
         self.llm.reset_prefix_cache(reset_running_requests=True)
 
     def advance(self, new: Sequence[Order], gone: Sequence[str]) -> list[Sampled]:
@@ -136,10 +136,10 @@ class Core:
         return torch.compiler.set_stance("force_eager" if self.params.enforce_eager else "default")
 
     def sleep(self) -> None:
-        """Give a GPU's memory back, weights and cache; `load` wakes it. Nothing on a CPU."""
+        """Give a GPU's memory back, weights and cache; `load` wakes it. On a CPU all stays, and it sleeps all the same."""
         if not self.on_cpu and not self.asleep:
             self.llm.sleep(level=2)
-            self.asleep = True
+        self.asleep = True
 
     def stop(self) -> None:
         """Free everything; a start makes it anew."""

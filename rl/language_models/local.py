@@ -11,6 +11,7 @@ from rl.config import LocalModelParams
 from rl.engines.base import Request, Sampling, noise_key
 from rl.engines.transformers import TransformersEngine
 from rl.errors import TrainingError
+from rl.machine import device_of
 from rl.models import load_model
 
 
@@ -19,7 +20,7 @@ class LocalModel:
 
     def __init__(self, params: LocalModelParams, seed: int) -> None:
         """Args: the model and how it answers; the seed of its sampling."""
-        model, tokenizer = load_model(params.model, params.dtype)
+        model, tokenizer = load_model(params.model, params.dtype, device_of(params.device))
         self._params, self._seed = params, seed
         self._chat = ChatFormat(tokenizer)
         self._engine = TransformersEngine(model.eval(), params.slots, params.context)

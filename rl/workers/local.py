@@ -1,5 +1,5 @@
-"""All roles in one process: the live policy, its learner and its engine, which shares their weights or takes them over
-before each rollout.
+"""All roles in one process and on one device: the live policy, its learner and its engine, which shares their weights or
+takes them over before each rollout.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from rl.adapters import adapter_weights, add_adapter, load_merged
 from rl.algorithms.base import Algorithm
@@ -18,9 +19,14 @@ from rl.config import LoraParams, RolloutParams
 from rl.engines.factory import open_engine
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.handover import Handover, handover_of
 from rl.learner import Learner, Sampler
+from rl.machine import Place
 from rl.models import load_model
+from rl.phases import Phases
+from rl.policy import Policy, policy_for
 from rl.ranking import continuation_logprobs
+from rl.ranks import load_weights
 from rl.rollout import EpisodeSpec, Progress, play
 
 
@@ -30,7 +36,7 @@ class LocalSession:
     def __init__(
         self,
         model: str,
-        dtype: str,
+        place: Place,
         rollout: RolloutParams,
         algorithm: Algorithm | None,
         seed: int,
@@ -41,7 +47,8 @@ class LocalSession:
 
         Args:
             model: id or path.
-            dtype: torch's name of it.
+            place: where it lies and how it computes. Weights of which all are trained are float32 whatever computes;
+                others, as those beside an adapter, are in the precision that computes.
             rollout: limits and engine.
             algorithm: the learning rule, if it is to learn.
             seed: of what is drawn in learning.
@@ -50,28 +57,50 @@ class LocalSession:
         """
         if algorithm is not None and temperature is None:
             raise TrainingError("a session that learns needs the temperature of the sampling that it learns from")
-        torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
-        self._source, self._dtype, self._lora, self._seed = model, dtype, lora, seed
-        self.model, self.tokenizer = load_model(model, dtype)
+        if place.device == "cpu":
+            torch.use_deterministic_algorithms(True)
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
+        self._source, self._place, self._lora, self._seed = model, place, lora, seed
+        self._weights = "float32" if algorithm is not None and lora is None else place.compute
+        self.model, self.tokenizer = load_model(model, self._weights, place.device)
         if lora is not None:
             add_adapter(self.model, lora, seed)
         self.model.eval()
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
-        self.engine = open_engine(self.model, rollout)
+        copied = self._weights != place.compute and rollout.engine.kind == "transformers"
+        player = self._frozen() if copied else self.model
+        self.engine = open_engine(rollout, player, copy=copied)
         self._algorithm = algorithm
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
-        copied = algorithm is not None and "reference" in algorithm.roles and lora is None
-        self._reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
+        compared = algorithm is not None and "reference" in algorithm.roles and lora is None
+        self._reference = self._frozen() if compared else None
         self._playing = threading.Lock()
         self._learner = (
             self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
         )
+        self._policy = self._learner.policy if self._learner is not None else Policy(self.model)
+        self._phases = Phases(
+            self.engine, self._handover, self.model.device, ahead=bool(rollout.ahead), offload=place.offload
+        )
+
+    def _frozen(self) -> PreTrainedModel:
+        """What the policy begins as, once more, in the precision that computes."""
+        return load_model(self._source, self._place.compute, self._place.device)[0].eval().requires_grad_(False)
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
-        sampler = Sampler(exact=self.engine.shares_weights and self._dtype == "float32", staleness=self.params.ahead)
-        return Learner(self.model, algorithm, self.params.prompts, temperature, self._seed, self._reference, sampler)
+        sampler = Sampler(
+            exact=self.engine.shares_weights and self._place.compute == "float32", staleness=self.params.ahead
+        )
+        return Learner(
+            policy_for(self.model, algorithm, self._place.compute),
+            algorithm,
+            self.params.prompts,
+            temperature,
+            self._seed,
+            self._reference,
+            sampler,
+        )
 
     @property
     def learner(self) -> Learner:
@@ -92,7 +121,10 @@ class LocalSession:
 
     def _sync(self) -> None:
         self.model.eval()
-        self.engine.sync(self.model, self.policy_version)
+        self._phases.play()
+
+    def _handover(self) -> Handover:
+        return handover_of(self._policy, self.policy_version)
 
     def rollout(
         self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False
@@ -108,13 +140,15 @@ class LocalSession:
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
-        return continuation_logprobs(self.model.eval(), prefixes, candidates)
+        self.model.eval()
+        return continuation_logprobs(self._policy, prefixes, candidates)
 
     def learn(
         self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Progress | None = None
     ) -> dict[str, float]:
         """One training phase."""
-        return self.learner.update(trajectories, scores, step, progress)
+        with self._phases.learning(self.learner):
+            return self.learner.update(trajectories, scores, step, progress)
 
     def save(self, root: Path, step: int) -> Path:
         """Write checkpoint `step`."""
@@ -126,20 +160,20 @@ class LocalSession:
         """Go on from a checkpoint: weights, optimizer and counters."""
         state = load_learner_state(directory)
         adapter = state["adapter"]
-        weights = adapter or load_model(str(directory), self._dtype)[0].state_dict()
-        self.model.load_state_dict(weights, strict=not adapter)  # beside an adapter stand the start weights
+        # beside an adapter stand the start weights
+        load_weights(self.model, adapter or load_model(str(directory), self._weights)[0].state_dict())
         self.learner.load_state(state)
 
     def reset(self) -> None:
         """Go back to the weights and the learner that it was opened with."""
-        fresh = load_model(self._source, self._dtype)[0]
+        fresh = load_model(self._source, self._weights)[0]
         if self._lora is not None:
             add_adapter(fresh, self._lora, self._seed)
-        self.model.load_state_dict(fresh.state_dict())
+        load_weights(self.model, fresh.state_dict())
         if self._algorithm is not None:
             self._algorithm.load_state(copy.deepcopy(self._untaught))
-            self._learner = self._new_learner(self._algorithm, self.learner.temperature)
+            self.learner.reset()
 
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
-        load_merged(self.model, load_model(str(directory), self._dtype)[0].state_dict())
+        load_merged(self.model, load_model(str(directory), self._weights)[0].state_dict())

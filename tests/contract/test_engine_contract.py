@@ -20,6 +20,7 @@ from rl.engines.transformers import TransformersEngine
 from rl.engines.vllm import VllmEngine
 from rl.errors import TrainingError
 from rl.models import new_model, new_tokenizer
+from tests.handing import handed
 
 MakeEngine = Callable[[PreTrainedModel, int, int], Engine]  # model, slots, tokens per session
 VLLM = VllmParams(
@@ -37,7 +38,7 @@ VLLM = VllmParams(
 
 @cache
 def started(model: PreTrainedModel, length: int) -> VllmEngine:
-    return VllmEngine(model, VLLM, length)
+    return VllmEngine(VLLM, length)
 
 
 def vllm_engine(model: PreTrainedModel, _slots: int, length: int) -> Engine:
@@ -48,7 +49,7 @@ def vllm_engine(model: PreTrainedModel, _slots: int, length: int) -> Engine:
     engine = started(model, length)
     for session in engine._histories.sessions():
         engine.release(session)
-    engine.sync(model, 0)
+    engine.take(handed(model, 0))
     return engine
 
 
@@ -349,7 +350,7 @@ def test_embeddings_stand_in_for_tokens(make_engine, model, fed_as):
 
 def test_completions_tell_the_policy_version(make_engine, model):
     engine = make_engine(model, 1, LENGTH)
-    engine.sync(model, 7)
+    engine.take(handed(model, 7))
     script = Script("s", [[7]], [0])
     play(engine, [script])
     assert script.turns[0].policy_version == 7

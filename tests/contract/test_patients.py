@@ -30,6 +30,7 @@ from rl.errors import TrainingError
 from rl.language_models import endpoint as door
 from rl.language_models.endpoint import Endpoint
 from rl.language_models.local import LocalModel
+from rl.machine import Place
 from rl.models import new_model, new_tokenizer, save_model
 from rl.rollout import EpisodeSpec, refuse_if_many_failed
 from rl.workers.local import LocalSession
@@ -309,7 +310,13 @@ def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
     )
     model = LocalModel(
         LocalModelParams(
-            model=str(tmp_path / "patient"), dtype="float32", slots=8, context=16384, temperature=1.0, max_tokens=12
+            model=str(tmp_path / "patient"),
+            device="cpu",
+            dtype="float32",
+            slots=8,
+            context=16384,
+            temperature=1.0,
+            max_tokens=12,
         ),
         0,
     )
@@ -350,7 +357,7 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
     cases = list(draw_cases(clinic, 250, 3, SPLIT))
     matcher = TopicMatcher({f.finding_id: (f.name, *f.doctor.train) for f in clinic.findings}, 0.45).match
     rollout = RolloutParams.model_validate(params.rollout.model_dump() | {"slots": 1000, "max_failed_share": 0.5})
-    doctor = LocalSession(str(ROOT / "models/base"), "float32", rollout, None, 0)
+    doctor = LocalSession(str(ROOT / "models/base"), Place(), rollout, None, 0)
     faults = random.Random(5)
     kinds = {}
 

@@ -23,11 +23,12 @@ from rl.config import RolloutParams, SFTParams
 from rl.engines.transformers import TransformersEngine
 from rl.environment import Message
 from rl.experience import Scores, Trajectory
-from rl.learner import Learner
 from rl.linear_onednn import speed_up, worthwhile
 from rl.models import new_model, new_tokenizer
+from rl.policy import Policy
 from rl.rollout import EpisodeSpec, play
 from rl.sft import Example, train_supervised
+from tests.handing import learner_for
 
 SAMPLES = 32
 TEMPERATURE = 1.0
@@ -181,13 +182,13 @@ class School:
             micro_batch_tokens=4096,
             seed=self.seed,
         )
-        train_supervised(self.model, examples, params)
+        train_supervised(Policy(self.model), examples, params)
         self.model.eval()
 
     def train(self, algorithm: Algorithm, steps: int, enough: float) -> list[float]:
         """At most `steps` rollout steps, fewer once four in a row reach `enough`; returns the mean reward of each."""
         reference = copy.deepcopy(self.model) if "reference" in algorithm.roles else None
-        learner = Learner(self.model, algorithm, self.params.prompts, TEMPERATURE, self.seed, reference)
+        learner = learner_for(self.model, algorithm, self.params.prompts, TEMPERATURE, self.seed, reference)
         rewards: list[float] = []
         stored = [] if algorithm.on_policy else [self.play(algorithm, step) for step in range(1, steps + 1)]
         for step in range(1, steps + 1):

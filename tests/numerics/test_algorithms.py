@@ -12,7 +12,9 @@ from rl.algorithms import ALGORITHMS, make_algorithm
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
 from rl.models import new_model, new_tokenizer
+from rl.policy import Policy
 from rl.records import logprobs_of
+from tests.handing import learner_for, watched
 from tests.numerics import naive
 from tests.recipes import recipe
 
@@ -152,7 +154,7 @@ def experience(models) -> tuple[list[Trajectory], list[Scores]]:
         scores.append(
             Scores(f"g{i // 3}/{i % 3}", tuple({"a": rng.uniform(-1, 1), "b": rng.uniform(0, 0.5)} for _ in turns))
         )
-    recorded = logprobs_of(models[0], trajectories, 10**6, naive.T)
+    recorded = logprobs_of(Policy(models[0]), trajectories, 10**6, naive.T)
     for i, (t, found) in enumerate(zip(trajectories, recorded, strict=True)):
         values = iter(found)
         trajectories[i] = dataclasses.replace(
@@ -162,7 +164,7 @@ def experience(models) -> tuple[list[Trajectory], list[Scores]]:
 
 
 def learner_of(models, numbers) -> Learner:
-    learner = Learner(
+    learner = learner_for(
         copy.deepcopy(models[0]), make_algorithm(numbers), prompts=3, temperature=naive.T, seed=0, reference=models[1]
     )
     if learner.critic is not None:
@@ -173,15 +175,11 @@ def learner_of(models, numbers) -> Learner:
     return learner
 
 
-def gradients(learner: Learner) -> dict[str, torch.Tensor]:
-    found = {name: p.grad for name, p in learner.model.named_parameters()}
-    if learner.critic is not None:
-        found |= {
-            f"critic.{name}": p.grad
-            for name, p in learner.critic.named_parameters()
-            if name != "trunk.embed_tokens.weight" or p.grad is not None
-        }
-    return {name: grad.double() for name, grad in found.items() if grad is not None}
+def updated(learner: Learner, trajectories, scores) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """Gradients (float64) and metrics of one update."""
+    found = watched(learner)
+    metrics = learner.update(trajectories, scores, step=1)
+    return {name: grad.double() for name, grad in found.items()}, metrics
 
 
 def assert_same_gradients(one: dict, other: dict) -> None:
@@ -209,7 +207,7 @@ def test_the_learners_gradient_is_that_of_the_formula(models, experience, varian
     policy, reference = copy.deepcopy(models[0]).double(), copy.deepcopy(models[1]).double()
     critic64 = copy.deepcopy(learner.critic).double() if learner.critic is not None else None
     trajectories, scores = experience
-    metrics = learner.update(trajectories, scores, step=1)
+    gradients, metrics = updated(learner, trajectories, scores)
     assert metrics["gradient_steps"] == 1
 
     if numbers["name"] in ("dpo", "online_dpo"):
@@ -225,7 +223,7 @@ def test_the_learners_gradient_is_that_of_the_formula(models, experience, varian
     expected = {name: p.grad for name, p in policy.named_parameters()}
     if critic64 is not None:
         expected |= {f"critic.{name}": p.grad for name, p in critic64.named_parameters()}
-    assert_same_gradients(gradients(learner), {name: grad for name, grad in expected.items() if grad is not None})
+    assert_same_gradients(gradients, {name: grad for name, grad in expected.items() if grad is not None})
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -235,8 +233,7 @@ def test_cutting_padding_and_order_change_nothing(models, experience, variant):
     found = []
     for micro_batch_tokens, order in ((1, range(9)), (100_000, range(9)), (70, [8, 6, 7, 2, 1, 0, 5, 3, 4])):
         learner = learner_of(models, named(variant, micro_batch_tokens=micro_batch_tokens))
-        metrics = learner.update([trajectories[i] for i in order], [scores[i] for i in order], step=1)
-        found.append((gradients(learner), metrics))
+        found.append(updated(learner, [trajectories[i] for i in order], [scores[i] for i in order]))
     for grads, metrics in found[1:]:
         assert_same_gradients(found[0][0], grads)
         assert metrics == pytest.approx(found[0][1], rel=1e-4, abs=1e-5, nan_ok=True)
@@ -251,9 +248,7 @@ def test_grpo_is_dapo_when_clips_aggregation_and_sampling_match(models, experien
         "dapo", group_size=3, overlong={"penalty": 0.0, "filter": False}, dynamic_sampling={"max_draws": 1}, **same
     )
     one, other = (learner_of(models, numbers) for numbers in (grpo, dapo))
-    for learner in (one, other):
-        learner.update(trajectories, scores, step=1)
-    assert_same_gradients(gradients(one), gradients(other))
+    assert_same_gradients(*(updated(learner, trajectories, scores)[0] for learner in (one, other)))
 
 
 def test_ppo_without_a_critic_is_reinforce_with_the_mean_as_baseline(models, experience):
@@ -270,21 +265,18 @@ def test_ppo_without_a_critic_is_reinforce_with_the_mean_as_baseline(models, exp
         for numbers in (ppo, recipe("reinforce_pp", group_size=3, baseline="none", discount=0.9, kl=quiet))
     )
     learners = [
-        Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0) for numbers in (ppo, reinforce)
+        learner_for(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0) for numbers in (ppo, reinforce)
     ]
     # its head is all zeros
     learners[0].algorithm.critic = learners[0].algorithm.critic.model_copy(update={"warmup_rollout_steps": 0})
-    for learner in learners:
-        learner.update(trajectories, scores, step=1)
-    assert_same_gradients(
-        *({name: p.grad.double() for name, p in learner.model.named_parameters()} for learner in learners)
-    )
+    found = [updated(learner, trajectories, scores)[0] for learner in learners]
+    assert_same_gradients(*({n: g for n, g in one.items() if not n.startswith("critic.")} for one in found))
 
 
 def test_only_the_critic_learns_while_it_warms_up(models, experience):
     trajectories, scores = experience
     numbers = recipe("ppo", group_size=3, critic={"warmup_rollout_steps": 1})
-    learner = Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0)
+    learner = learner_for(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0)
     learner.update(trajectories, scores, step=1)
     assert all(
         torch.equal(a, b)
@@ -313,4 +305,4 @@ def test_a_learner_without_its_reference_is_refused(models):
     from rl.errors import TrainingError
 
     with pytest.raises(TrainingError, match="frozen reference"):
-        Learner(models[0], make_algorithm(recipe("online_dpo")), 3, 1.0, 0)
+        learner_for(models[0], make_algorithm(recipe("online_dpo")), 3, 1.0, 0)

@@ -18,8 +18,10 @@ from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner, Sampler, gradient_steps_per_rollout
 from rl.models import new_model, new_tokenizer
+from rl.policy import Policy
 from rl.ranking import continuation_logprobs
 from rl.sft import Example, train_supervised
+from tests.handing import learner_for, watched
 from tests.recipes import recipe
 
 OPTIMIZER = {
@@ -93,16 +95,17 @@ def new_learner(base, prompts: int = 4, **optimizer) -> Learner:
         clip_high=0.2,
         optimizer=OPTIMIZER | optimizer,
     )
-    return Learner(copy.deepcopy(base), make_algorithm(numbers), prompts, TEMPERATURE, seed=0)
+    return learner_for(copy.deepcopy(base), make_algorithm(numbers), prompts, TEMPERATURE, seed=0)
 
 
 def one_update(base, trajectories, scores, **optimizer) -> tuple[dict, dict, dict]:
     """Gradient (before clipping), weights after one update, metrics."""
     unclipped = new_learner(base, **optimizer | {"max_grad_norm": 1e9})
+    gradient = watched(unclipped)
     unclipped.update(trajectories, scores, step=1)
     learner = new_learner(base, **optimizer)
     metrics = learner.update(trajectories, scores, step=1)
-    return {name: p.grad for name, p in unclipped.model.named_parameters()}, learner.model.state_dict(), metrics
+    return gradient, learner.model.state_dict(), metrics
 
 
 def assert_same(one, other) -> None:
@@ -163,7 +166,9 @@ def test_experience_of_the_policy_before_the_last_update_is_taken_where_it_is_al
     trajectories, scores = experience
     params = OPTIMIZER | {"mini_batch_size": 64}
     algorithm = make_algorithm(recipe("grpo", group_size=4, sampler_correction={"level": "token"}, optimizer=params))
-    learner = Learner(copy.deepcopy(base), algorithm, 4, TEMPERATURE, seed=0, sampler=Sampler(exact=False, staleness=1))
+    learner = learner_for(
+        copy.deepcopy(base), algorithm, 4, TEMPERATURE, seed=0, sampler=Sampler(exact=False, staleness=1)
+    )
     assert learner.update(trajectories, scores, step=1)["staleness"] == 0
     again = learner.update(trajectories, scores, step=2)
     assert again["staleness"] == 1
@@ -220,7 +225,7 @@ def test_an_opening_computed_once_for_siblings_changes_nothing(base, siblings, m
 
     def update() -> tuple[dict, dict, dict]:
         params = OPTIMIZER | {"max_grad_norm": 1e9, "mini_batch_size": 4 if name == "dpo" else 64}
-        learner = Learner(
+        learner = learner_for(
             copy.deepcopy(base),
             make_algorithm(
                 recipe(name, group_size=4, optimizer=params, **({"pairs_per_group": 2} if name == "dpo" else {}))
@@ -231,8 +236,9 @@ def test_an_opening_computed_once_for_siblings_changes_nothing(base, siblings, m
             reference=base,
             sampler=Sampler(exact=False, staleness=0),
         )
+        gradient = watched(learner)
         metrics = learner.update(*siblings, step=1)
-        return {n: p.grad for n, p in learner.model.named_parameters()}, learner.model.state_dict(), metrics
+        return gradient, learner.model.state_dict(), metrics
 
     together = update()
     for module in (rl.learner, rl.records):
@@ -320,7 +326,10 @@ def test_branches_weigh_in_the_loss_as_said(base):
             seed=0,
         )
         trained.append(
-            (train_supervised(model, [Example([5, 6, 7, 8], [0, 1, 1, 0], branches)], params), model.state_dict())
+            (
+                train_supervised(Policy(model), [Example([5, 6, 7, 8], [0, 1, 1, 0], branches)], params),
+                model.state_dict(),
+            )
         )
     assert trained[0][0] == pytest.approx(trained[1][0], abs=1e-5)
     for name in trained[0][1]:
@@ -333,7 +342,7 @@ def test_branches_weigh_in_the_loss_as_said(base):
 )
 def test_ranking_is_the_sum_of_the_continuations_logprobs(base, candidates):
     prefixes = [[10, 11, 12, 13], [14], [15, 16, 17, 18, 19, 20, 21]]
-    scores_PC = continuation_logprobs(base.eval(), prefixes, candidates)
+    scores_PC = continuation_logprobs(Policy(base.eval()), prefixes, candidates)
     for prefix, scores_C in zip(prefixes, scores_PC, strict=True):
         expected = []
         for candidate in candidates:
@@ -361,7 +370,7 @@ def test_supervised_training_does_not_see_micro_batches(base, experience):
             micro_batch_tokens=micro_batch_tokens,
             seed=0,
         )
-        losses.append(train_supervised(model, examples, params))
+        losses.append(train_supervised(Policy(model), examples, params))
         weights.append(model.state_dict())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     for name in weights[0]:

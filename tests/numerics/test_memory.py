@@ -14,6 +14,7 @@ import pytest
 from rl.algorithms import make_algorithm
 from rl.config import LoraParams, RolloutParams
 from rl.errors import TrainingError
+from rl.machine import Place
 from rl.memory import GIB, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.models import new_model, new_tokenizer, save_model
 from tests.recipes import recipe
@@ -78,7 +79,7 @@ def two_updates(base: str, name: str) -> None:
     from rl.experience import Scores, Trajectory
     from rl.workers.local import LocalSession
 
-    session = LocalSession(base, "float32", ROLLOUT, make_algorithm(CHOICES[name]), 0, adapter(name), temperature=1.0)
+    session = LocalSession(base, Place(), ROLLOUT, make_algorithm(CHOICES[name]), 0, adapter(name), temperature=1.0)
     for step in (0, 1):
         trajectories = [
             Trajectory(

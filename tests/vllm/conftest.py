@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 from rl.config import VllmParams
 from rl.engines.base import Completion, Engine, Request, Sampling, noise_key
 from rl.engines.vllm import VllmEngine
+from tests.handing import handed
 
 PARAMS = VllmParams(
     kind="vllm",
@@ -106,10 +107,10 @@ def engine_for() -> Callable[..., VllmEngine]:
 
     def engine(model: PreTrainedModel, *, version: int = 0) -> VllmEngine:
         key = (model.config.model_type, model.config.tie_word_embeddings)
-        one = started.setdefault(key, VllmEngine(model, PARAMS, LENGTH))
+        one = started.setdefault(key, VllmEngine(PARAMS, LENGTH))
         for session in one._histories.sessions():
             one.release(session)
-        one.sync(model, version)
+        one.take(handed(model, version))
         return one
 
     return engine

@@ -12,6 +12,7 @@ from rl.engines.base import Request, Sampling
 from rl.engines.vllm import VllmEngine
 from rl.errors import TrainingError
 from rl.models import new_model, new_tokenizer
+from tests.handing import handed
 from tests.vllm.conftest import LENGTH, PARAMS, STOP, disagreement, optimiser_step, prompt, sample, small_model
 
 pytestmark = pytest.mark.vllm
@@ -57,9 +58,9 @@ def test_a_second_death_ends_the_rollout_and_a_sync_begins_anew(engine_for, monk
         match=r"died again in the same rollout \(RuntimeError: the driver fell over\); run again, it resumes from the last checkpoint",
     ):
         sample(engine, [prompt(i) for i in range(4)])
-    with pytest.raises(TrainingError, match="call sync first"):
+    with pytest.raises(TrainingError, match="take a handover first"):
         sample(engine, [prompt(0)])
-    engine.sync(model, 0)
+    engine.take(handed(model, 0))
     assert disagreement(model, prompt(0), sample(engine, [prompt(0)])[0]) < 1e-4
 
 
@@ -80,7 +81,7 @@ def test_a_death_after_the_learner_went_on_is_not_mended_with_other_weights(engi
     monkeypatch.setattr(engine._core, "advance", learns_meanwhile)
     with pytest.raises(TrainingError, match="while the learner was changing the weights that it played with"):
         sample(engine, [prompt(i) for i in range(4)])
-    with pytest.raises(TrainingError, match="call sync first"):
+    with pytest.raises(TrainingError, match="take a handover first"):
         sample(engine, [prompt(0)])
 
 
@@ -97,14 +98,14 @@ def test_an_engine_that_cannot_start_again_says_so(engine_for, monkeypatch):
 
 def test_a_step_or_a_sync_that_never_ends_is_given_up(monkeypatch):
     model = small_model()
-    engine = VllmEngine(model, PARAMS, LENGTH)
-    engine.sync(model, 0)
+    engine = VllmEngine(PARAMS, LENGTH)
+    engine.take(handed(model, 0))
     engine._params = PARAMS.model_copy(update={"timeout_s": 0.3})
     monkeypatch.setattr(engine._core, "advance", lambda new, gone: time.sleep(1))
     with pytest.raises(TrainingError, match=r"did not answer for rollout.engine.timeout_s = 0.3 s"):
         sample(engine, [prompt(0)])
     with pytest.raises(TrainingError, match=r"did not answer for rollout.engine.timeout_s = 0.3 s"):
-        engine.sync(model, 1)
+        engine.take(handed(model, 1))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_a_crowd_gets_what_each_would_get_alone(engine_for, number, changes):
     prompts = [prompt(i, 110) for i in range(number)]
     alone = [sample(engine_for(model), [ids])[0] for ids in prompts[:1]]
     engine = VllmEngine(model, PARAMS.model_copy(update=changes), LENGTH)
-    engine.sync(model, 0)
+    engine.take(handed(model, 0))
     made = sample(engine, prompts, max_tokens=40)
     assert max(disagreement(model, ids, completion) for ids, completion in zip(prompts, made, strict=True)) < 1e-4
     assert engine._restarts == 0
@@ -164,7 +165,7 @@ def test_a_crowd_gets_what_each_would_get_alone(engine_for, number, changes):
 def test_in_bfloat16_the_probe_sees_the_rounding(engine_for):
     model = small_model()
     engine = VllmEngine(model, PARAMS.model_copy(update={"dtype": "bfloat16", "probe_tolerance": 1.0}), LENGTH)
-    engine.sync(model, 0)
+    engine.take(handed(model, 0))
     print(f"bfloat16 engine, float32 trainer: probe error {engine.probe_error:.2g}")
     assert 1e-4 < engine.probe_error < 1.0
 
@@ -178,4 +179,4 @@ def test_a_model_that_vllm_cannot_serve_is_refused_in_one_line(engine_for):
         TrainingError,
         match=r"vLLM cannot serve this model \(RuntimeError: .*head_dim=16.*\); use an engine of kind transformers",
     ):
-        VllmEngine(model, PARAMS, LENGTH).sync(model, 0)
+        VllmEngine(PARAMS, LENGTH).take(handed(model, 0))

@@ -8,6 +8,7 @@ import torch
 from rl.algorithms import make_algorithm
 from rl.config import LoraParams, RolloutParams
 from rl.engines.vllm import VllmEngine
+from rl.machine import Place
 from rl.models import new_model, save_model
 from rl.workers.local import LocalSession
 from tests.learning.toy import EASY, School, episodes, score
@@ -51,7 +52,7 @@ def base(tmp_path) -> str:
 def test_two_steps_of_training_on_vllm(base, lora):
     session = LocalSession(
         base,
-        "float32",
+        Place(),
         ROLLOUT,
         make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)),
         seed=1,
@@ -76,7 +77,7 @@ def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
     rollout = ROLLOUT.model_copy(update={"ahead": 1})
     session = LocalSession(
         base,
-        "float32",
+        Place(),
         rollout,
         make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER, sampler_correction={"level": "token"})),
         seed=1,
@@ -101,7 +102,7 @@ def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
 def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
     session = LocalSession(
         base,
-        "float32",
+        Place(),
         ROLLOUT,
         make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)),
         seed=1,
@@ -117,5 +118,5 @@ def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
 
 
 def test_a_session_that_only_plays(base):
-    session = LocalSession(base, "float32", ROLLOUT, None, seed=1)
+    session = LocalSession(base, Place(), ROLLOUT, None, seed=1)
     assert len(session.rollout(episodes(EASY, 4, 1, SEED), 0.0)) == 16

@@ -7,11 +7,12 @@ import random
 import pytest
 import torch
 
-from rl.adapters import add_adapter, merged_weights
+from rl.adapters import add_adapter, named_weights
 from rl.config import LoraParams
 from rl.engines.base import Request, Sampling
 from rl.engines.vllm import VllmEngine
 from rl.errors import TrainingError
+from tests.handing import handed
 from tests.vllm.conftest import LENGTH, PARAMS, disagreement, optimiser_step, prompt, sample, small_model
 
 pytestmark = pytest.mark.vllm
@@ -26,7 +27,7 @@ def test_twenty_rounds_of_training_and_sync(engine_for, kind, tied):
     errors, samples = [], []
     for round_ in range(1, 21):
         optimiser_step(model, round_)
-        engine.sync(model, round_)
+        engine.take(handed(model, round_))
         errors.append(engine.probe_error)
         made = sample(engine, prompts)
         assert {completion.policy_version for completion in made} == {round_}
@@ -51,20 +52,20 @@ def test_a_tensor_that_a_sync_leaves_out_is_caught(engine_for, monkeypatch, left
     model = small_model()
     engine = engine_for(model)
     optimiser_step(model, 1)
-    assert left_out in merged_weights(model)
+    assert left_out in dict(named_weights(model))
     monkeypatch.setattr(
-        "rl.engines.vllm.merged_weights",
-        lambda model: {name: value for name, value in merged_weights(model).items() if name != left_out},
+        "rl.handover.named_weights",
+        lambda model: (pair for pair in named_weights(model) if pair[0] != left_out),
     )
     with pytest.raises(
         TrainingError,
-        match=r"after the sync to policy version 1 .* differ from the trainer's by up to \S+, more than rollout.engine.probe_tolerance = 0.0001",
+        match=r"after taking over policy version 1 .* differ from the trainer's by up to \S+, more than rollout.engine.probe_tolerance = 0.0001",
     ):
-        engine.sync(model, 1)
+        engine.take(handed(model, 1))
     with pytest.raises(TrainingError, match="no weights yet"):
         sample(engine, [prompt(0)])
     monkeypatch.undo()
-    engine.sync(model, 1)
+    engine.take(handed(model, 1))
     assert engine.probe_error < 1e-4
 
 
@@ -74,16 +75,16 @@ def test_a_tied_head_is_renewed_and_a_stale_one_is_caught(engine_for, monkeypatc
     model = small_model(kind)
     engine = engine_for(model)
     monkeypatch.setattr(
-        "rl.engines.vllm.merged_weights",
-        lambda model: {name: value for name, value in merged_weights(model).items() if name != "lm_head.weight"},
+        "rl.handover.named_weights",
+        lambda model: (pair for pair in named_weights(model) if pair[0] != "lm_head.weight"),
     )
     optimiser_step(model, 1)
-    engine.sync(model, 1)
+    engine.take(handed(model, 1))
     assert engine.probe_error < 1e-4
     monkeypatch.setattr("rl.engines.vllm_core._repack_head", lambda model: None)
     optimiser_step(model, 2)
     with pytest.raises(TrainingError, match="differ from the trainer's"):
-        engine.sync(model, 2)
+        engine.take(handed(model, 2))
 
 
 def test_nothing_cached_under_old_weights_is_used_after_a_sync(engine_for, monkeypatch):
@@ -93,12 +94,12 @@ def test_nothing_cached_under_old_weights_is_used_after_a_sync(engine_for, monke
     before = sample(engine, [long])[0]
     assert disagreement(model, long, before) < 1e-4
     optimiser_step(model, 1)
-    engine.sync(model, 1)
+    engine.take(handed(model, 1))
     after = sample(engine, [long])[0]
     assert disagreement(model, long, after) < 1e-4
     optimiser_step(model, 2)
     monkeypatch.setattr(engine._core.llm, "reset_prefix_cache", lambda **_: True)
-    engine.sync(model, 2)
+    engine.take(handed(model, 2))
     assert disagreement(model, long, sample(engine, [long])[0]) > 1e-2  # what the reset is for
 
 
@@ -108,11 +109,11 @@ def test_a_sync_without_news_does_nothing(engine_for, monkeypatch):
     loads = []
     load = engine._core.load
     monkeypatch.setattr(engine._core, "load", lambda weights: (loads.append(1), load(weights)))
-    engine.sync(model, 3)
+    engine.take(handed(model, 3))
     assert loads == []
-    engine.sync(model, 4)
+    engine.take(handed(model, 4))
     optimiser_step(model, 1)  # the version is the same, the weights are not: a restored checkpoint, an average
-    engine.sync(model, 4)
+    engine.take(handed(model, 4))
     assert len(loads) == 2
     assert engine.policy_version == 4
 
@@ -133,7 +134,7 @@ def test_adapters_arrive_merged_and_the_model_keeps_its_bits(engine_for):
     for round_ in range(2, 6):
         optimiser_step(model, round_, learning_rate=5e-2)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        engine.sync(model, round_)
+        engine.take(handed(model, round_))
         assert engine.probe_error < 1e-4
         made = sample(engine, [prompt(0)])[0]
         assert disagreement(model, prompt(0), made) < 1e-4
@@ -150,7 +151,7 @@ def test_random_generators_and_threads_are_left_alone(engine_for):
     torch.manual_seed(5)
     state, numbers, threads = torch.get_rng_state(), random.getstate(), torch.set_num_threads
     engine._core.stop()
-    engine._core.start(model)
+    engine._core.start(model.config, type(model).__name__)
     assert torch.equal(torch.get_rng_state(), state)
     assert random.getstate() == numbers
     assert torch.set_num_threads is threads
@@ -160,12 +161,12 @@ def test_a_second_engine_puts_the_first_away_until_its_next_sync(engine_for):
     model = small_model()
     first = engine_for(model)
     before = sample(first, [prompt(0)])[0]
-    second = VllmEngine(model, PARAMS, LENGTH)
-    second.sync(model, 0)
+    second = VllmEngine(PARAMS, LENGTH)
+    second.take(handed(model, 0))
     with pytest.raises(TrainingError, match="another one was started"):
         sample(first, [prompt(0)])
     assert sample(second, [prompt(0)])[0].token_ids == before.token_ids
-    first.sync(model, 0)
+    first.take(handed(model, 0))
     assert sample(first, [prompt(0)])[0].token_ids == before.token_ids
     del second
     gc.collect()
@@ -180,7 +181,7 @@ def test_a_sync_in_the_middle_of_turns_is_refused(engine_for):
         turn = asyncio.create_task(engine.generate(Request("s", prompt(0), 1, Sampling(1.0, 20, 4))))
         await asyncio.sleep(0)
         with pytest.raises(TrainingError, match="1 turns are under way"):
-            engine.sync(model, 9)
+            engine.take(handed(model, 9))
         await turn
 
     asyncio.run(run())

@@ -5,12 +5,12 @@ import copy
 import pytest
 import torch
 
-from rl.adapters import adapter_off, adapter_weights, add_adapter, has_adapter, merged_weights
+from rl.adapters import adapter_off, adapter_weights, add_adapter, has_adapter, named_weights
 from rl.algorithms import make_algorithm
 from rl.config import LoraParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.learner import Learner
+from tests.handing import learner_for
 from tests.recipes import recipe
 
 LORA = LoraParams(rank=2, alpha=4.0, target_modules=("q_proj", "down_proj"))
@@ -61,9 +61,9 @@ def test_its_size_is_rank_times_both_sides(model, adapted):
 def test_merged_it_is_a_plain_model_that_says_the_same(model, adapted):
     shake(adapted)
     plain = copy.deepcopy(model)
-    plain.load_state_dict(merged_weights(adapted))
+    plain.load_state_dict(dict(named_weights(adapted)))
     assert torch.allclose(logits(plain), logits(adapted), atol=1e-5)
-    assert merged_weights(model).keys() == model.state_dict().keys()
+    assert dict(named_weights(model)).keys() == model.state_dict().keys()
 
 
 def test_the_same_seed_gives_the_same_adapter_and_leaves_the_worlds_dice_alone(model):
@@ -127,7 +127,7 @@ def test_switched_off_it_serves_as_well_as_a_second_copy(model, name, changes):
         numbers = recipe(
             name, group_size=2, optimizer={"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2}, **changes
         )
-        learner = Learner(
+        learner = learner_for(
             policy, make_algorithm(numbers), 1, 1.0, 0, reference=copy.deepcopy(model) if copies else None
         )
         before = {k: v.clone() for k, v in adapter_weights(policy).items()}

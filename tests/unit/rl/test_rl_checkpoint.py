@@ -14,6 +14,7 @@ from rl.checkpoint import SEAL, folder_hash, load_learner_state, prune, save_che
 from rl.config import LoraParams, RolloutParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.machine import Place
 from rl.models import average_folders, load_model, save_model
 from rl.workers.local import LocalSession
 from tests.recipes import recipe
@@ -94,7 +95,7 @@ def session(tmp_path, model, tokenizer, request) -> LocalSession:
 
 def open_session(tmp_path, name: str, lora: LoraParams | None) -> LocalSession:
     return LocalSession(
-        str(tmp_path / "base"), "float32", ROLLOUT, make_algorithm(RECIPES[name]), seed=5, lora=lora, temperature=1.0
+        str(tmp_path / "base"), Place(), ROLLOUT, make_algorithm(RECIPES[name]), seed=5, lora=lora, temperature=1.0
     )
 
 

@@ -11,6 +11,7 @@ from rl.engines.transformers import TransformersEngine
 from rl.engines.vllm import VllmEngine
 from rl.engines.worker_thread import Lane
 from rl.errors import TrainingError
+from tests.handing import handed
 
 VLLM = VllmParams(
     kind="vllm",
@@ -40,12 +41,12 @@ def test_a_missing_vllm_is_one_line_that_says_how_to_install_it(model, monkeypat
         TrainingError,
         match=r"rollout.engine.kind is vllm, but vLLM cannot be imported .*`make vllm` .* `pip install 'anamnesis\[gpu\]'`",
     ):
-        VllmEngine(model, VLLM, 32).sync(model, 0)
+        VllmEngine(VLLM, 32).take(handed(model, 0))
 
 
 def test_the_parameters_name_the_engine(model):
-    assert isinstance(open_engine(model, ROLLOUT), TransformersEngine)
-    assert isinstance(open_engine(model, ROLLOUT.model_copy(update={"engine": VLLM})), VllmEngine)
+    assert isinstance(open_engine(ROLLOUT, model, copy=False), TransformersEngine)
+    assert isinstance(open_engine(ROLLOUT.model_copy(update={"engine": VLLM}), model, copy=False), VllmEngine)
     with pytest.raises(ValueError, match="an engine is a block"):
         RolloutParams.model_validate(ROLLOUT.model_dump() | {"engine": "vllm"})
     with pytest.raises(ValueError, match="does not match any of the expected tags: 'transformers', 'vllm'"):

@@ -1,0 +1,118 @@
+"""A language model, and the critic that reads off it, as one module with one forward pass.
+
+Whoever needs log-probabilities with a gradient, or of a model whose weights FSDP2 holds, asks it: FSDP2 gathers weights
+when the module that it wraps is called, never when a part of it is.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from transformers import PreTrainedModel
+
+from rl.adapters import has_adapter
+from rl.algorithms.base import Algorithm
+from rl.batching import MicroBatch, head_logprobs, hidden_states
+from rl.critic import Critic
+from rl.ranks import mesh_of_one
+
+
+@dataclass(frozen=True)
+class PolicyOutput:
+    """What a forward pass gives; None for what was not asked for."""
+
+    logprob_N: torch.Tensor | None  # float32, nats, of the recorded token at each loss position
+    entropy_N: torch.Tensor | None  # float32, nats
+    value_BT: torch.Tensor | None  # float32, reward units, after every token
+
+
+class Policy(torch.nn.Module):
+    """A causal language model and, if there is one, its critic."""
+
+    def __init__(self, model: PreTrainedModel, critic: Critic | None = None, *, compiled: bool = False) -> None:
+        """Wrap them; they stay what they are.
+
+        Args:
+            model: the language model.
+            critic: a value head, on a trunk of its own or on the model's.
+            compiled: compile the model's decoder.
+        """
+        super().__init__()
+        self.model, self.critic = model, critic
+        decoder = model.get_decoder()
+        self._run = (torch.compile(decoder, dynamic=True) if compiled else decoder,)  # a tuple: no second submodule
+
+    def forward(
+        self,
+        batch: MicroBatch,
+        temperature: float,
+        *,
+        logprobs: bool = True,
+        values: bool = False,
+        entropy_gradient: bool = False,
+    ) -> PolicyOutput:
+        """Log-probabilities and entropy at the loss positions of a micro-batch, values after every token.
+
+        Args:
+            batch: B sequences of T tokens with N loss positions.
+            temperature: divides the logits, as at sampling.
+            logprobs: whether those are asked for.
+            values: whether those are; needs a critic.
+            entropy_gradient: whether the entropy carries one.
+        """
+        alone = values and not logprobs and self.critic is not None and self.critic.trunk is not None
+        hidden_BTD = None if alone else hidden_states(self._run[0], batch, everywhere=values)
+        logprob_N = entropy_N = None
+        if logprobs and hidden_BTD is not None:
+            logprob_N, entropy_N = head_logprobs(
+                self.model, hidden_BTD, batch, temperature, entropy_gradient=entropy_gradient
+            )
+        value_BT = self.critic(batch, hidden_BTD) if values and self.critic is not None else None
+        return PolicyOutput(logprob_N, entropy_N, value_BT)
+
+    def logprobs(self, batch: MicroBatch, temperature: float) -> torch.Tensor:
+        """Log-probability of the recorded token at each loss position, float32 (N,), nats."""
+        logprob_N = self(batch, temperature).logprob_N
+        assert logprob_N is not None  # noqa: S101  it was asked for
+        return logprob_N  # type: ignore[no-any-return]  # torch's stubs
+
+
+def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "float32") -> Policy:
+    """A policy with all that an algorithm asks of it, ready for an optimizer.
+
+    Args:
+        model: the live model; with an adapter, it computes in the precision that it was loaded in.
+        algorithm: says whether there is a critic, and how memory and time are traded.
+        compute: see `compute_in`.
+    """
+    if algorithm.optimizer.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only, never at play
+    critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
+    policy = Policy(model, critic, compiled=algorithm.optimizer.compile)
+    if not has_adapter(model):
+        compute_in(policy, compute)
+    return policy
+
+
+def compute_in(policy: Policy, dtype: str) -> None:
+    """Let a policy compute in a precision below that of its weights, in place.
+
+    Weights, gradients and what an optimizer keeps stay float32: a weight in bfloat16 has 8 bits, and an update below
+    1/256 of it is lost. FSDP2 on a mesh of one process gathers a copy in the lower precision layer by layer; with more
+    processes it shards as well. Nothing happens for float32. To be called before optimizers are made.
+
+    Args:
+        policy: float32 weights.
+        dtype: torch's name of the precision of forward and backward.
+    """
+    if dtype == "float32":
+        return
+    precision = MixedPrecisionPolicy(param_dtype=getattr(torch, dtype), reduce_dtype=torch.float32)
+    mesh = mesh_of_one(policy.model.device.type)
+    trunks = [policy.model.get_decoder()]
+    if policy.critic is not None and policy.critic.trunk is not None:
+        trunks.append(policy.critic.trunk)
+    for trunk in trunks:
+        for layer in trunk.layers:
+            fully_shard(layer, mesh=mesh, mp_policy=precision)
+    fully_shard(policy, mesh=mesh, mp_policy=precision)

@@ -1,0 +1,36 @@
+"""Hand-overs and gradients of models in tests."""
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from rl.algorithms import Algorithm
+from rl.handover import Handover, handover_of
+from rl.learner import Learner
+from rl.policy import Policy, policy_for
+
+
+def handed(model: PreTrainedModel, version: int = 0) -> Handover:
+    """A handover of a plain model."""
+    return handover_of(Policy(model), version)
+
+
+def learner_for(model: PreTrainedModel, algorithm: Algorithm, *rest: Any, **named: Any) -> Learner:
+    """A learner of a plain model, in float32."""
+    return Learner(policy_for(model, algorithm), algorithm, *rest, **named)
+
+
+def watched(learner: Learner) -> dict[str, torch.Tensor]:
+    """The gradients of a learner at its last update, by the model's own names, "critic." before the critic's; filled
+    while it learns, since afterwards they are gone.
+    """
+    found: dict[str, torch.Tensor] = {}
+
+    def look(*_: object) -> None:
+        for name, parameter in learner.policy.named_parameters():
+            if parameter.grad is not None:
+                found[name.removeprefix("model.")] = parameter.grad.clone()
+
+    learner.optimizer.register_step_pre_hook(look)
+    return found
