@@ -4,6 +4,7 @@ Whoever needs log-probabilities with a gradient, or of a model whose weights FSD
 when the module that it wraps is called, never when a part of it is.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -40,7 +41,8 @@ class Policy(torch.nn.Module):
         super().__init__()
         self.model, self.critic = model, critic
         decoder = model.get_decoder()
-        self._run = (torch.compile(decoder, dynamic=True) if compiled else decoder,)  # a tuple: no second submodule
+        run: torch.nn.Module = torch.compile(decoder, dynamic=True) if compiled else decoder  # type: ignore[assignment]
+        self._run = (run,)  # a tuple: no second submodule
 
     def forward(
         self,
@@ -95,23 +97,32 @@ def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "flo
 
 
 def compute_in(policy: Policy, dtype: str) -> None:
-    """Let a policy compute in a precision below that of its weights, in place.
+    """Let a policy compute in a precision below that of its weights, in place; nothing happens for float32.
 
     Weights, gradients and what an optimizer keeps stay float32: a weight in bfloat16 has 8 bits, and an update below
-    1/256 of it is lost. FSDP2 on a mesh of one process gathers a copy in the lower precision layer by layer; with more
-    processes it shards as well. Nothing happens for float32. To be called before optimizers are made.
+    1/256 of it is lost. To be called before optimizers are made.
 
     Args:
         policy: float32 weights.
         dtype: torch's name of the precision of forward and backward.
     """
-    if dtype == "float32":
-        return
+    if dtype != "float32":
+        spread(policy, dtype)
+
+
+def spread(policy: Policy, dtype: str) -> None:
+    """Give a policy's weights to FSDP2, in place: it gathers them layer by layer, in the precision that computes.
+
+    On a mesh of one process that is a copy in that precision; in float32 the results are bit for bit those of the plain
+    policy.
+    """
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # nobody writes into it
     precision = MixedPrecisionPolicy(param_dtype=getattr(torch, dtype), reduce_dtype=torch.float32)
     mesh = mesh_of_one(policy.model.device.type)
     trunks = [policy.model.get_decoder()]
-    if policy.critic is not None and policy.critic.trunk is not None:
-        trunks.append(policy.critic.trunk)
+    if policy.critic is not None:
+        fully_shard(policy.critic.head, mesh=mesh)  # a sum of many small numbers: in float32
+        trunks += [policy.critic.trunk] if policy.critic.trunk is not None else []
     for trunk in trunks:
         for layer in trunk.layers:
             fully_shard(layer, mesh=mesh, mp_policy=precision)

@@ -18,9 +18,9 @@ def mesh_of_one(device: str) -> DeviceMesh:
         device: torch's name of the kind.
     """
     if not dist.is_initialized():
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", store=dist.HashStore(), rank=0, world_size=1
-        )
+        store = dist.HashStore()  # type: ignore[attr-defined]  # torch's stubs
+        backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
     return init_device_mesh(device, (1,))
 
 
@@ -34,9 +34,9 @@ def whole_tree(tree: T) -> T:
     if isinstance(tree, torch.Tensor):
         return whole(tree)  # type: ignore[return-value]  # a tensor stays one
     if isinstance(tree, Mapping):
-        return {key: whole_tree(value) for key, value in tree.items()}  # type: ignore[return-value]
+        return {key: whole_tree(value) for key, value in tree.items()}  # type: ignore[return-value]  # as are the others
     if isinstance(tree, list | tuple):
-        return type(tree)(whole_tree(value) for value in tree)  # type: ignore[return-value]
+        return type(tree)(whole_tree(value) for value in tree)
     return tree
 
 

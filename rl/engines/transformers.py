@@ -63,6 +63,7 @@ class TransformersEngine:
         self.shares_weights = not copy
         self.probe_error = 0.0  # of the last take of a copy
         self.policy_version = 0
+        self._asleep = False
         self._slots = slots
         self._max_length = max_length
         self._compiled = torch.compile(model.get_decoder(), dynamic=False) if compiled else None
@@ -80,8 +81,11 @@ class TransformersEngine:
         """Append the request's tokens to its session's slot and sample a turn.
 
         Raises:
-            TrainingError: more sessions than slots, or a session longer than max_length.
+            TrainingError: the engine sleeps, there are more sessions than slots, or a session is longer than
+                max_length.
         """
+        if self._asleep:
+            raise TrainingError("this engine sleeps; let it take a handover first")
         if request.session not in self._slot_of:
             if not self._free:
                 raise TrainingError(
@@ -123,16 +127,16 @@ class TransformersEngine:
             heapq.heappush(self._free, slot)
 
     def take(self, handover: Handover) -> None:
-        """Take the version, and the weights if they are not the learner's own.
+        """Wake up; take the version, and the weights if they are not the learner's own.
 
         Raises:
             TrainingError: the handover lacks weights, or a copy does not compute what the trainer does.
         """
-        if self._cache is None:
-            self._cache = SlotCache(self.model, self._slots, self._max_length)
         if not self.shares_weights:
             self._copy(handover)
-        self.policy_version = handover.version
+        if self._cache is None:
+            self._cache = SlotCache(self.model, self._slots, self._max_length)
+        self.policy_version, self._asleep = handover.version, False
 
     def _copy(self, handover: Handover) -> None:
         held = self.model.state_dict()
@@ -149,7 +153,8 @@ class TransformersEngine:
             )
 
     def sleep(self) -> None:
-        """Give the memory of the cache back, on a GPU."""
+        """Give the memory of the cache back, on a GPU; wait for a handover anywhere."""
+        self._asleep = True
         if self.model.device.type == "cuda":
             self._cache = None
 
@@ -182,8 +187,7 @@ class TransformersEngine:
 
     @property
     def _slot_cache(self) -> SlotCache:
-        if self._cache is None:
-            raise TrainingError("this engine sleeps; let it take a handover first")
+        assert self._cache is not None  # noqa: S101  nobody plays with an engine that sleeps
         return self._cache
 
     @torch.inference_mode()
