@@ -180,14 +180,16 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     check_endpoints([models.patient, models.reward_judge if params.reward.preset in JUDGED else None])
     factory = open_factory(params, index, cases)
     log.info("%s", plan_text(params, algorithm))
+    place = place_of(params.machines)
     memory = estimate(
-        model_shape(str(warm_start), params.machines.compute, params.train_doctor.lora),
+        model_shape(str(warm_start), place.compute, params.train_doctor.lora),
         params.rollout,
         algorithm,
+        place,
         holes=not params.machines.spare_memory,
     )
     log.info("%s", memory_text(memory))
-    refuse_what_cannot_fit(memory, available_bytes())
+    refuse_what_cannot_fit(memory, available_bytes(place.device))
     digest = input_hash(
         "train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}
     )

@@ -1,4 +1,4 @@
-"""What a training run will need in memory, said before it begins.
+"""What a training run will need in memory, phase by phase, said before it begins.
 
 An estimate from the model's shape and the numbers of the run, not a measurement: weights, optimizer and cache are
 exact, activations are what a decoder layer keeps for its backward pass under fused attention, logits what one chunk
@@ -6,7 +6,6 @@ keeps, and the heap has holes. tests/numerics checks it against a run.
 """
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +17,21 @@ from rl.algorithms.base import Algorithm
 from rl.batching import LOGIT_ELEMENTS
 from rl.config import LoraParams, RolloutParams, VllmParams
 from rl.errors import TrainingError
+from rl.machine import Place
 
 GIB = 2**30
 HOLES = 0.5  # of what comes and goes: memory of the C library's heap that is free and not the system's
+PLAYING = ("weights", "optimizer", "critic", "reference", "engine", "kv_cache", "heap")
+LEARNING = ("weights", "optimizer", "critic", "reference", "gradients", "activations", "gathered", "logits", "heap")
 KNOBS = {
-    "weights": "a smaller model, or machines.compute: bfloat16",
+    "weights": "a smaller model, or train_doctor.lora with machines.compute: bfloat16",
     "gradients": "train_doctor.lora",
-    "optimizer": "train_doctor.lora",
+    "optimizer": "train_doctor.lora, or, on a GPU and while it plays, machines.offload",
     "critic": "critic.trunk: shared in the recipe",
     "reference": "train_doctor.lora, or kl.place: none in the recipe",
     "kv_cache": "rollout.slots or rollout.max_episode_tokens, or rollout.engine.kv_cache_gib with vLLM",
     "engine": "rollout.engine.dtype: bfloat16, or an engine of kind transformers",
+    "gathered": "a smaller model",
     "heap": "machines.spare_memory: true",
     "activations": "optimizer.micro_batch_tokens or optimizer.gradient_checkpointing in the recipe",
     "logits": "a smaller vocabulary",
@@ -51,11 +54,39 @@ class ModelShape:
     key_value_heads: int
     head_width: int
     vocabulary: int
-    bytes: int
+    bytes: int  # of a number in forward and backward
+    weight_bytes: int  # of a weight: of float32 where all are trained
 
 
-def model_shape(name: str, dtype: str, lora: LoraParams | None = None) -> ModelShape:
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes by what they are for, and what of it is there at once."""
+
+    parts: dict[str, int]
+    playing: tuple[str, ...]
+    learning: tuple[str, ...]
+
+    def peak(self) -> tuple[str, dict[str, int]]:
+        """The phase that needs more, and its parts."""
+        phases = {
+            name: {part: value for part, value in self.parts.items() if part in there}
+            for name, there in (("learning", self.learning), ("playing", self.playing))
+        }
+        return max(phases.items(), key=lambda phase: sum(phase[1].values()))
+
+    @property
+    def total(self) -> int:
+        """Bytes of the phase that needs more."""
+        return sum(self.peak()[1].values())
+
+
+def model_shape(name: str, compute: str, lora: LoraParams | None = None) -> ModelShape:
     """Read a model's shape from its configuration; no weight is loaded.
+
+    Args:
+        name: id or path.
+        compute: torch's name of the precision of forward and backward.
+        lora: the adapter, if only one is trained.
 
     Raises:
         TrainingError: nothing readable there, or the adapter does not fit the model.
@@ -85,7 +116,8 @@ def model_shape(name: str, dtype: str, lora: LoraParams | None = None) -> ModelS
         key_value_heads=getattr(config, "num_key_value_heads", heads),
         head_width=getattr(config, "head_dim", None) or config.hidden_size // heads,
         vocabulary=config.vocab_size,
-        bytes=torch.finfo(getattr(torch, dtype)).bits // 8,
+        bytes=torch.finfo(getattr(torch, compute)).bits // 8,
+        weight_bytes=4 if lora is None else torch.finfo(getattr(torch, compute)).bits // 8,
     )
 
 
@@ -93,40 +125,42 @@ def _count(module: torch.nn.Module, *, trained: bool = False) -> int:
     return sum(p.numel() for p in module.parameters() if p.requires_grad or not trained)
 
 
-def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm, *, holes: bool = True) -> dict[str, int]:
-    """Bytes by what they are for.
+def estimate(
+    shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm, place: Place, *, holes: bool = True
+) -> Estimate:
+    """Bytes by what they are for, and what of it is there at once.
 
-    weights      parameters x bytes
-    gradients    trained parameters x bytes (all, or an adapter's)
-    optimizer    2 moments x trained parameters x bytes
+    weights      parameters x bytes of a weight: float32 where all are trained
+    gradients    trained parameters x 4 (all, or an adapter's); freed when learning ends
+    optimizer    2 moments x trained parameters x 4
     critic       its trunk, with gradients and moments of what is trained of it, if it has its own
     reference    parameters x bytes, if there is one and no adapter to switch off
-    kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM on a CPU, what it is given
-    engine       vLLM's copy of the weights: parameters x its bytes
+    kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM, what it is given
+    engine       its copy of the weights: parameters x its bytes; none where it plays with the learner's
     activations  what a backward pass will ask for. Tokens of a micro-batch x layers x (6 width + 4 intermediate + 4
     heads x head width
                  + 6 key-value heads x head width) x bytes; 2 width less where the norms are frozen and 1 intermediate
                  less where the feed-forward part is; with gradient checkpointing every layer's input, and what one
                  layer keeps
+    gathered     where weights are float32 and lower precision computes: embeddings, head and two layers in that
     logits       4 x one chunk, float32
     heap         with `holes`, on a CPU: HOLES x all but the cache. Fitted, not derived: four recipes on one model of 25 million weights (glibc 2.36) took 1.4 to 1.8 times
                  what was in use; where large blocks go back at once (machines.spare_memory) what was in use
+
+    Playing needs weights, moments (unless offloaded), engine and cache; learning all but engine and cache, which a
+    GPU's engine gives back when it sleeps. On a CPU, and where the engine plays one step ahead, both are there at once.
     """
-    s, optimizer = shape, algorithm.optimizer
-    tokens = max(optimizer.micro_batch_tokens, rollout.max_episode_tokens)
-    kept = 6 * s.width + 4 * s.intermediate + 4 * s.heads * s.head_width + 6 * s.key_value_heads * s.head_width
-    if s.trainable < s.parameters:
-        kept -= 2 * s.width + (0 if s.trainable_feed_forward else s.intermediate)
-    logits = 4 * 4 * min(LOGIT_ELEMENTS, tokens * s.vocabulary)
-    layers = tokens * s.layers * kept * s.bytes
-    if optimizer.gradient_checkpointing:
-        layers = tokens * (s.layers * s.width + kept) * s.bytes
-    passes = 2 if algorithm.critic is not None and algorithm.critic.trunk == "own" else 1
+    s = shape
+    copied = s.weight_bytes != s.bytes
+    tokens = max(algorithm.optimizer.micro_batch_tokens, rollout.max_episode_tokens)
+    own_trunk = algorithm.critic is not None and algorithm.critic.trunk == "own"
+    outside = s.parameters - s.trunk_parameters + s.vocabulary * s.width
     parts = {
-        "weights": s.parameters * s.bytes,
-        "gradients": s.trainable * s.bytes,
-        "optimizer": 2 * s.trainable * s.bytes,
-        "critic": (s.trunk_parameters + 3 * s.trainable_trunk) * s.bytes * (passes - 1),
+        "weights": s.parameters * s.weight_bytes
+        + (0 if s.trainable == s.parameters else s.trainable * (4 - s.weight_bytes)),
+        "gradients": s.trainable * 4,
+        "optimizer": 2 * s.trainable * 4,
+        "critic": (s.trunk_parameters * s.weight_bytes + 3 * s.trainable_trunk * 4) * own_trunk,
         "reference": s.parameters * s.bytes * ("reference" in algorithm.roles and s.trainable == s.parameters),
         "kv_cache": rollout.slots
         * rollout.max_episode_tokens
@@ -135,25 +169,37 @@ def estimate(shape: ModelShape, rollout: RolloutParams, algorithm: Algorithm, *,
         * s.key_value_heads
         * s.head_width
         * s.bytes,
-        "engine": 0,
-        "activations": passes * layers,
-        "logits": logits,
+        "engine": s.parameters * s.bytes * copied,
+        "activations": _activations(s, tokens, checkpointing=algorithm.optimizer.gradient_checkpointing)
+        * (1 + own_trunk),
+        "gathered": (outside + 2 * s.trunk_parameters // s.layers) * s.bytes * copied,
+        "logits": 4 * 4 * min(LOGIT_ELEMENTS, tokens * s.vocabulary),
     }
     if isinstance(rollout.engine, VllmParams):
         parts |= {
             "kv_cache": int(rollout.engine.kv_cache_gib * GIB),
             "engine": s.parameters * torch.finfo(getattr(torch, rollout.engine.dtype)).bits // 8,
         }
-    if holes and not torch.cuda.is_available():
+    if holes and place.device == "cpu":
         parts["heap"] = int(HOLES * (sum(parts.values()) - parts["kv_cache"]))
-    return {name: value for name, value in parts.items() if value}
+    kept = ("engine", "kv_cache") if place.device == "cpu" or rollout.ahead else ()
+    playing = tuple(part for part in PLAYING if not (place.offload and place.device != "cpu" and part == "optimizer"))
+    return Estimate({name: value for name, value in parts.items() if value}, playing, LEARNING + kept)
 
 
-def available_bytes() -> int:
-    """Memory that a run can have: of the GPU if there is one, else what the machine has free, or the control group's
-    limit.
-    """
-    if torch.cuda.is_available():
+def _activations(s: ModelShape, tokens: int, *, checkpointing: bool) -> int:
+    """Bytes that one pass through a trunk keeps for its backward pass."""
+    kept = 6 * s.width + 4 * s.intermediate + 4 * s.heads * s.head_width + 6 * s.key_value_heads * s.head_width
+    if s.trainable < s.parameters:
+        kept -= 2 * s.width + (0 if s.trainable_feed_forward else s.intermediate)
+    if checkpointing:
+        return tokens * (s.layers * s.width + kept) * s.bytes
+    return tokens * s.layers * kept * s.bytes
+
+
+def available_bytes(device: str) -> int:
+    """Memory that a run can have: what a GPU has free, or else the machine, or the control group's limit."""
+    if device == "cuda":
         return int(torch.cuda.mem_get_info()[0])
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else ():
@@ -165,24 +211,24 @@ def available_bytes() -> int:
     return found
 
 
-def memory_text(parts: Mapping[str, int]) -> str:
+def memory_text(memory: Estimate) -> str:
     """The estimate in one line."""
-    total = sum(parts.values())
-    return f"memory: about {total / GIB:.2f} GiB = " + " + ".join(
+    phase, parts = memory.peak()
+    return f"memory: about {memory.total / GIB:.2f} GiB, in {phase} = " + " + ".join(
         f"{name} {value / GIB:.2f}" for name, value in parts.items()
     )
 
 
-def refuse_what_cannot_fit(parts: Mapping[str, int], available: int) -> None:
+def refuse_what_cannot_fit(memory: Estimate, available: int) -> None:
     """Stop before anything is loaded.
 
     Raises:
         TrainingError: the estimate is above what is available; the message names the largest part and the knob that
             lowers it.
     """
-    total = sum(parts.values())
-    if total > available:
+    if memory.total > available:
+        _, parts = memory.peak()
         largest = max(parts, key=lambda name: parts[name])
         raise TrainingError(
-            f"{memory_text(parts)}, but {available / GIB:.2f} GiB are free; the largest part is {largest}: lower it with {KNOBS[largest]}"
+            f"{memory_text(memory)}, but {available / GIB:.2f} GiB are free; the largest part is {largest}: lower it with {KNOBS[largest]}"
         )
