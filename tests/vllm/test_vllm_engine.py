@@ -89,7 +89,7 @@ def test_an_engine_that_cannot_start_again_says_so(engine_for, monkeypatch):
     model = small_model()
     engine = engine_for(model)
     dies_at(engine, monkeypatch, 2)
-    monkeypatch.setattr(engine._core, "start", lambda model: 1 / 0)
+    monkeypatch.setattr(engine._core, "start", lambda *_: 1 / 0)
     with pytest.raises(
         TrainingError, match=r"died \(the driver fell over\) and does not start again \(division by zero\)"
     ):
@@ -154,7 +154,7 @@ def test_a_crowd_gets_what_each_would_get_alone(engine_for, number, changes):
     model = small_model()
     prompts = [prompt(i, 110) for i in range(number)]
     alone = [sample(engine_for(model), [ids])[0] for ids in prompts[:1]]
-    engine = VllmEngine(model, PARAMS.model_copy(update=changes), LENGTH)
+    engine = VllmEngine(PARAMS.model_copy(update=changes), LENGTH)
     engine.take(handed(model, 0))
     made = sample(engine, prompts, max_tokens=40)
     assert max(disagreement(model, ids, completion) for ids, completion in zip(prompts, made, strict=True)) < 1e-4
@@ -164,7 +164,7 @@ def test_a_crowd_gets_what_each_would_get_alone(engine_for, number, changes):
 
 def test_in_bfloat16_the_probe_sees_the_rounding(engine_for):
     model = small_model()
-    engine = VllmEngine(model, PARAMS.model_copy(update={"dtype": "bfloat16", "probe_tolerance": 1.0}), LENGTH)
+    engine = VllmEngine(PARAMS.model_copy(update={"dtype": "bfloat16", "probe_tolerance": 1.0}), LENGTH)
     engine.take(handed(model, 0))
     print(f"bfloat16 engine, float32 trainer: probe error {engine.probe_error:.2g}")
     assert 1e-4 < engine.probe_error < 1.0

@@ -8,6 +8,7 @@ import torch
 from rl.algorithms import make_algorithm
 from rl.config import LoraParams, RolloutParams
 from rl.engines.vllm import VllmEngine
+from rl.errors import TrainingError
 from rl.machine import Place
 from rl.models import new_model, save_model
 from rl.workers.local import LocalSession
@@ -120,3 +121,50 @@ def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
 def test_a_session_that_only_plays(base):
     session = LocalSession(base, Place(), ROLLOUT, None, seed=1)
     assert len(session.rollout(episodes(EASY, 4, 1, SEED), 0.0)) == 16
+
+
+def forget_when_asleep(core, monkeypatch) -> None:
+    """As a GPU's engine that gave its memory back: what it had is gone."""
+    sleep = core.sleep
+
+    def forget() -> None:
+        sleep()
+        core.llm.apply_model(
+            lambda model: [parameter.data.fill_(torch.nan) for parameter in model.parameters()] and None
+        )
+
+    monkeypatch.setattr(core, "sleep", forget)
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_after_learning_the_engine_has_nothing_but_what_it_is_given(base, monkeypatch, compute):
+    """The phases put it to sleep, and only a handover wakes it."""
+    rollout = ROLLOUT.model_copy(update={"engine": PARAMS.model_copy(update={"probe_tolerance": 0.1})})
+    algorithm = make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER))
+    session = LocalSession(base, Place(compute=compute), rollout, algorithm, seed=1, temperature=1.0)
+    first = session.rollout(episodes(EASY, 8, 1, SEED), 1.0)
+    forget_when_asleep(session.engine._core, monkeypatch)
+    session.learn(first, score(first), 1)
+    assert session.engine._core.asleep
+    with pytest.raises(TrainingError, match="no weights yet or sleeps"):
+        session.rollout(episodes(EASY, 8, 2, SEED), 1.0, held=True)
+    second = session.rollout(episodes(EASY, 8, 2, SEED), 1.0)
+    assert session.engine.probe_error < (1e-4 if compute == "float32" else 0.1)
+    assert {t.policy_version for t in second} == {1}
+    metrics = session.learn(second, score(second), 2)
+    assert metrics["sampler_mismatch_max"] < (1e-4 if compute == "float32" else 0.2)
+
+    load = session.engine._core.load
+    monkeypatch.setattr(session.engine._core, "load", lambda weights: load(list(weights)[:1]))
+    with pytest.raises(TrainingError, match="differ from the trainer's"):
+        session.rollout(episodes(EASY, 8, 3, SEED), 1.0)
+    monkeypatch.setattr(session.engine._core, "load", load)
+
+    def fails(*_args, **_named):
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setattr(session.learner, "_apply", fails)
+    third = session.rollout(episodes(EASY, 8, 3, SEED), 1.0)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        session.learn(third, score(third), 3)
+    assert session.engine._core.asleep
