@@ -47,7 +47,9 @@ def rollout_params(engine: str, **numbers: Any) -> RolloutParams:
     )
 
 
-def algorithm(group_size: int, episodes: int, micro_batch_tokens: int) -> Algorithm:
+def algorithm(
+    group_size: int, episodes: int, micro_batch_tokens: int, *, gradient_checkpointing: bool = False
+) -> Algorithm:
     """The committed GRPO recipe with the loss that TRL calls dapo: token-level, clip-higher, one reward an episode,
     divided by the group's deviation; one gradient step.
     """
@@ -68,6 +70,7 @@ def algorithm(group_size: int, episodes: int, micro_batch_tokens: int) -> Algori
         "weight_decay": 0.0,
         "max_grad_norm": 1.0,
         "micro_batch_tokens": micro_batch_tokens,
+        "gradient_checkpointing": gradient_checkpointing,
     }
     return make_algorithm(recipe)
 

@@ -98,7 +98,11 @@ class Learner:
 
     def _adamw(self, model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
         return torch.optim.AdamW(
-            model.parameters(), lr=learning_rate, weight_decay=self.algorithm.optimizer.weight_decay, betas=(0.9, 0.98)
+            model.parameters(),
+            lr=learning_rate,
+            weight_decay=self.algorithm.optimizer.weight_decay,
+            betas=(0.9, 0.98),
+            fused=self.model.device.type == "cuda" or None,
         )
 
     def update(

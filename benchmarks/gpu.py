@@ -1,0 +1,266 @@
+"""What one GPU does with real model shapes: `python -m benchmarks.gpu`, part of `make gpu`.
+
+Random weights, so that nothing has to be downloaded. Needs torch, transformers, peft, pydantic and ruamel.yaml; no
+Prefect, MLflow or DVC. Every part writes what it found at once, so that a run cut short keeps what it has.
+
+    train     the bundled model trained on the starter clinic, rollouts and updates on the device
+    decode    tokens a second of an engine at full slots, and seconds to take over a policy's weights
+    update    tokens a second and share of the device's peak of one update
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import machine
+from benchmarks.engines import algorithm, rollout_params
+from benchmarks.figures import training_flops
+from benchmarks.setting import GPU, SEED, TINY, Shape, device, write_model
+from benchmarks.sides.updates import Load, experience
+from clinic.rewards import Scorer
+from clinic.starter import draw_cases
+from doctor.environments import cases_of_draw, open_factory
+from doctor.parameters import ROOT, load_params
+from doctor.recipe import load_algorithm, load_reward
+from doctor.scoring import accuracy, score_all
+from rl.config import LoraParams
+from rl.engines.base import Request, Sampling, noise_key
+from rl.experience import Scores
+from rl.machine import Place
+from rl.memory import Estimate, estimate, model_shape
+from rl.workers.local import LocalSession
+
+GIB = 2**30
+LENGTH, GROUP, PROMPTS, MICRO_BATCH = 2048, 8, 8, 16_384  # of an update: 64 episodes of 1,024 to 2,048 tokens
+SLOTS, TURN, OPENING = 256, 128, 256  # of decoding
+LORA = LoraParams(
+    rank=16, alpha=32.0, target_modules=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+)
+SEVEN_B = Shape(
+    family="qwen2",
+    layers=28,
+    width=3584,
+    inner=18_944,
+    heads=28,
+    shared_heads=4,
+    head_width=128,
+    vocabulary=152_064,
+    dtype="bfloat16",
+)
+SHAPES = {**GPU.shapes, "qwen2.5-7b + lora": SEVEN_B}
+log = logging.getLogger("benchmarks")
+
+
+def main() -> None:
+    """Measure, and write after every part."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
+    parser.add_argument("--only", default="train,decode,update", help="parts, separated by commas")
+    parser.add_argument("--models", default=",".join(SHAPES), help="shapes, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="a tiny shape and hardly any work: whether it runs at all")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    if device() != "cuda" and not given.quick:
+        parser.error("torch finds no GPU here; --quick tries it out on the processor")
+    chosen = (
+        {"tiny": replace(TINY, dtype="bfloat16")} if given.quick else {n: SHAPES[n] for n in given.models.split(",")}
+    )
+    began = datetime.now(UTC)
+    path = given.out / f"gpu-{machine.kind()}-{began:%Y-%m-%d}.json"
+    found: dict[str, Any] = {
+        "began": began.isoformat(timespec="seconds"),
+        "command": "make gpu" if not given.quick else "python -m benchmarks.gpu --quick",
+        "machine": machine.machine(),
+        "versions": machine.versions(),
+        "checkout": machine.checkout(),
+    }
+
+    def keep(part: str, measure: Callable[[], dict[str, Any]]) -> None:
+        if part.split(":")[0] not in given.only.split(","):
+            return
+        started = time.perf_counter()
+        try:
+            found[part] = measure()
+        except (RuntimeError, ValueError) as error:  # one shape that does not fit leaves the others their turn
+            found[part] = {"failed": str(error).splitlines()[0]}
+        found[part]["seconds"] = round(time.perf_counter() - started, 1)
+        gc.collect()
+        if device() == "cuda":
+            torch.cuda.empty_cache()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=1) + "\n")
+        log.info("%s: %s", part, json.dumps(found[part]))
+
+    keep("train", lambda: train(quick=given.quick))
+    for name, shape in chosen.items():
+        keep(f"decode:{name}", lambda name=name, shape=shape: decode(shape, lora="lora" in name, quick=given.quick))  # type: ignore[misc]  # bound now
+        keep(f"update:{name}", lambda name=name, shape=shape: update(shape, lora="lora" in name, quick=given.quick))  # type: ignore[misc]
+    log.info("wrote %s", path)
+
+
+def train(*, quick: bool) -> dict[str, Any]:
+    """Ten steps of the shipped recipe on the device; accuracy on cases of the validation split before and after."""
+    params = load_params()
+    prompts, steps, held_out = (1, 1, 4) if quick else (16, 10, 200)
+    rule = load_algorithm(params)
+    rollout = params.rollout.model_copy(update={"prompts": prompts})
+    session = LocalSession(
+        str(ROOT / "models/base"),
+        Place(device()),
+        rollout,
+        rule,
+        params.seed,
+        temperature=params.decoding.train.temperature,
+    )
+    factory = open_factory(params, ROOT / "data/kb_index")
+    split = params.patient_cases.split
+    cases = list(draw_cases(factory.clinic, 100 if quick else 2000, params.seed, split, keep=("train",)))
+    validation = list(draw_cases(factory.clinic, 10 * held_out, params.seed, split, keep=("validation",)))[:held_out]
+    scorer = Scorer(load_reward(params.reward.preset), [factory.clinic])
+
+    def validated() -> float:
+        played = session.rollout(factory.episodes(validation, 1, params.seed, 0), params.decoding.evaluate.temperature)
+        return round(accuracy(validation, played), 4)
+
+    before, seconds, rewards = validated(), [], []
+    for step in range(1, steps + 1):
+        began = time.perf_counter()
+        drawn = cases_of_draw(cases, prompts, step - 1, params.seed)
+        played = session.rollout(
+            factory.episodes(drawn, rule.group_size, params.seed, step), params.decoding.train.temperature
+        )
+        scores = score_all(scorer, drawn, played)
+        session.learn(played, scores, step)
+        seconds.append(round(time.perf_counter() - began, 3))
+        rewards.append(round(sum(score.reward for score in scores) / len(scores), 4))
+    return {"accuracy_before": before, "accuracy_after": validated(), "rewards": rewards, "step_s": seconds}
+
+
+def decode(shape: Shape, *, lora: bool, quick: bool) -> dict[str, Any]:
+    """Every slot samples one turn after an opening of its own."""
+    slots, turn, opening = (4, 4, 8) if quick else (SLOTS, TURN, OPENING)
+    session, memory = opened(shape, lora=lora, slots=slots, length=opening + 2 * turn + 2)
+    began = time.perf_counter()
+    session.hold()
+    finish()
+    taken = time.perf_counter() - began
+    forget_peak()
+
+    async def turns(number: int) -> int:
+        sampling = Sampling(1.0, turn, None)
+
+        async def one(slot: int) -> int:
+            ids = tuple((7 * slot + 31 * place) % 300 + 5 for place in range(opening))
+            made = await session.engine.generate(Request(f"{number}.{slot}", ids, noise_key(number, slot), sampling))
+            session.engine.release(f"{number}.{slot}")
+            return len(made.token_ids)
+
+        total = sum(await asyncio.gather(*(one(slot) for slot in range(slots))))
+        await session.engine.close()
+        return total
+
+    rates = []
+    for number in range(2 if quick else 4):
+        began = time.perf_counter()
+        tokens = asyncio.run(turns(number))
+        finish()
+        rates.append(round(tokens / (time.perf_counter() - began), 1))
+    return {
+        "slots": slots,
+        "tokens_per_s": rates[1:],
+        "take_s": round(taken, 3),
+        "peak_gib": peak(),
+        "estimate_gib": of_phase(memory, memory.playing),
+    }
+
+
+def update(shape: Shape, *, lora: bool, quick: bool) -> dict[str, Any]:
+    """One gradient step on made-up episodes, checkpointing layer by layer."""
+    load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, MICRO_BATCH)
+    session, memory = opened(shape, lora=lora, slots=4, length=load.length, load=load)
+    session.engine.sleep()
+    seconds: list[float] = []
+    tokens: list[int] = []
+    squares: list[int] = []
+    for number in range(2 if quick else 4):
+        made = experience(load, shape.vocabulary, number)
+        made = [replace(t, policy_version=number) for t in made]
+        forget_peak()
+        began = time.perf_counter()
+        session.learn(made, [Scores(t.episode_id, t.events) for t in made], number + 1)
+        finish()
+        seconds.append(time.perf_counter() - began)
+        tokens.append(sum(len(t.token_ids) for t in made))
+        squares.append(sum(len(t.token_ids) ** 2 for t in made))
+    weights = session.model.num_parameters(exclude_embeddings=True) + shape.vocabulary * shape.width
+    top = machine.machine()["peak_flops"]
+    width = shape.heads * shape.head_width
+    flops = [training_flops(weights, t, s, shape.layers, width) for t, s in zip(tokens, squares, strict=True)]
+    share = 2 / 3 if lora else 1.0  # no gradient of frozen weights
+    return {
+        "tokens": tokens[1:],
+        "tokens_per_s": [round(t / s) for t, s in zip(tokens, seconds, strict=True)][1:],
+        "model_flop_utilisation": [round(share * f / s / top, 4) for f, s in zip(flops, seconds, strict=True)][1:]
+        if top
+        else None,
+        "peak_gib": peak(),
+        "estimate_gib": of_phase(memory, memory.learning),
+    }
+
+
+def opened(
+    shape: Shape, *, lora: bool, slots: int, length: int, load: Load | None = None
+) -> tuple[LocalSession, Estimate]:
+    """A session on a model of this shape, weights of a fixed seed, and what memory it is said to need."""
+    size = load or Load(length, 4, 1, length)
+    rollout = rollout_params(
+        "transformers",
+        prompts=size.prompts,
+        response_length=min(TURN, length // 4),
+        max_episode_tokens=length,
+        slots=slots,
+        max_failed_share=0.0,
+    )
+    rule = algorithm(size.group, size.episodes, size.micro_batch_tokens, gradient_checkpointing=True)
+    place, adapter = Place(device(), shape.dtype), LORA if lora else None
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(write_model(shape, length, Path(folder) / "model"))
+        memory = estimate(model_shape(path, place.compute, adapter), rollout, rule, place, holes=False)
+        return LocalSession(path, place, rollout, rule, SEED, adapter, 1.0), memory
+
+
+def of_phase(memory: Estimate, there: Sequence[str]) -> float:
+    """GiB that the estimate gives a phase."""
+    return round(sum(value for part, value in memory.parts.items() if part in there) / GIB, 2)
+
+
+def finish() -> None:
+    """Wait for the device."""
+    if device() == "cuda":
+        torch.cuda.synchronize()
+
+
+def forget_peak() -> None:
+    """From here on."""
+    if device() == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak() -> float | None:
+    """GiB that tensors took on the device at once; None on a processor."""
+    return round(torch.cuda.max_memory_allocated() / GIB, 2) if device() == "cuda" else None
+
+
+if __name__ == "__main__":
+    main()
