@@ -10,7 +10,7 @@
 # make attacks     what doctors who do not ask and diagnose would earn
 # make base-model  the bundled model again, from nothing
 # make vllm        a second environment, with vLLM for the CPU; make test-vllm: its tests
-# make gpu         on a machine with a GPU, in ten minutes: the same numbers as on a processor, and how fast it is
+# make gpu         on a machine with a GPU, in ten minutes: right, how fast, how much memory
 # make docs        the documentation as a site in site/, with its links checked
 # make bench       measures against TRL and plain loops (benchmarks/README.md); QUICK=1 to try
 PYTHON ?= python3
