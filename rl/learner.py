@@ -18,9 +18,10 @@ from rl.algorithms.base import Algorithm, TokenBatch, TokenRecord, TrainingSigna
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
 from rl.batching import MicroBatch, micro_batches, sibling_batches
+from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.policy import Policy, PolicyOutput
+from rl.policy import Policy, PolicyOutput, compute_in
 from rl.ranks import load_optimizer, load_weights, whole_tree
 from rl.records import logprobs_of, make_records, values_of
 
@@ -45,6 +46,23 @@ def gradient_steps_per_rollout(units: int, units_per_gradient_step: int, num_epo
 
 
 IN_STEP = Sampler(exact=True, staleness=0)
+
+
+def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "float32") -> Policy:
+    """A policy with all that an algorithm asks of it, ready for an optimizer.
+
+    Args:
+        model: the live model; with an adapter, it computes in the precision that it was loaded in.
+        algorithm: says whether there is a critic, and how memory and time are traded.
+        compute: see `compute_in`.
+    """
+    if algorithm.optimizer.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only, never at play
+    critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
+    policy = Policy(model, critic, compiled=algorithm.optimizer.compile)
+    if not has_adapter(model):
+        compute_in(policy, compute)
+    return policy
 
 
 class Learner:

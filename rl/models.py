@@ -18,11 +18,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rl.adapters import named_weights
 from rl.errors import TrainingError
 from rl.files import replace_folder
 from rl.linear_onednn import speed_up, worthwhile
 from rl.pace import keep_pace
+from rl.ranks import whole
 
 CONTROL_TOKENS = ("<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
 NOT_OF_A_MODEL = ("learner.pt", "complete.json")  # what a checkpoint holds besides
@@ -175,6 +175,6 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
     temporary = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    model.save_pretrained(temporary, state_dict=dict(named_weights(model)))
+    model.save_pretrained(temporary, state_dict={name: whole(value) for name, value in model.state_dict().items()})
     tokenizer.save_pretrained(temporary)
     replace_folder(temporary, directory)

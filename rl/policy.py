@@ -11,8 +11,6 @@ import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
-from rl.adapters import has_adapter
-from rl.algorithms.base import Algorithm
 from rl.batching import MicroBatch, head_logprobs, hidden_states
 from rl.critic import Critic
 from rl.ranks import mesh_of_one
@@ -77,23 +75,6 @@ class Policy(torch.nn.Module):
         logprob_N = self(batch, temperature).logprob_N
         assert logprob_N is not None  # noqa: S101  it was asked for
         return logprob_N  # type: ignore[no-any-return]  # torch's stubs
-
-
-def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "float32") -> Policy:
-    """A policy with all that an algorithm asks of it, ready for an optimizer.
-
-    Args:
-        model: the live model; with an adapter, it computes in the precision that it was loaded in.
-        algorithm: says whether there is a critic, and how memory and time are traded.
-        compute: see `compute_in`.
-    """
-    if algorithm.optimizer.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only, never at play
-    critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
-    policy = Policy(model, critic, compiled=algorithm.optimizer.compile)
-    if not has_adapter(model):
-        compute_in(policy, compute)
-    return policy
 
 
 def compute_in(policy: Policy, dtype: str) -> None:

@@ -22,9 +22,8 @@ from benchmarks.setting import SEED, Shape, build, device, write_model
 from benchmarks.sides.ours import squares
 from benchmarks.worker import Figures, finish_gpu, resident_bytes, serve
 from rl.experience import Scores, StopReason, Trajectory
-from rl.learner import Learner
+from rl.learner import Learner, policy_for
 from rl.models import load_model
-from rl.policy import policy_for
 
 STRETCH = 16
 

@@ -20,11 +20,11 @@ from rl.engines.factory import open_engine
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.handover import Handover, handover_of
-from rl.learner import Learner, Sampler
+from rl.learner import Learner, Sampler, policy_for
 from rl.machine import Place
 from rl.models import load_model
 from rl.phases import Phases
-from rl.policy import Policy, policy_for
+from rl.policy import Policy
 from rl.ranking import continuation_logprobs
 from rl.ranks import load_weights
 from rl.rollout import EpisodeSpec, Progress, play
