@@ -17,6 +17,7 @@ from clinic.metrics import Row, by_category, measure, paired
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
+from clinic.splits import sampled
 from clinic.tables import Evaluation
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
@@ -106,7 +107,8 @@ def open_evaluation_sets(params: Params, cases: Path, index: Path) -> list[Evalu
     by_source: dict[str, list[Case]] = {factory.clinic.name: []}
     for case in read_cases(cases / "cases.parquet", "test"):
         by_source.setdefault(case.source, []).append(case)
-    held_out = [found[: params.evaluate_doctor.cases] for found in by_source.values() if found]
+    count, salt = params.evaluate_doctor.cases, params.patient_cases.split.salt
+    held_out = [sampled(found, count, salt) for found in by_source.values() if found]
     return [
         EvaluationSet(params, found, factory, opinions, judging, first=not place)
         for place, found in enumerate(held_out)
