@@ -49,17 +49,40 @@ def chart(case: Case) -> frozenset[str]:
     return report(case).union(said(LeakFilter(case).clean(present)[0]), *absent)
 
 
+def commonest(seen: Sequence[Case]) -> list[Case]:
+    """An example of each diagnosis, the commonest diagnosis first."""
+    first = {case.diagnosis_id: case for case in reversed(seen)}
+    return [first[name] for name, _ in Counter(case.diagnosis_id for case in seen).most_common()]
+
+
+class Commonest:
+    """Names the commonest diagnosis of its training cases, whatever it hears: what a doctor must beat."""
+
+    def __init__(self, examples: Sequence[Case]) -> None:
+        """Args: what `commonest` found."""
+        self._examples = examples
+
+    def ranking(self) -> list[str]:
+        """Names of the diagnoses, the commonest first."""
+        return [name_of(case) for case in self._examples]
+
+    def turn(self) -> str:
+        """The diagnosis, in the grammar."""
+        return _final(self._examples[0])
+
+    def hear(self, event: Event) -> None:
+        """It does not listen."""
+
+
 class FittedBayes:
     """What training cases teach: how common a diagnosis is, what its patients say and what they answered."""
 
     def __init__(self, seen: Sequence[Case]) -> None:
         """Args: training cases of one source, at least one; never those it is to be measured on."""
-        count = Counter(case.diagnosis_id for case in seen)
-        first = {case.diagnosis_id: case for case in reversed(seen)}
-        self.examples = [first[name] for name, _ in count.most_common()]  # of each diagnosis, the commonest first
-        self.count_C = np.array([count[case.diagnosis_id] for case in self.examples], dtype=np.float64)
+        self.examples = commonest(seen)
         row = {case.diagnosis_id: i for i, case in enumerate(self.examples)}
         row_N = np.array([row[case.diagnosis_id] for case in seen])
+        self.count_C = np.bincount(row_N).astype(np.float64)
         charts = [chart(case) for case in seen]
         self._column = {word: i for i, word in enumerate(sorted(frozenset().union(*charts)))}
         self._fit([self._columns(words) for words in charts], [self._columns(report(c)) for c in seen], row_N)
@@ -150,13 +173,16 @@ class FittedDoctor:
             self._left -= 1
             language = self._fitted.examples[0].language
             return question(as_question(self._fitted.headings[chosen]), None, phrases(language))
-        like = self._fitted.examples[int(posterior_C.argmax())]
-        return diagnosis(name_of(like), like.recommendation, phrases(like.language))
+        return _final(self._fitted.examples[int(posterior_C.argmax())])
 
     def hear(self, event: Event) -> None:
         """Take note of the answer to the last question."""
         if isinstance(event, Inquiry) and event.topic is not None:
             self._heard |= said(event.reply, bool(event.present))
+
+
+def _final(like: Case) -> str:
+    return diagnosis(name_of(like), like.recommendation, phrases(like.language))
 
 
 def _normalised(log_XC: Array) -> Array:

@@ -50,7 +50,7 @@ class Summary:
         if not self.missing or any(self.measures.values()):
             return None
         reasons = sorted(Counter(self.missing.values()).items())
-        return "n/a: " + ", ".join(f"{count / self.cases:.0%} {reason}" for reason, count in reasons)
+        return "n/a: " + ", ".join(f"{100 * count / self.cases:.3g}% {reason}" for reason, count in reasons)
 
     def mean(self, measure: str) -> float:
         """Its mean; NaN where no consultation has it."""

@@ -157,6 +157,14 @@ def policy_table(
     ]
     trajectories = live.rollout(specs, params.decoding.evaluate.temperature, progress)
     refuse_if_many_failed(trajectories, params.rollout)
+    if silent := sum(not trajectory.turns for trajectory in trajectories):
+        log.warning(
+            "%s: %d of %d consultations without a turn; their %s leaves no room for one, raise rollout.max_episode_tokens",
+            test_set.label(name),
+            silent,
+            len(trajectories),
+            "chart" if chart else "opening",
+        )
     opinions, verdicts = _opinions(test_set, trajectories)
     scores = score_all(test_set.scorer, test_set.cases, trajectories, opinions)
     rankings = _rankings(test_set, live, trajectories)

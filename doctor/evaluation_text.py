@@ -43,9 +43,10 @@ def told(summary: Summary) -> str:
 
 def table_text(metrics: Evaluation) -> str:
     """The evaluation table for the terminal; a doctor who missed too many cases has the reason in place of figures."""
-    lines = [f"{'doctor':<24}{'accuracy':>22}{'top-3':>8}{'reward':>8}{'turns':>7}{'recall':>8}"]
+    width = max([len(name) for name in metrics.doctors], default=0) + 2
+    lines = [f"{'doctor':<{width}}{'accuracy':>20}{'top-3':>8}{'reward':>8}{'turns':>7}{'recall':>8}"]
     for name, table in metrics.doctors.items():
-        lines += _row_text(name, table.overall)
+        lines += _row_text(f"{name:<{width}}", table.overall)
     for name, comparison in metrics.comparisons.items():
         if comparison.mcnemar:
             by = comparison.measures["accuracy"]
@@ -61,7 +62,7 @@ def table_text(metrics: Evaluation) -> str:
 
 def _row_text(name: str, summary: Summary) -> list[str]:
     if summary.withheld:
-        return [f"{name:<24}  {summary.withheld}"]
+        return [f"{name}{summary.withheld}"]
     if (accuracy := summary.accuracy) is None:
         return []
     shown = f"{accuracy.mean:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}]"
@@ -71,7 +72,7 @@ def _row_text(name: str, summary: Summary) -> list[str]:
     ]
     few = f"  n = {summary.cases - len(summary.missing)}, below {FEW}" if summary.few else ""
     missing = f"  {len(summary.missing)} missing" if summary.missing else ""
-    return [f"{name:<24}{shown:>22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>7}{cells[3]:>8}{few}{missing}"]
+    return [f"{name}{shown:>20}{cells[0]:>8}{cells[1]:>8}{cells[2]:>7}{cells[3]:>8}{few}{missing}"]
 
 
 def trajectories_of_note(

@@ -12,7 +12,7 @@ from clinic.consultation import Consultation
 from clinic.dialogues import at_once
 from clinic.doctors import Ask, Doctor, ReferenceDoctor, at_random
 from clinic.events import Ending, Event, final_diagnosis
-from clinic.fitted import FittedBayes, FittedDoctor, chart, report
+from clinic.fitted import Commonest, FittedBayes, FittedDoctor, chart, commonest, report
 from clinic.metrics import Missing, Row, answer_first
 from clinic.patients.scripted import ScriptedPatient
 from clinic.tables import Evaluation
@@ -55,17 +55,17 @@ def fitted_tables(test_set: EvaluationSet) -> Evaluation:
     """
     if not test_set.seen:
         return Evaluation()
-    fitted = FittedBayes(test_set.seen)
-    commonest = [_played_fitted(test_set, case, FittedDoctor(fitted, 0, ())) for case in test_set.cases]
-    tables = test_set.table(COMMONEST, commonest)
+    examples = commonest(test_set.seen)
+    tables = test_set.table(COMMONEST, [_fitted_row(test_set, case, Commonest(examples)) for case in test_set.cases])
     if test_set.generative:
         return tables
+    fitted = FittedBayes(test_set.seen)
     asking, hearing, reading = [], [], []
     for case in test_set.cases:
         doctor = partial(FittedDoctor, fitted, opening=case.opening)
-        asking.append(_played_fitted(test_set, case, doctor(questions=test_set.budget - 1, heard=report(case))))
-        hearing.append(_played_fitted(test_set, case, doctor(questions=0, heard=report(case))))
-        reading.append(_from_the_chart(_played_fitted(test_set, case, doctor(questions=0, heard=chart(case)))))
+        asking.append(_fitted_row(test_set, case, doctor(questions=test_set.budget - 1, heard=report(case))))
+        hearing.append(_fitted_row(test_set, case, doctor(questions=0, heard=report(case))))
+        reading.append(_from_the_chart(_fitted_row(test_set, case, doctor(questions=0, heard=chart(case)))))
     return (
         tables
         | test_set.table("fitted_bayes", asking)
@@ -92,7 +92,7 @@ def _played(test_set: EvaluationSet, case: Case, doctor: Doctor) -> list[Event]:
         doctor.hear(reply.event)
 
 
-def _played_fitted(test_set: EvaluationSet, case: Case, doctor: FittedDoctor) -> Row | Missing:
+def _fitted_row(test_set: EvaluationSet, case: Case, doctor: Commonest | FittedDoctor) -> Row | Missing:
     events = _played(test_set, case, doctor)
     return _row(test_set, case, events, doctor.ranking())
 

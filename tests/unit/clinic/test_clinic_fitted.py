@@ -12,7 +12,7 @@ from clinic.consultation import Consultation
 from clinic.dialogues import at_once
 from clinic.doctors import as_question, name_of
 from clinic.events import Asked, Diagnosed
-from clinic.fitted import FittedBayes, FittedDoctor, chart, report, said
+from clinic.fitted import Commonest, FittedBayes, FittedDoctor, chart, commonest, report, said
 from clinic.loaders import load_source
 from clinic.matching import relation
 from clinic.patients.scripted import ScriptedPatient
@@ -56,7 +56,10 @@ def events_of(case, doctor, rules):
 def test_without_a_word_it_names_the_commonest_diagnosis(seen):
     fitted = FittedBayes(seen)
     assert fitted.count_C.tolist() == [6, 4, 3]
-    assert FittedDoctor(fitted, 0, ()).ranking() == ["gout", "scabies", "otitis"]
+    assert (
+        FittedDoctor(fitted, 0, ()).ranking() == Commonest(commonest(seen)).ranking() == ["gout", "scabies", "otitis"]
+    )
+    assert "gout" in Commonest(commonest(seen)).turn()
     assert fitted.posterior(()).tolist() == pytest.approx([6 / 13, 4 / 13, 3 / 13])
 
 

@@ -63,7 +63,7 @@ def test_what_is_missing_is_stored_by_name_and_reason_and_reads_back():
     stored = {"cases": 3, "missing": {"a": "without a turn", "b": "failed"}, "accuracy": None}
     assert summary.to_json() == stored
     assert Summary.from_json(stored) == summary
-    assert summary.withheld == "n/a: 33% failed, 33% without a turn"
+    assert summary.withheld == "n/a: 33.3% failed, 33.3% without a turn"
     assert Summary(3, {"accuracy": HALF}, {"a": "failed"}).withheld is None
     assert Summary(3, {"accuracy": None}).withheld is None  # nothing to diagnose
 
