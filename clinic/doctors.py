@@ -184,7 +184,9 @@ def name_of(case: Case) -> str:
 
 def as_question(heading: str) -> str:
     """A heading of a record as a doctor may ask for it: with one question mark."""
-    return heading if heading.count("?") == 1 else f"{heading.replace('?', '')}?"
+    if heading.count("?") + heading.count("？") == 1:
+        return heading
+    return f"{heading.replace('?', '').replace('？', '')}?"
 
 
 class NearestCase:

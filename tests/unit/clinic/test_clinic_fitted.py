@@ -99,6 +99,20 @@ def test_what_a_patient_does_not_have_is_another_word():
     assert said("night cough", present=False).isdisjoint(said("night cough"))
 
 
+def test_chinese_is_heard_by_its_characters(told, rules):
+    """Records in Chinese: the same word in another place of the sentence counts."""
+    texts = {"痛风": "膝盖又红又肿", "疥疮": "夜里皮肤很痒", "中耳炎": "耳朵流脓"}
+    seen = [
+        replace(told(name, i), self_report="不舒服", language="zh", facts=(Fact("怎么不舒服？", True, text),))
+        for name, text in texts.items()
+        for i in range(3)
+    ]
+    stranger = replace(seen[3], case_id="new", facts=(Fact("怎么不舒服？", True, "皮肤夜里痒"),))
+    events = events_of(stranger, FittedDoctor(FittedBayes(seen), 1, report(stranger)), rules)
+    assert events[0].topic == "怎么不舒服？"
+    assert events[-1].diagnosis == "疥疮"
+
+
 def test_the_diagnosis_is_never_read_from_the_patients_own_words(told):
     assert "gout" not in report(told("gout", report="I think it is gout"))
     case = told("gout")
@@ -107,7 +121,13 @@ def test_the_diagnosis_is_never_read_from_the_patients_own_words(told):
 
 @pytest.mark.parametrize(
     ("heading", "asked"),
-    [("How long?", "How long?"), ("Vital Signs: Pulse", "Vital Signs: Pulse?"), ("Pain? Fever?", "Pain Fever?")],
+    [
+        ("How long?", "How long?"),
+        ("Vital Signs: Pulse", "Vital Signs: Pulse?"),
+        ("Pain? Fever?", "Pain Fever?"),
+        ("哪里痛？", "哪里痛？"),
+        ("痛？热？", "痛热?"),
+    ],
 )
 def test_a_heading_is_asked_with_one_question_mark(heading, asked):
     assert as_question(heading) == asked
