@@ -177,6 +177,18 @@ class Doctor(Protocol):
         ...
 
 
+def name_of(case: Case) -> str:
+    """The diagnosis of a case as a doctor would say it, where the record has a sentence."""
+    return case.synonyms[0] if case.synonyms else case.diagnosis
+
+
+def as_question(heading: str) -> str:
+    """A heading of a record as a doctor may ask for it: with one question mark."""
+    if heading.count("?") + heading.count("？") == 1:
+        return heading
+    return f"{heading.replace('?', '').replace('？', '')}?"
+
+
 class NearestCase:
     """An honest weak doctor for cases of unknown probabilities: it treats a patient as the one it has seen that opened
     in the most similar words.
@@ -191,10 +203,7 @@ class NearestCase:
         """The doctor for one patient, of whom it reads the self-report alone."""
         like = self._seen[self._nearest.match(case.self_report) or next(iter(self._seen))]
         return _FollowsACase(
-            [
-                topic if topic.count("?") == 1 else f"{topic.replace('?', '')}?"
-                for topic in (fact.topic for fact in like.facts)
-            ][:questions],
+            [as_question(fact.topic) for fact in like.facts][:questions],
             like,
         )
 
@@ -206,8 +215,9 @@ class _FollowsACase:
     def turn(self) -> str:
         asked = next(self._questions, None)
         words = phrases(self._like.language)
-        name = self._like.synonyms[0] if self._like.synonyms else self._like.diagnosis
-        return question(asked, None, words) if asked is not None else diagnosis(name, self._like.recommendation, words)
+        if asked is not None:
+            return question(asked, None, words)
+        return diagnosis(name_of(self._like), self._like.recommendation, words)
 
     def hear(self, event: Event) -> None:
         """It does not listen."""

@@ -1,22 +1,33 @@
-"""Measures of recorded consultations, with bootstrap intervals, and the paired comparison of two doctors.
+"""Measures of recorded consultations, with 95% intervals, and the paired comparison of two doctors.
 
-Accuracy is the exact condition (name or synonym); accepted parents are counted apart. Every figure is a mean over
-consultations with a 95% percentile bootstrap interval over them.
+Accuracy is the exact condition (name or synonym); accepted parents are counted apart. Every figure is a mean over the
+consultations that were played; those that were not are missing, by name and with the reason.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
+from clinic import intervals
 from clinic.cases import Case
 from clinic.events import Asked, Event, final_diagnosis, told_topics
+from clinic.generative import Condition
 from clinic.matching import normalise, relation
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.tables import Comparison, DoctorTable, Interval, McNemar, Summary
 
 Row = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """In place of a row: why a consultation says nothing of the doctor."""
+
+    reason: str
+
+
+WITHOUT_A_TURN = Missing("without a turn")
 MEASURES = (
     "accuracy",
     "accepted_parent",
@@ -31,7 +42,10 @@ MEASURES = (
     "judge_recommendation",
     "combined",
     "dei",
+    "unplaced",
 )
+PROPORTIONS = frozenset({"accuracy", "accepted_parent", "top3", "unplaced"})  # 0 or 1 of a consultation
+UNLIMITED = frozenset({"reward", "turns", "tokens"})  # all others lie in [0, 1]
 TURN_WEIGHT, TOKEN_WEIGHT = 1.0, 0.01  # alpha and beta of DEI
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
@@ -43,21 +57,24 @@ def measure(
     tokens: int | None,
     ranking: Sequence[str],
     verdict: Mapping[str, float] | None = None,
-) -> Row:
-    """The measures of one consultation.
+    diseases: Collection[str] | None = None,
+) -> Row | Missing:
+    """The measures of one consultation; missing, if there was no room for a turn.
 
     Args:
         case: who was seen.
-        events: one per doctor turn; none if the episode failed or had no room for a turn, which counts as a wrong
-            diagnosis.
+        events: one per doctor turn.
         reward: of the episode; None if it was not scored.
         tokens: tokens the doctor sampled; None for a doctor that is no language model.
-        ranking: condition names, likeliest first, from what was heard; empty if unknown.
+        ranking: condition names, likeliest first, from what was heard, the answer given before all others
+            (`answer_first`); empty if unknown.
         verdict: the evaluation judge's diagnosis and recommendation, each in [0, 1]; None without a judge or where it
             failed.
+        diseases: names of all diseases of the run, normalised; None: answers are not placed among them.
 
     Returns:
-        accuracy, accepted_parent, top3, each 0 or 1 (None for a single-turn question); reward; turns: doctor turns, the
+        accuracy, accepted_parent, top3, each 0 or 1 (None for a single-turn question); unplaced: 1 if the answer is a
+        name that no rule knows (None without an answer); reward; turns: doctor turns, the
         diagnosis included; tokens;
         valid_question_rate: questions that the patient could answer and had not yet answered / questions asked (None if
         none was asked); fact_recall: present facts told, opening included / present facts; recommendation: ROUGE-L of
@@ -67,6 +84,8 @@ def measure(
 
     Source: combined and DEI, evaluation code of DoctorAgent-RL, commit 9db6377 (its judge's 0 to 5 is here / 5).
     """
+    if not events:
+        return WITHOUT_A_TURN
     last = final_diagnosis(events)
     single = case.source == QUESTIONS
     named, advised = (last.diagnosis, last.recommendation) if last else ("", "")
@@ -79,10 +98,12 @@ def measure(
     judged = verdict is not None and not single
     combined = _combined(rouge_l(named, case.diagnosis), advice or 0.0, verdict) if judged and verdict else None
     per_turn = tokens / len(events) if tokens is not None and events else None
+    answered = last is not None and not single
     return {
         "accuracy": None if single else float(verdict_of == "exact"),
         "accepted_parent": None if single else float(verdict_of in ("exact", "parent")),
         "top3": float(any(relation(case, name) == "exact" for name in ranking[:3])) if ranking else None,
+        "unplaced": float(not placed(case, named, diseases)) if answered and diseases is not None else None,
         "reward": reward,
         "turns": float(len(events)),
         "tokens": None if tokens is None else float(tokens),
@@ -98,9 +119,28 @@ def measure(
     }
 
 
+def answer_first(ranking: Sequence[Condition], named: str | None) -> list[str]:
+    """Names of ranked conditions after the answer that was given, which is not named twice; without an answer, theirs."""
+    if named is None:
+        return [condition.name for condition in ranking]
+    return [named, *(condition.name for condition in ranking if relation(condition, named) != "exact")]
+
+
+def placed(case: Case, named: str, diseases: Collection[str]) -> bool:
+    """Whether an answer is a known name: right, accepted, or that of another disease of the run. What is none of these
+    counts as wrong, and may be a right name that no rule understands.
+    """
+    return relation(case, named) != "other" or normalise(named) in diseases
+
+
 def _combined(diagnosis: float, advice: float, verdict: Mapping[str, float]) -> float:
     words, judgement = (diagnosis + advice) / 2, (verdict["diagnosis"] + verdict["recommendation"]) / 2
     return (words + judgement) / 2
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in Chinese its characters."""
+    return _WORD.findall(normalise(text))
 
 
 def rouge_l(given: str, true: str) -> float:
@@ -109,7 +149,7 @@ def rouge_l(given: str, true: str) -> float:
 
     Source: Lin, "ROUGE: a package for automatic evaluation of summaries", 2004, with beta 1.
     """
-    a, b = (_WORD.findall(normalise(text)) for text in (given, true))
+    a, b = words_of(given), words_of(true)
     lengths = [0] * (len(b) + 1)
     for word in a:
         diagonal = 0
@@ -118,51 +158,72 @@ def rouge_l(given: str, true: str) -> float:
     return 2 * lengths[-1] / (len(a) + len(b)) if lengths[-1] else 0.0
 
 
-def summarise(rows: Sequence[Row], resamples: int, seed: int) -> Summary:
-    """Mean and 95% bootstrap interval of every measure; a measure that no consultation has is None."""
+def summarise(played: Mapping[str, Row | Missing], max_missing_share: float) -> Summary:
+    """Mean and 95% interval of every measure.
+
+    Args:
+        played: case id -> its row, or why there is none.
+        max_missing_share: with more missing than this share, no measure is given: who could be played is no sample.
+
+    Returns:
+        A measure that no consultation has is None.
+    """
+    missing = {case_id: row.reason for case_id, row in played.items() if isinstance(row, Missing)}
+    rows = [row for row in played.values() if not isinstance(row, Missing)]
+    if len(missing) > max_missing_share * len(played):
+        rows = []
     measures: dict[str, Interval | None] = {}
     for name in MEASURES:
-        values = np.array([row[name] for row in rows if row[name] is not None], dtype=np.float64)
-        measures[name] = _interval(values, resamples, seed) if len(values) else None
-    return Summary(len(rows), measures)
+        values = [value for row in rows if (value := row.get(name)) is not None]
+        measures[name] = _interval(name, values) if values else None
+    return Summary(len(played), measures, missing)
 
 
-def _interval(values: np.ndarray, resamples: int, seed: int) -> Interval:
-    rng = np.random.default_rng(seed)
-    means = values[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return Interval(round(float(values.mean()), 4), round(float(low), 4), round(float(high), 4))
+def _interval(name: str, values: Sequence[float]) -> Interval:
+    if name in PROPORTIONS:
+        return intervals.proportion(round(sum(values)), len(values))
+    return intervals.mean(values) if name in UNLIMITED else intervals.mean(values, (0.0, 1.0))
 
 
-def by_category(cases: Sequence[Case], rows: Sequence[Row], resamples: int, seed: int) -> DoctorTable:
+def by_category(cases: Sequence[Case], rows: Sequence[Row | Missing], max_missing_share: float) -> DoctorTable:
     """`summarise` for all consultations, and for each category of cases."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, dict[str, Row | Missing]] = {}
     for case, row in sorted(zip(cases, rows, strict=True), key=lambda pair: pair[0].category):
-        groups.setdefault(case.category, []).append(row)
+        groups.setdefault(case.category, {})[case.case_id] = row
+    everyone = {case.case_id: row for case, row in zip(cases, rows, strict=True)}
     return DoctorTable(
-        summarise(rows, resamples, seed),
-        {name: summarise(members, resamples, seed) for name, members in groups.items()},
+        summarise(everyone, max_missing_share),
+        {name: summarise(members, max_missing_share) for name, members in groups.items()},
     )
 
 
-def paired(rows: Sequence[Row], others: Sequence[Row], resamples: int, seed: int) -> Comparison:
-    """Two doctors on the same cases, in the same order: rows minus others, with bootstrap intervals over cases, and
-    McNemar's test where both have an accuracy.
+def paired(rows: Sequence[Row | Missing], others: Sequence[Row | Missing], max_missing_share: float) -> Comparison:
+    """Two doctors on the same cases, in the same order: rows minus others, with 95% intervals, and McNemar's test where
+    both have an accuracy. Cases that either misses are left out; with more of them than `max_missing_share`, nothing is
+    compared.
     """
+    pairs = [
+        (one, other)
+        for one, other in zip(rows, others, strict=True)
+        if not isinstance(one, Missing) and not isinstance(other, Missing)
+    ]
+    if len(rows) - len(pairs) > max_missing_share * len(rows):
+        return Comparison({}, None)
     measures: dict[str, Interval] = {}
+    test = None
     for name in MEASURES:
         differences = [
-            a - b
-            for one, other in zip(rows, others, strict=True)
-            if (a := one[name]) is not None and (b := other[name]) is not None
+            a - b for one, other in pairs if (a := one.get(name)) is not None and (b := other.get(name)) is not None
         ]
-        if differences:
-            measures[name] = _interval(np.array(differences, dtype=np.float64), resamples, seed)
-    test = None
-    if "accuracy" in measures:
-        first = sum((a["accuracy"] or 0) > (b["accuracy"] or 0) for a, b in zip(rows, others, strict=True))
-        second = sum((a["accuracy"] or 0) < (b["accuracy"] or 0) for a, b in zip(rows, others, strict=True))
-        test = McNemar(first, second, mcnemar(first, second))
+        if not differences:
+            continue
+        first, second = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+        if name in PROPORTIONS:
+            measures[name] = intervals.difference(first, second, len(differences))
+        else:
+            measures[name] = intervals.mean(differences, (-math.inf, math.inf) if name in UNLIMITED else (-1.0, 1.0))
+        if name == "accuracy":
+            test = McNemar(first, second, mcnemar(first, second))
     return Comparison(measures, test)
 
 

@@ -5,18 +5,32 @@ and anyone who draws a new case knows its split without a list.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from clinic.cases import Case
 from clinic.config import SplitParams
 
 
 def split_of(group_id: str, params: SplitParams) -> str:
     """The split of a group: the hash of salt and id, as a fraction of its range, falls in one of three intervals."""
-    digest = hashlib.sha256(f"{params.salt}:{group_id}".encode()).digest()
-    fraction = int.from_bytes(digest[:8], "big") / 2**64
+    fraction = _fraction(params.salt, group_id)
     if fraction < params.test:
         return "test"
     return "validation" if fraction < params.test + params.validation else "train"
+
+
+def sampled(cases: Sequence[Case], count: int, salt: str) -> list[Case]:
+    """A sample of cases, in their order: those with the smallest hashes of salt and id.
+
+    A case that is added changes the sample by one case at most; of several sources each has its share, on average.
+    """
+    kept = {case.case_id for case in sorted(cases, key=lambda case: _fraction(f"{salt}:sample", case.case_id))[:count]}
+    return [case for case in cases if case.case_id in kept]
+
+
+def _fraction(*parts: str) -> float:
+    """A hash as a number in [0, 1)."""
+    return int.from_bytes(hashlib.sha256(":".join(parts).encode()).digest()[:8], "big") / 2**64
 
 
 def group_of_facts(diagnosis_id: str, present_topics: Iterable[str]) -> str:

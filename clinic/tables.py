@@ -7,17 +7,19 @@ Made by `evaluate_doctor`, which stores them as JSON; read by the page, the reco
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 OVERALL = "overall"
 PATIENTS_OF = "patients of "
+FEW = 20  # with fewer cases the interval of a share is up to .4 wide: too wide to compare by
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over consultations with its 95% bootstrap interval."""
+    """A mean over consultations with its 95% interval (`clinic.intervals`)."""
 
     mean: float
     low: float
@@ -26,15 +28,29 @@ class Interval:
 
 @dataclass(frozen=True)
 class Summary:
-    """The measures of a set of consultations."""
+    """The measures of a set of consultations; where too many are missing, it has none (`clinic.metrics.summarise`)."""
 
-    cases: int
+    cases: int  # the missing ones included
     measures: Mapping[str, Interval | None]  # None: no consultation has it
+    missing: Mapping[str, str] = field(default_factory=dict)  # case id -> why its consultation says nothing
 
     @property
     def accuracy(self) -> Interval | None:
         """Share of exact diagnoses; None where there is nothing to diagnose."""
         return self.measures.get("accuracy")
+
+    @property
+    def few(self) -> bool:
+        """Whether it rests on too few cases to compare by."""
+        return self.cases - len(self.missing) < FEW
+
+    @property
+    def withheld(self) -> str | None:
+        """Why it is not shown as numbers, "n/a: 12% without a turn"; None if it is."""
+        if not self.missing or any(self.measures.values()):
+            return None
+        reasons = sorted(Counter(self.missing.values()).items())
+        return "n/a: " + ", ".join(f"{100 * count / self.cases:.3g}% {reason}" for reason, count in reasons)
 
     def mean(self, measure: str) -> float:
         """Its mean; NaN where no consultation has it."""
@@ -42,15 +58,18 @@ class Summary:
         return found.mean if found else math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"cases": self.cases, **{name: vars(found) if found else None for name, found in self.measures.items()}}
+        """As JSON values; `missing` only where there is any."""
+        measures = {name: vars(found) if found else None for name, found in self.measures.items()}
+        return {"cases": self.cases, **({"missing": dict(self.missing)} if self.missing else {}), **measures}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The summary again."""
+        measures = {name: found for name, found in stored.items() if name not in ("cases", "missing")}
         return cls(
             stored["cases"],
-            {name: Interval(**found) if found else None for name, found in stored.items() if name != "cases"},
+            {name: Interval(**found) if found else None for name, found in measures.items()},
+            stored.get("missing", {}),
         )
 
 

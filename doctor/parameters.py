@@ -89,7 +89,9 @@ class TrainDoctorParams(_Section):
         ge=1, description="end once so many validations in a row bring nothing better; null: play all steps"
     )
     test_freq: int = Field(ge=1, description="steps between two validations")
-    validation_cases: int = Field(ge=1, description="cases of a validation, at most")
+    validation_cases: int = Field(
+        ge=1, description="cases of a validation, at most: a sample by hash of case id and `split.salt`"
+    )
     save_freq: int = Field(ge=1, description="steps between two checkpoints")
     keep_every: int = Field(ge=1, description="older checkpoints that are no multiple of this are deleted")
     traces_per_step: int = Field(ge=0, description="consultations of a step that MLflow shows")
@@ -100,8 +102,14 @@ class TrainDoctorParams(_Section):
 class EvaluateDoctorParams(_Section):
     """Section `evaluate_doctor`."""
 
-    cases: int = Field(ge=1, description="test cases of each source, at most")
-    resamples: int = Field(ge=100, description="of the bootstrap behind the intervals")
+    cases: int = Field(
+        ge=1, description="test cases of each source, at most: a sample by hash of case id and `split.salt`"
+    )
+    max_missing_share: float = Field(
+        ge=0,
+        lt=1,
+        description="of a doctor's consultations that could not be played; with more, it is shown as n/a, without figures",
+    )
 
 
 class LanguageModels(_Section):

@@ -12,6 +12,7 @@ from clinic.cases import Case, read_cases
 from clinic.config import JUDGED
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
+from clinic.splits import sampled
 from doctor.environments import ConsultationFactory, cases_of_draw, open_factory
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params, load_params
@@ -66,8 +67,9 @@ class Training:
             HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
         )
         self.train = tuple(read_cases(cases / "cases.parquet", "train"))
-        patients = (case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS)
-        self.validation = tuple(patients)[: params.train_doctor.validation_cases]
+        patients = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS]
+        salt = params.patient_cases.split.salt
+        self.validation = tuple(sampled(patients, params.train_doctor.validation_cases, salt))
         self.session: Session = LocalSession(
             str(warm_start),
             place_of(params.machines),

@@ -6,11 +6,12 @@ from prefect import flow
 
 from clinic.doctors import at_random, greedy
 from clinic.tables import Evaluation
-from doctor.evaluation import open_evaluation_sets, write_accuracy_plot
+from doctor.evaluation import open_evaluation_sets
+from doctor.evaluation_text import write_accuracy_plot
 from doctor.parameters import ROOT, load_params
 from rl.files import write_json
 from tasks.command_line import run
-from tasks.evaluation import compare, evaluate_full_information, evaluate_policy, evaluate_reference
+from tasks.evaluation import compare, evaluate_fitted, evaluate_full_information, evaluate_policy, evaluate_reference
 from tasks.outputs import output, plots_file
 from tasks.report import evaluation_page
 from tracking.console import follow
@@ -48,6 +49,7 @@ def evaluate_doctor(
         if test_set.consultations:
             metrics |= evaluate_policy(test_set, "no_questions", doctor, 1, chart=False, keep=None)
             metrics |= evaluate_policy(test_set, "full_information", doctor, 1, chart=True, keep=None)
+            metrics |= evaluate_fitted(test_set)
         if test_set.generative:
             metrics |= evaluate_reference(test_set, "random_questions", at_random, questions)
             metrics |= evaluate_reference(test_set, "bayes_optimal", greedy, questions)

@@ -7,7 +7,7 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.doctors import Ask
 from clinic.tables import Evaluation
-from doctor import evaluation
+from doctor import evaluation, references
 from doctor.evaluation import EvaluationSet
 from tracking.progress import Phase
 
@@ -25,13 +25,19 @@ def evaluate_policy(
 @task(cache_policy=NO_CACHE, task_run_name="evaluate {name}")
 def evaluate_reference(test_set: EvaluationSet, name: str, ask: Ask, questions: int) -> Evaluation:
     """Play every test case with a reference doctor, which decides by Bayes."""
-    return evaluation.reference_table(test_set, name, ask, questions)
+    return references.reference_table(test_set, name, ask, questions)
 
 
 @task(cache_policy=NO_CACHE)
 def evaluate_full_information(test_set: EvaluationSet) -> Evaluation:
     """Bayes' decision from the whole chart: the ceiling of any diagnosis."""
-    return evaluation.full_information_table(test_set)
+    return references.full_information_table(test_set)
+
+
+@task(cache_policy=NO_CACHE)
+def evaluate_fitted(test_set: EvaluationSet) -> Evaluation:
+    """Reference doctors that know what training cases of the same source teach."""
+    return references.fitted_tables(test_set)
 
 
 @task(cache_policy=NO_CACHE)

@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from clinic.cases import read_cases
 from clinic.events import read_events
 from clinic.tables import Evaluation
-from doctor.evaluation import closed_distance, table_text
+from doctor.evaluation_text import closed_distance, table_text
 from doctor.parameters import ROOT, Params
 from doctor.scoring import right
 from doctor.stages import input_hash
@@ -39,7 +39,7 @@ def summary(registered: str) -> str:
         else f"The trained doctor closes {closed:.0%} of the distance between its warm start and the Bayes doctor at the same turn budget.\n"
     )
     text = (
-        f"\nHeld-out cases of the starter clinic (means with 95% bootstrap intervals):\n\n{table}\n\n"
+        f"\nHeld-out cases of the starter clinic (means with 95% intervals):\n\n{table}\n\n"
         f"{told}"
         f"{registered}\n\nTo look closer:\n  MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/{MLFLOW_UI} --workers 1\n"
         "  then open http://127.0.0.1:5000/#/experiments/1/runs\n"
@@ -88,7 +88,7 @@ def evaluation_page(params: Params, metrics: Evaluation, given: Mapping[str, Pat
 
 
 def _seen(cases: Path, consultations: Path) -> list[Seen]:
-    """The doctor's test consultations with their cases and rewards."""
+    """The doctor's test consultations that were played, with their cases and rewards."""
     by_id = {case.case_id: case for case in read_cases(cases / "cases.parquet", "test")}
     played = zip(
         read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), strict=True
@@ -103,4 +103,5 @@ def _seen(cases: Path, consultations: Path) -> list[Seen]:
             correct=right(case, t),
         )
         for t, score in played
+        if t.played
     ]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clinic.tables import Evaluation
-from doctor.evaluation import closed_distance, trajectories_of_note
+from doctor.evaluation_text import closed_distance, trajectories_of_note
 from doctor.parameters import HOME, ROOT
 from doctor.training import Training
 from rl.checkpoint import folder_hash
@@ -152,16 +153,21 @@ def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, pa
     if run_id is None:
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
         return
-    measures = {name: table.overall.measures for name, table in metrics.doctors.items()}
-    flat = {
-        f"eval/{name.replace('@', ' at ')}/{measure}": value.mean
-        for name, by in measures.items()
-        for measure, value in by.items()
-        if value
-    }
-    runs.log_metrics_final(run_id, {**flat, "eval/closed_distance": closed_distance(metrics)})
+    runs.log_metrics_final(run_id, final_metrics(metrics))
     runs.log_artifacts(run_id, page)
     chosen, scores = trajectories_of_note(
         read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20
     )
     traces.log_consultations(run_id, chosen, scores, 0, "test", {})
+
+
+def final_metrics(metrics: Evaluation) -> dict[str, float]:
+    """The evaluation as MLflow metrics; what is not known, or withheld, is no metric."""
+    flat = {
+        f"eval/{name.replace('@', ' at ')}/{measure}": value.mean
+        for name, table in metrics.doctors.items()
+        for measure, value in table.overall.measures.items()
+        if value
+    }
+    closed = closed_distance(metrics)
+    return flat if math.isnan(closed) else flat | {"eval/closed_distance": closed}

@@ -22,14 +22,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from clinic.actions import Kind, parse
 from clinic.cases import Case
 from clinic.events import Event, Inquiry, final_diagnosis, told_topics
+from clinic.intervals import proportion
 from clinic.matching import normalise, relation
 from clinic.metrics import MEASURES
-from clinic.tables import Evaluation
+from clinic.tables import FEW, Evaluation
 
 NO_DIAGNOSIS, SOMETHING_ELSE = "no diagnosis", "something else"
 SHOWN_CONDITIONS = 22  # with the rest folded, something else and no diagnosis, 25 columns
 SHOWN = 5  # best consultations, worst ones, and most frequent mistakes
-Z95 = 1.959963984540054
 # who answers a doctor turn, if not the patient
 REPLIES = {
     "search": "knowledge base",
@@ -90,14 +90,12 @@ def _diagnosis(one: Seen) -> str | None:
 
 
 def accuracy_by_turns(seen: Sequence[Seen]) -> list[dict[str, float]]:
-    """For each number of doctor turns: turns, cases, accuracy, and low and high of its 95% Wilson interval."""
+    """For each number of doctor turns: turns, cases, accuracy, and low and high of its 95% interval."""
     rows: list[dict[str, float]] = []
     for turns in sorted({len(one.events) for one in seen}):
         right = [one.correct for one in seen if len(one.events) == turns]
-        n, share = len(right), sum(right) / len(right)
-        middle, half = share + Z95**2 / (2 * n), Z95 * math.sqrt(share * (1 - share) / n + (Z95 / (2 * n)) ** 2)
-        low, high = (min(max((middle + side) / (1 + Z95**2 / n), 0.0), 1.0) for side in (-half, half))
-        rows.append({"turns": turns, "cases": n, "accuracy": share, "low": low, "high": high})
+        share = proportion(sum(right), len(right))
+        rows.append({"turns": turns, "cases": len(right), "accuracy": share.mean, "low": share.low, "high": share.high})
     return rows
 
 
@@ -145,6 +143,7 @@ def report_html(
         compared={name: both for name, both in metrics.comparisons.items() if both.mcnemar},
         by_turns=accuracy_by_turns(seen),
         seen=len(seen),
+        few=FEW,
         measures=[name for name in MEASURES if any(table.overall.measures.get(name) for table in doctors.values())],
         categories={
             name: max(table.categories[name].cases for table in doctors.values() if name in table.categories)

@@ -23,7 +23,6 @@ TINY = {
         "  validation_cases: ": "12",
         "  forced_cases: ": "12",
         "  cases: ": "24",
-        "  resamples: ": "200",
         "  slots: ": "16",
     },
 } | {

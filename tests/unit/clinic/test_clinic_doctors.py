@@ -23,10 +23,21 @@ from clinic.dialogues import (
 from clinic.doctors import ReferenceDoctor, anchored, at_random, chasing, greedy, resident
 from clinic.events import Asked, Diagnosed, Searched
 from clinic.matching import relation
-from clinic.metrics import mcnemar, measure, paired, rouge_l, summarise
+from clinic.metrics import (
+    WITHOUT_A_TURN,
+    Missing,
+    answer_first,
+    by_category,
+    mcnemar,
+    measure,
+    paired,
+    placed,
+    rouge_l,
+    summarise,
+)
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
-from clinic.tables import Interval, McNemar
+from clinic.tables import Comparison, Interval, McNemar
 
 RESIDENT = resident(0.5, aloud=False)
 ASK = {
@@ -345,6 +356,7 @@ def test_measures_of_one_consultation_by_hand(make_case):
         "judge_recommendation": None,
         "combined": None,
         "dei": None,
+        "unplaced": None,
     }
     parent = measure(make_case(), [Diagnosed("chest disease")], 0.0, 12, [])
     assert (
@@ -354,10 +366,10 @@ def test_measures_of_one_consultation_by_hand(make_case):
         parent["valid_question_rate"],
         parent["tokens"],
     ) == (0.0, 1.0, None, None, 12.0)
-    summary = summarise([row, parent], 500, 0)
+    summary = summarise({"a": row, "b": parent}, 0.0)
     assert summary.mean("accuracy") == 0.5
     assert summary.accuracy.low <= 0.5 <= summary.accuracy.high
-    assert summarise([parent], 100, 0).measures["top3"] is None
+    assert summarise({"b": parent}, 0.0).measures["top3"] is None
 
 
 def test_recommendation_combined_and_dei_by_hand(make_case):
@@ -389,22 +401,90 @@ def test_rouge_l_by_hand(given, true, score):
     assert rouge_l(given, true) == pytest.approx(score)
 
 
-def test_an_episode_without_turns_is_a_wrong_diagnosis(make_case):
-    row = measure(make_case(), [], None, 0, [])
-    assert (row["accuracy"], row["turns"], row["reward"], row["dei"]) == (0.0, 0.0, None, None)
+def test_an_episode_without_a_turn_is_missing_not_wrong(make_case):
+    assert measure(make_case(), [], None, 0, []) is WITHOUT_A_TURN
+
+
+RIGHT = [Diagnosed("Pneumonia")]
+
+
+def test_missing_consultations_are_named_counted_and_in_no_mean(make_case):
+    right = measure(make_case(), RIGHT, 1.0, 5, [])
+    played = {str(i): right for i in range(99)} | {"cut": WITHOUT_A_TURN}
+    summary = summarise(played, 0.02)
+    assert (summary.cases, summary.missing, summary.withheld) == (100, {"cut": "without a turn"}, None)
+    assert (summary.mean("accuracy"), summary.mean("turns")) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("missing", "shown"), [(1, True), (2, True), (3, False)])
+def test_more_than_two_percent_missing_are_not_shown_as_a_number(make_case, missing, shown):
+    right = measure(make_case(), RIGHT, 1.0, 5, [])
+    summary = summarise({str(i): WITHOUT_A_TURN if i < missing else right for i in range(100)}, 0.02)
+    assert (summary.accuracy is not None, summary.withheld is None) == (shown, shown)
+    assert len(summary.missing) == missing
+    if not shown:
+        assert summary.withheld == "n/a: 3% without a turn"
+        assert not any(summary.measures.values())
+
+
+def test_each_category_is_withheld_by_its_own_missing_cases(make_case):
+    right = measure(make_case(), RIGHT, 1.0, 5, [])
+    cases = [make_case(case_id=str(i), category="a" if i < 50 else "b") for i in range(100)]
+    table = by_category(cases, [right] * 98 + [WITHOUT_A_TURN, Missing("failed")], 0.02)
+    assert table.overall.missing == {"98": "without a turn", "99": "failed"}
+    assert table.overall.mean("accuracy") == table.categories["a"].mean("accuracy") == 1.0
+    assert table.categories["b"].withheld == "n/a: 2% failed, 2% without a turn"
+    assert not table.categories["a"].missing
 
 
 def test_the_paired_comparison_by_hand(make_case):
     right, wrong = ([Diagnosed(name)] for name in ("Pneumonia", "Gout"))
     first = [measure(make_case(), events, 1.0, 5, []) for events in (right, right, right, wrong, right)]
     second = [measure(make_case(), events, 0.5, 5, []) for events in (right, wrong, wrong, wrong, wrong)]
-    comparison = paired(first, second, 500, 0)
+    comparison = paired(first, second, 0.0)
     assert comparison.measures["accuracy"].mean == 0.6
     assert comparison.mcnemar == McNemar(3, 0, 0.25)
     assert comparison.measures["reward"] == Interval(0.5, 0.5, 0.5)
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
-    assert paired(first, first, 100, 0).measures["accuracy"].mean == 0.0
+    assert paired(first, first, 0.0).measures["accuracy"].mean == 0.0
+
+
+def test_pairs_that_either_misses_are_left_out_and_too_many_are_not_compared(make_case):
+    right, wrong = (measure(make_case(), [Diagnosed(name)], 1.0, 5, []) for name in ("Pneumonia", "Gout"))
+    first, second = [right, right, WITHOUT_A_TURN, right], [wrong, right, wrong, WITHOUT_A_TURN]
+    assert paired(first, second, 0.5).mcnemar == McNemar(1, 0, 1.0)
+    assert paired(first, second, 0.5).measures["accuracy"].mean == 0.5
+    assert paired(first, second, 0.4) == Comparison({}, None)
+
+
+def test_the_first_three_names_hold_the_answer_given(starter):
+    order = starter.conditions[:5]
+    names = [condition.name for condition in order]
+    assert answer_first(order, None) == names
+    assert answer_first(order, names[4]) == [names[4], *names[:4]]
+    synonym = next(condition for condition in starter.conditions if condition.synonyms)
+    assert answer_first([order[0], synonym], synonym.synonyms[0])[0] == synonym.synonyms[0]
+    assert synonym.name not in answer_first([order[0], synonym], synonym.synonyms[0])
+    assert answer_first(order, "nonsense") == ["nonsense", *names]
+
+
+def test_a_right_answer_that_the_ranking_puts_fourth_is_in_the_first_three(make_case, starter):
+    others = [condition for condition in starter.conditions if condition.name not in ("Pneumonia", "Gout")][:3]
+    row = measure(make_case(), RIGHT, 0.0, 5, answer_first(others, "Pneumonia"))
+    assert (row["accuracy"], row["top3"]) == (1.0, 1.0)
+
+
+def test_answers_that_are_no_name_of_a_known_disease_are_counted(make_case):
+    known = frozenset({"gout"})
+
+    def unplaced(name):
+        return measure(make_case(), [Diagnosed(name)], 0.0, 5, [], None, known)["unplaced"]
+
+    named = {name: unplaced(name) for name in ("Pneumonia", "chest disease", "GOUT", "a bad back")}
+    assert named == {"Pneumonia": 0.0, "chest disease": 0.0, "GOUT": 0.0, "a bad back": 1.0}
+    assert measure(make_case(), [asked("cough")], 0.0, 5, [], None, known)["unplaced"] is None
+    assert placed(make_case(), "Gout", known)
 
 
 def test_a_reference_doctor_asks_again_for_what_was_withheld(starter, starter_matcher, rules, patients):

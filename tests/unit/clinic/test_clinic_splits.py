@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
 from clinic.config import SplitParams
-from clinic.splits import group_of_facts, split_of
+from clinic.splits import group_of_facts, sampled, split_of
 from clinic.starter import draw_cases
 
 
@@ -73,3 +75,23 @@ def test_only_the_kept_splits_are_drawn(starter, split):
     assert len(cases) == 60
     assert {c.split for c in cases} == {"validation", "test"}
     assert all(split_of(c.group_id, split) == c.split for c in cases)
+
+
+def test_a_sample_is_not_the_first_ones_and_stays_when_cases_are_added(starter, split):
+    cases = list(draw_cases(starter, 300, 11, split))
+    few, many = sampled(cases[:200], 50, "salt"), sampled(cases, 50, "salt")
+    assert len(few) == len(many) == 50
+    assert few == [case for case in cases if case in few]  # in their order
+    assert few != cases[:50]
+    assert set(few) - set(many) <= set(few)
+    assert [case for case in many if case in cases[:200]] == [case for case in few if case in many]
+    assert sampled(list(reversed(cases)), 50, "salt") == list(reversed(many))
+    assert sampled(cases, 50, "other") != many
+    assert sampled(cases, 1000, "salt") == cases
+
+
+def test_a_sample_of_two_sources_has_its_share_of_each(starter, split):
+    cases = list(draw_cases(starter, 1000, 11, split))
+    own = [replace(case, case_id=f"own-{i}") for i, case in enumerate(cases[:250])]
+    kept = sampled([*cases, *own], 250, "salt")
+    assert sum(case.case_id.startswith("own-") for case in kept) == pytest.approx(50, abs=20)

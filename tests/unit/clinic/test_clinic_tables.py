@@ -56,3 +56,18 @@ def test_means_and_accuracies_where_there_are_any():
 def test_tables_are_joined_and_the_later_one_stands():
     whole = Evaluation() | Evaluation({"trained": DoctorTable(Summary(1, {}), {})}) | EVALUATION
     assert whole == EVALUATION
+
+
+def test_what_is_missing_is_stored_by_name_and_reason_and_reads_back():
+    summary = Summary(3, {"accuracy": None}, {"a": "without a turn", "b": "failed"})
+    stored = {"cases": 3, "missing": {"a": "without a turn", "b": "failed"}, "accuracy": None}
+    assert summary.to_json() == stored
+    assert Summary.from_json(stored) == summary
+    assert summary.withheld == "n/a: 33.3% failed, 33.3% without a turn"
+    assert Summary(3, {"accuracy": HALF}, {"a": "failed"}).withheld is None
+    assert Summary(3, {"accuracy": None}).withheld is None  # nothing to diagnose
+
+
+def test_a_few_cases_are_called_few_by_those_that_were_played():
+    assert [Summary(cases, {}).few for cases in (1, 19, 20, 21)] == [True, True, False, False]
+    assert Summary(20, {}, {"a": "failed"}).few

@@ -2,29 +2,27 @@
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clinic.cases import write_cases
+from clinic.cases import read_cases, write_cases
 from clinic.doctors import at_random, greedy
 from clinic.starter import draw_cases
 from clinic.tables import DoctorTable, Evaluation, Interval, Summary
 from doctor.environments import open_factory
-from doctor.evaluation import (
-    EvaluationSet,
+from doctor.evaluation import EvaluationSet, comparison, open_evaluation_sets, policy_table
+from doctor.evaluation_text import (
     closed_distance,
-    comparison,
-    full_information_table,
-    open_evaluation_sets,
-    policy_table,
-    reference_table,
     table_text,
+    told,
     trajectories_of_note,
     write_accuracy_plot,
 )
 from doctor.parameters import ROOT, load_params
+from doctor.references import COMMONEST, fitted_tables, full_information_table, reference_table
 from rl.experience import Scores, read_scores, read_trajectories
 
 COUNT = 40
@@ -33,7 +31,7 @@ COUNT = 40
 @pytest.fixture(scope="module")
 def params():
     found = load_params()
-    small = found.evaluate_doctor.model_copy(update={"resamples": 100, "cases": COUNT})
+    small = found.evaluate_doctor.model_copy(update={"cases": COUNT})
     return found.model_copy(update={"evaluate_doctor": small})
 
 
@@ -133,9 +131,64 @@ def test_with_the_chart_a_policy_has_one_turn_and_top3_is_at_least_accuracy(test
 def evaluation(**means) -> Evaluation:
     def doctor(mean):
         measures = {"accuracy": Interval(mean, mean - 0.1, mean + 0.1), "turns": Interval(3.0, 3.0, 3.0)}
-        return DoctorTable(Summary(10, measures | dict.fromkeys(("top3", "reward", "fact_recall"))), {})
+        return DoctorTable(Summary(100, measures | dict.fromkeys(("top3", "reward", "fact_recall"))), {})
 
     return Evaluation(doctors={name: doctor(mean) for name, mean in means.items()})
+
+
+def records(cases, count):
+    """As if they had been imported: of no clinic, told by their headings."""
+    kept = {split: [case for case in cases if case.split == split][:count] for split in ("train", "test")}
+    return [replace(case, source="records", case_id=f"r-{case.case_id}") for split in kept.values() for case in split]
+
+
+@pytest.fixture(scope="module")
+def two_sources(params, cases, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    table = read_cases(cases / "cases.parquet")
+    write_cases([*table, *records(table, 300)], folder / "cases.parquet")
+    return open_evaluation_sets(params, folder, Path("unused"))
+
+
+def test_every_source_is_beaten_by_something_better_than_the_commonest_diagnosis(two_sources):
+    starter, imported = two_sources
+    assert [one.first for one in two_sources] == [True, False]
+    assert {case.split for case in imported.seen} == {"train"}
+    assert {case.source for case in imported.seen} == {"records"}
+    assert set(fitted_tables(starter).doctors) == {COMMONEST}
+    tables = fitted_tables(imported)
+    by = {name.removesuffix("@records"): table.overall for name, table in tables.doctors.items()}
+    assert set(by) == {COMMONEST, *(f"fitted_bayes{rest}" for rest in ("", "_no_questions", "_full_information"))}
+    assert by["fitted_bayes"].mean("accuracy") > by[COMMONEST].mean("accuracy")
+    assert by["fitted_bayes_full_information"].mean("accuracy") > by["fitted_bayes_no_questions"].mean("accuracy")
+    assert by["fitted_bayes"].mean("turns") > by["fitted_bayes_no_questions"].mean("turns") == 1
+    assert by["fitted_bayes_full_information"].measures["reward"] is None
+    assert all(summary.mean("top3") >= summary.mean("accuracy") for summary in by.values())
+
+
+def test_without_training_cases_there_is_no_fitted_doctor(two_sources):
+    two_sources[1].seen, seen = (), two_sources[1].seen
+    assert fitted_tables(two_sources[1]) == Evaluation()
+    two_sources[1].seen = seen
+
+
+def test_a_chart_that_does_not_fit_gives_no_accuracy_but_a_reason(params, cases):
+    short = params.model_copy(update={"rollout": params.rollout.model_copy(update={"max_episode_tokens": 60})})
+    (test_set,) = open_evaluation_sets(short, cases, Path("unused"))
+    test_set.cases = test_set.cases[:4]
+    overall = policy_table(test_set, "chart", ROOT / "models/base", 1, True, None, nobody).doctors["chart"].overall
+    assert overall.withheld == "n/a: 100% without a turn"
+    assert overall.missing == {case.case_id: "without a turn" for case in test_set.cases}
+    assert overall.accuracy is None
+    assert told(overall) == "n/a: 100% without a turn"
+    test_set.rows["other"] = test_set.rows["chart"]
+    assert comparison(test_set, "chart", "other").comparisons["chart minus other"].mcnemar is None
+
+
+def test_the_test_cases_are_a_sample_that_no_seed_changes(params, cases, test_set):
+    assert list(test_set.cases) != read_cases(cases / "cases.parquet", "test")[:COUNT]
+    other = params.model_copy(update={"seed": params.seed + 1})
+    assert open_evaluation_sets(other, cases, Path("unused"))[0].cases == test_set.cases
 
 
 @pytest.mark.parametrize(
@@ -159,6 +212,22 @@ def test_the_table_says_what_is_missing_with_a_dash(tmp_path):
         assert list(csv.DictReader(file)) == [
             {"doctor": "trained", "accuracy": "0.5", "low": "0.4", "high": "0.6", "turns": "3.0"}
         ]
+
+
+def test_the_table_says_what_is_missing_few_or_unknown():
+    measures = {"accuracy": Interval(0.5, 0.4, 0.6), "unplaced": Interval(0.25, 0.1, 0.4)}
+    doctors = {
+        "whole": Summary(600, measures | {"unplaced": Interval(0.0, 0.0, 0.1)}),
+        "small": Summary(12, measures, {"a": "failed"}),
+        "chart@records": Summary(50, {"accuracy": None}, dict.fromkeys(map(str, range(6)), "without a turn")),
+        "asked@questions": Summary(5, {"accuracy": None}),
+    }
+    text = table_text(Evaluation(doctors={name: DoctorTable(summary, {}) for name, summary in doctors.items()}))
+    _, whole, small, chart, unplaced = text.splitlines()
+    assert whole.split() == ["whole", "0.500", "[0.400,", "0.600]", "-", "-", "-", "-"]
+    assert small.endswith("n = 11, below 20  1 missing")
+    assert chart.split(maxsplit=1) == ["chart@records", "n/a: 12% without a turn"]
+    assert unplaced == "small: 25.0% of answers are names that no rule knows"
 
 
 def test_what_is_looked_at_is_the_best_the_worst_and_the_first_ones():

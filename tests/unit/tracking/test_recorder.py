@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from clinic.tables import DoctorTable, Evaluation, Interval, Summary
 from tracking import recorder as module
-from tracking.recorder import Recorder
+from tracking.recorder import Recorder, final_metrics
 
 PLAN = SimpleNamespace(steps=9, traces_per_step=2)
 
@@ -87,3 +88,19 @@ def test_a_step_is_what_it_was_when_it_was_recorded(written):
     written.go.set()
     recorder.written()
     assert ("r", "step", 1) in written.seen
+
+
+def test_what_is_withheld_is_no_metric():
+    def doctor(mean, missing=()):
+        accuracy = None if missing else Interval(mean, mean, mean)
+        return DoctorTable(Summary(9, {"accuracy": accuracy}, dict.fromkeys(missing, "without a turn")), {})
+
+    whole = {"trained": doctor(0.5), "warm_start": doctor(0.25), "bayes_optimal": doctor(0.75)}
+    cut = {"full_information@own": doctor(0.0, ("a",))}
+    assert final_metrics(Evaluation(doctors=whole | cut)) == {
+        "eval/trained/accuracy": 0.5,
+        "eval/warm_start/accuracy": 0.25,
+        "eval/bayes_optimal/accuracy": 0.75,
+        "eval/closed_distance": 0.5,
+    }
+    assert final_metrics(Evaluation(doctors=cut)) == {}

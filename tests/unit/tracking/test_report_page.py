@@ -153,16 +153,15 @@ def test_confusion_knows_synonyms_strangers_and_silence() -> None:
     ]
 
 
-def test_wilson_interval_by_turns() -> None:
+def test_interval_by_turns() -> None:
     played = [seen(case(), "Pneumonia", questions=1, correct=i < 8) for i in range(10)] + [
         seen(case(), "Flu", questions=3)
     ]
     two, four = accuracy_by_turns(played)
     assert (two["turns"], two["cases"], two["accuracy"]) == (2, 10, 0.8)
-    # as tables of Wilson's interval give 8 of 10
-    assert (two["low"], two["high"]) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert (two["low"], two["high"]) == pytest.approx((0.4794, 0.9541), abs=1e-3)
     assert (four["turns"], four["cases"], four["low"]) == (4, 1, 0.0)
-    assert four["high"] == pytest.approx(0.7935, abs=1e-4)
+    assert four["high"] == pytest.approx(0.8325, abs=1e-4)
 
 
 def test_page_is_well_formed_and_asks_for_nothing_from_outside() -> None:
@@ -298,7 +297,22 @@ def test_doctors_and_categories_that_lack_measures() -> None:
     table = text.partition("The doctor among others")[2]
     assert table.index("other doctor") < table.index("trained the doctor")
     assert "tokens" not in table
-    assert "skin 9 – 0.500 [0.250, 0.750]" in text
+    assert "skin 9 fewer than 20 – 0.500 [0.250, 0.750]" in text
+
+
+def test_a_doctor_who_missed_too_many_has_the_reason_and_no_figure() -> None:
+    cut = {"cases": 50, "missing": {f"case-{i}": "without a turn" for i in range(6)}, "accuracy": None}
+    some = {"cases": 50, "missing": {"case-1": "failed"}, "accuracy": INTERVAL}
+    metrics = {
+        "trained": {"overall": cut, "skin": cut},
+        "warm_start": {"overall": cut},
+        "fitted_bayes@records": {"overall": some, "skin": some},
+    }
+    text = Page(page(metrics=metrics)).text
+    assert "n/a: 12% without a turn" in text.partition("The doctor among others")[2].partition("By category")[0]
+    assert "skin 50 0.500 [0.250, 0.750] n/a: 12% without a turn –" in text
+    assert "0.000" not in text
+    assert "naive Bayes, fitted on training cases (1 of 50 cases missing)" in text
 
 
 def test_writers_leave_whole_files(tmp_path: Path) -> None:
@@ -318,7 +332,7 @@ def test_writers_leave_whole_files(tmp_path: Path) -> None:
         ]
     assert (
         tmp_path / "turns.csv"
-    ).read_text() == "turns,cases,accuracy,low,high\n1,1,0.0,0.0,0.7935\n2,2,0.5,0.0945,0.9055\n"
+    ).read_text() == "turns,cases,accuracy,low,high\n1,1,0.0,0.0,0.8325\n2,2,0.5,0.0945,0.9055\n"
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == report_html(
         "医生", {"种子": "0"}, Evaluation(), [], played
     )
