@@ -22,6 +22,7 @@ from rl.batching import MicroBatch, head_logprobs, hidden_states, micro_batches,
 from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.recomputation import ready_for_gradients
 from rl.records import logprobs_of, make_records, values_of
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class Learner:
         self.reference, self.sampler = reference, sampler
         params = algorithm.optimizer
         if params.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only, never at play
+            model.gradient_checkpointing_enable({"use_reentrant": False})  # in learning only, never at play
         decoder = model.get_decoder()
         self._decoder: torch.nn.Module = torch.compile(decoder, dynamic=True) if params.compile else decoder  # type: ignore[assignment]
         self.optimizer = self._adamw(model, params.learning_rate)
@@ -137,7 +138,7 @@ class Learner:
         params = self.algorithm.optimizer
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
-        self.model.train()
+        ready_for_gradients(self.model)
         planned = gradient_steps_per_rollout(len(signal.units), self.algorithm.gradient_units, params.num_epochs)
         for units in self._mini_batches(signal, step):
             compare = not steps and self.algorithm.on_policy
