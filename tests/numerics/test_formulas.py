@@ -1,6 +1,7 @@
 """The pure functions, with numbers worked out by hand."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from rl.algorithms.advantages import (
 from rl.algorithms.base import TokenRecord
 from rl.algorithms.correction import CorrectionParams, mismatch, sampler_weights
 from rl.algorithms.dapo import OverlongParams, overlong_penalty
-from rl.algorithms.kl import KLCoefficient, KLParams, kl_estimate
+from rl.algorithms.kl import Estimator, KLCoefficient, KLParams, kl_estimate
 from rl.algorithms.losses import (
     Totals,
     clipped_ratio_loss,
@@ -143,6 +144,39 @@ def test_unbiased_estimators_have_the_kl_as_their_mean(estimator):
     assert float((p * kl_estimate((p / q).log(), estimator)).sum()) == pytest.approx(
         float((p * (p / q).log()).sum()), rel=1e-12
     )
+
+
+def test_what_is_in_the_loss_has_a_gradient_of_a_kl():
+    """Expected over all tokens: of k1 there is none; mse has that of KL(policy || reference), k3 that of
+    KL(reference || policy); abs has neither.
+    """
+    logit = torch.tensor([0.4, -0.3, 0.9], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64)
+    logprob = torch.log_softmax(logit, 0)
+    own = logprob.detach().exp()
+
+    def gradient(value):
+        return torch.autograd.grad(value, logit, retain_graph=True)[0]
+
+    expected = {
+        name: gradient((own * kl_estimate(logprob - reference.log(), name)).sum()) for name in get_args(Estimator)
+    }
+    reverse = gradient((logprob.exp() * (logprob - reference.log())).sum())
+    forward = gradient((reference * (reference.log() - logprob)).sum())
+    torch.testing.assert_close(expected["k1"], torch.zeros_like(logit), rtol=0, atol=1e-12)
+    torch.testing.assert_close(expected["mse"], reverse)
+    torch.testing.assert_close(expected["k3"], forward)
+    for kl in (reverse, forward):
+        assert torch.nn.functional.cosine_similarity(expected["abs"], kl, 0) < 0.999
+
+
+@pytest.mark.parametrize("estimator", ["k1", "abs"])
+def test_an_estimator_without_that_gradient_is_refused_in_the_loss(estimator):
+    numbers = {"coefficient": 0.1, "estimator": estimator, "target": math.inf, "horizon": 1.0}
+    with pytest.raises(ValueError, match=f"estimator is {estimator}.*set estimator: mse or k3, or place: reward"):
+        KLParams(place="loss", **numbers)
+    assert KLParams(place="reward", **numbers).estimator == estimator
+    assert KLParams(place="none", **numbers).estimator == estimator
 
 
 def test_the_kl_coefficient_adapts():
