@@ -32,9 +32,10 @@ MOVED = {
     "rollout.compile": "rollout.engine.compile",
     "rollout.vllm": "rollout.engine, {kind: vllm, ...}",
     "consultation.patient": "consultation.matching, and language_models.patient says who plays the patient (null: rules)",
+    "sampler_correction.bound": "sampler_correction.upper",
     **{f"reward.{preset}": f"recipes/rewards/{preset}.yaml" for preset in get_args(PresetName)},
 }
-"""Keys of `params.yaml` that have another place: a file written for the old one is told where."""
+"""Keys of `params.yaml` and of recipes that have another place: a file written for the old one is told where."""
 
 
 class ParameterError(ValueError):

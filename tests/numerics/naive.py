@@ -277,9 +277,9 @@ def policy_gradient_loss(
             if correction["level"] != "none":
                 weight = math.exp(whole if correction["level"] == "sequence" else old[i][p] - sampler[i][p])
                 weight = (
-                    min(weight, correction["bound"])
+                    min(weight, correction["upper"])
                     if correction["mode"] == "clip"
-                    else weight * (weight <= correction["bound"])
+                    else weight * (correction["lower"] <= weight <= correction["upper"])
                 )
             loss = loss + w * weight * policy_term(numbers, ratio, logprob, advantages[i][p])
             if numbers["kl"]["place"] == "loss":

@@ -16,7 +16,7 @@ from rl.records import logprobs_of
 from tests.numerics import naive
 from tests.recipes import recipe
 
-CORRECTED = {"level": "token", "mode": "clip", "bound": 1.1}
+CORRECTED = {"level": "token", "mode": "clip", "upper": 1.1}
 REFERENCED = {"coefficient": 0.3}
 VARIANTS = {
     "grpo": {"own_turn": ["b"], "own_turn_weight": 0.5, "discount": 0.9},
@@ -32,9 +32,13 @@ VARIANTS = {
         "entropy_coefficient": 0.01,
         "sampler_correction": CORRECTED,
     },
+    "grpo, token correction, masked": {
+        "own_turn": [],
+        "sampler_correction": {"level": "token", "mode": "mask", "lower": 0.97, "upper": 1.03},
+    },
     "grpo, sequence correction, masked": {
         "own_turn": [],
-        "sampler_correction": {"level": "sequence", "mode": "mask", "bound": 1.05},
+        "sampler_correction": {"level": "sequence", "mode": "mask", "lower": 0.9, "upper": 1.05},
     },
     "dr_grpo": {"own_turn": [], "constant_length": 9},
     "dr_grpo, kl mse": {

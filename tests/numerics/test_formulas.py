@@ -199,25 +199,29 @@ def test_the_kl_coefficient_adapts():
 def test_sampler_weights():
     """Trainer finds .2 and .4 nats more: e^.2, e^.4; in all e^.6."""
     old, sampler = np.array([-1.0, -1.0]), np.array([-1.2, -1.4])
-    assert sampler_weights(old, sampler, CorrectionParams(level="none", mode="clip", bound=1.0)) == pytest.approx(
-        [1, 1]
-    )
-    assert sampler_weights(old, sampler, CorrectionParams(level="token", mode="clip", bound=1.3)) == pytest.approx(
-        [math.exp(0.2), 1.3]
-    )
-    assert sampler_weights(old, sampler, CorrectionParams(level="token", mode="mask", bound=1.3)) == pytest.approx(
-        [math.exp(0.2), 0]
-    )
-    assert sampler_weights(old, sampler, CorrectionParams(level="sequence", mode="clip", bound=2.0)) == pytest.approx(
-        [math.exp(0.6)] * 2
-    )
-    assert sampler_weights(old, sampler, CorrectionParams(level="sequence", mode="mask", bound=1.5)) == pytest.approx(
-        [0, 0]
-    )
+
+    def weights(level, mode, lower, upper):
+        return sampler_weights(old, sampler, CorrectionParams(level=level, mode=mode, lower=lower, upper=upper))
+
+    assert weights("none", "clip", 1.0, 1.0) == pytest.approx([1, 1])
+    assert weights("token", "clip", 1.0, 1.3) == pytest.approx([math.exp(0.2), 1.3])
+    assert weights("token", "mask", 0.0, 1.3) == pytest.approx([math.exp(0.2), 0])
+    assert weights("sequence", "clip", 0.5, 2.0) == pytest.approx([math.exp(0.6)] * 2)
+    assert weights("sequence", "mask", 0.5, 1.5) == pytest.approx([0, 0])
     found = mismatch(old, sampler)
     assert (found["sampler_mismatch_mean"], found["sampler_mismatch_max"]) == pytest.approx((0.3, 0.4))
     assert found["sampler_mismatch_k3"] == pytest.approx((math.exp(0.2) - 1.2 + math.exp(0.4) - 1.4) / 2)
     assert mismatch(np.zeros(0), np.zeros(0)) == {}
+
+
+def test_masking_has_two_bounds_and_clipping_one():
+    """Weights of .4, .5 and 2: what the trainer finds far less likely drops out too, or keeps its small weight."""
+    sampler = np.zeros(3)
+    old = np.log([0.4, 0.5, 2.0])
+    mask = CorrectionParams(level="token", mode="mask", lower=0.5 - 1e-9, upper=2.0 + 1e-9)
+    assert sampler_weights(old, sampler, mask) == pytest.approx([0, 0.5, 2])
+    clip = mask.model_copy(update={"mode": "clip"})
+    assert sampler_weights(old, sampler, clip) == pytest.approx([0.4, 0.5, 2])
 
 
 def test_dual_clip():
