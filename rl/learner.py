@@ -55,7 +55,7 @@ class Learner:
         self,
         model: PreTrainedModel,
         algorithm: Algorithm,
-        prompts: int,
+        planned_units: int,
         temperature: float,
         seed: int,
         reference: PreTrainedModel | None = None,
@@ -66,7 +66,8 @@ class Learner:
         Args:
             model: the live policy.
             algorithm: the learning rule.
-            prompts: cases per rollout step; fixes the planned warm-up.
+            planned_units: what a rollout step is planned to give the algorithm to learn from, in its units; fixes how
+                many gradient steps the warm-up has.
             temperature: of the sampling.
             seed: of the shuffling.
             reference: the frozen model, if the algorithm declares one; not needed where the policy has an adapter,
@@ -94,11 +95,10 @@ class Learner:
             if self.critic is not None and algorithm.critic is not None
             else None
         )
-        planned = gradient_steps_per_rollout(
-            algorithm.planned_units(prompts), algorithm.gradient_units, params.num_epochs
-        )
+        planned = gradient_steps_per_rollout(planned_units, algorithm.gradient_units, params.num_epochs)
         self.warmup_gradient_steps = params.warmup_rollout_steps * planned
         self.gradient_step = 0
+        self.policy_updates = 0  # fewer than gradient steps where a critic learned alone at first
         self.skipped_in_a_row = 0
         self.policy_version = 0
 
@@ -138,6 +138,7 @@ class Learner:
         params = self.algorithm.optimizer
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
+        waits = self.critic_learns_alone(self.policy_version)
         ready_for_gradients(self.model)
         planned = gradient_steps_per_rollout(len(signal.units), self.algorithm.gradient_units, params.num_epochs)
         for units in self._mini_batches(signal, step):
@@ -156,7 +157,7 @@ class Learner:
         self.policy_version += 1
         metrics |= {name: sum(values) / len(values) for name, values in applied.items()}
         metrics |= self.algorithm.finish(metrics, len(signal.units))
-        rate = float(self.optimizer.param_groups[0]["lr"])  # the last one used
+        rate = 0.0 if waits else float(self.optimizer.param_groups[0]["lr"])  # the last one used
         counted = {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
         return {"grad_norm": 0.0} | metrics | counted
 
@@ -314,18 +315,23 @@ class Learner:
                 )
             return
         self.skipped_in_a_row = 0
-        share = min(1.0, (self.gradient_step + 1) / self.warmup_gradient_steps) if self.warmup_gradient_steps else 1.0
         if not self.critic_learns_alone(self.policy_version):
-            _step(self.optimizer, self.algorithm.optimizer.learning_rate * share)
+            _step(self.optimizer, self.algorithm.optimizer.learning_rate * self._warmth(self.policy_updates))
+            self.policy_updates += 1
         if self.critic_optimizer is not None and self.algorithm.critic is not None:
-            _step(self.critic_optimizer, self.algorithm.critic.learning_rate * share)
+            _step(self.critic_optimizer, self.algorithm.critic.learning_rate * self._warmth(self.gradient_step))
         self.gradient_step += 1
+
+    def _warmth(self, updates: int) -> float:
+        """Share of the learning rate after so many updates of the model whose rate it is."""
+        return min(1.0, (updates + 1) / self.warmup_gradient_steps) if self.warmup_gradient_steps else 1.0
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs besides the weights."""
         state = {
             "optimizer": self.optimizer.state_dict(),
             "gradient_step": self.gradient_step,
+            "policy_updates": self.policy_updates,
             "policy_version": self.policy_version,
             "skipped_in_a_row": self.skipped_in_a_row,
             "algorithm": self.algorithm.state(),
@@ -338,7 +344,7 @@ class Learner:
         """Go on from `state()`."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.gradient_step, self.policy_version = state["gradient_step"], state["policy_version"]
-        self.skipped_in_a_row = state["skipped_in_a_row"]
+        self.policy_updates, self.skipped_in_a_row = state["policy_updates"], state["skipped_in_a_row"]
         self.algorithm.load_state(state["algorithm"])
         if self.critic is not None and self.critic_optimizer is not None:
             self.critic.load_state_dict(state["critic"])

@@ -36,6 +36,7 @@ class LocalSession:
         seed: int,
         lora: LoraParams | None = None,
         temperature: float | None = None,
+        planned_units: int | None = None,
     ) -> None:
         """Load the policy.
 
@@ -47,6 +48,8 @@ class LocalSession:
             seed: of what is drawn in learning.
             lora: the adapter, if only one is to learn.
             temperature: of the sampling that it learns from; needed where it is to learn.
+            planned_units: what a rollout step is planned to give it to learn from, in the algorithm's units; None:
+                what its own rollouts do.
         """
         if algorithm is not None and temperature is None:
             raise TrainingError("a session that learns needs the temperature of the sampling that it learns from")
@@ -60,7 +63,7 @@ class LocalSession:
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         self.engine = open_engine(self.model, rollout)
-        self._algorithm = algorithm
+        self._algorithm, self._planned_units = algorithm, planned_units
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
         copied = algorithm is not None and "reference" in algorithm.roles and lora is None
         self._reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
@@ -71,7 +74,8 @@ class LocalSession:
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
         sampler = Sampler(exact=self.engine.shares_weights and self._dtype == "float32", staleness=self.params.ahead)
-        return Learner(self.model, algorithm, self.params.prompts, temperature, self._seed, self._reference, sampler)
+        planned = self._planned_units or algorithm.planned_units(self.params.prompts)
+        return Learner(self.model, algorithm, planned, temperature, self._seed, self._reference, sampler)
 
     @property
     def learner(self) -> Learner:

@@ -167,7 +167,12 @@ def experience(models) -> tuple[list[Trajectory], list[Scores]]:
 
 def learner_of(models, numbers) -> Learner:
     learner = Learner(
-        copy.deepcopy(models[0]), make_algorithm(numbers), prompts=3, temperature=naive.T, seed=0, reference=models[1]
+        copy.deepcopy(models[0]),
+        make_algorithm(numbers),
+        planned_units=9,
+        temperature=naive.T,
+        seed=0,
+        reference=models[1],
     )
     if learner.critic is not None:
         torch.manual_seed(0)
@@ -300,6 +305,38 @@ def test_only_the_critic_learns_while_it_warms_up(models, experience):
         torch.equal(a, b)
         for a, b in zip(learner.model.state_dict().values(), models[0].state_dict().values(), strict=True)
     )
+
+
+def test_the_policys_rate_warms_up_over_its_own_updates(models, experience):
+    """Two rollout steps of warm-up, two gradient steps each; the critic is alone in the first rollout step.
+
+    The critic's rate has risen since its own first update; a run that goes on from a checkpoint agrees.
+    """
+    trajectories, scores = experience
+    optimizer = {"num_epochs": 2, "mini_batch_size": 64, "warmup_rollout_steps": 2, "learning_rate": 1e-3}
+    numbers = recipe(
+        "ppo", group_size=3, critic={"warmup_rollout_steps": 1, "learning_rate": 1e-2}, optimizer=optimizer
+    )
+    learner = Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 9, naive.T, 0)
+    rates: dict[str, list[float]] = {"policy": [], "critic": []}
+
+    def watch(learner):
+        for name, one in (("policy", learner.optimizer), ("critic", learner.critic_optimizer)):
+            one.register_step_pre_hook(lambda o, *_, name=name: rates[name].append(o.param_groups[0]["lr"]))
+
+    watch(learner)
+    told = []
+    for version in range(4):
+        if version == 2:  # killed and gone on from a checkpoint
+            state = learner.state()
+            learner = Learner(copy.deepcopy(learner.model), make_algorithm(numbers), 9, naive.T, 0)
+            learner.load_state(state)
+            watch(learner)
+        batch = [dataclasses.replace(t, policy_version=version) for t in trajectories]
+        told.append(learner.update(batch, scores, step=version + 1)["learning_rate"])
+    assert rates["policy"] == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
+    assert rates["critic"] == pytest.approx([0.25e-2, 0.5e-2, 0.75e-2, 1e-2, 1e-2, 1e-2, 1e-2, 1e-2])
+    assert told == pytest.approx([0, 0.5e-3, 1e-3, 1e-3])
 
 
 def test_mismatch_of_sampler_and_trainer_is_reported(models, experience):
