@@ -196,12 +196,14 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
 def plan_text(params: Params, algorithm: Algorithm) -> str:
     """The accounting of a run in one line."""
     optimizer, group_size = algorithm.optimizer, algorithm.group_size
-    trajectories = params.rollout.prompts * group_size
+    prompts, given = params.rollout.prompts, algorithm.pairs_given
     updates = gradient_steps_per_rollout(
-        algorithm.planned_units(params.rollout.prompts), algorithm.gradient_units, optimizer.num_epochs
+        algorithm.planned_units(prompts), algorithm.gradient_units, optimizer.num_epochs
     )
+    played = f"{prompts} cases x {group_size} samples = {prompts * group_size} trajectories"
+    share = played if given is None else f"{given} pairs of a file"
     return (
-        f"{params.rollout.prompts} cases x {group_size} samples = {trajectories} trajectories a rollout step, {updates} gradient steps each; "
+        f"{share} a rollout step, {updates} gradient steps each; "
         f"{params.train_doctor.steps} rollout steps; warm-up {optimizer.warmup_rollout_steps} rollout steps = {optimizer.warmup_rollout_steps * updates} gradient steps"
     )
 

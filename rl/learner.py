@@ -55,7 +55,7 @@ class Learner:
         self,
         model: PreTrainedModel,
         algorithm: Algorithm,
-        planned_units: int,
+        prompts: int,
         temperature: float,
         seed: int,
         reference: PreTrainedModel | None = None,
@@ -66,8 +66,7 @@ class Learner:
         Args:
             model: the live policy.
             algorithm: the learning rule.
-            planned_units: what a rollout step is planned to give the algorithm to learn from, in its units; fixes how
-                many gradient steps the warm-up has.
+            prompts: cases per rollout step; fixes the planned warm-up.
             temperature: of the sampling.
             seed: of the shuffling.
             reference: the frozen model, if the algorithm declares one; not needed where the policy has an adapter,
@@ -95,7 +94,9 @@ class Learner:
             if self.critic is not None and algorithm.critic is not None
             else None
         )
-        planned = gradient_steps_per_rollout(planned_units, algorithm.gradient_units, params.num_epochs)
+        planned = gradient_steps_per_rollout(
+            algorithm.planned_units(prompts), algorithm.gradient_units, params.num_epochs
+        )
         self.warmup_gradient_steps = params.warmup_rollout_steps * planned
         self.gradient_step = 0
         self.policy_updates = 0  # fewer than gradient steps where a critic learned alone at first

@@ -120,7 +120,7 @@ class Ours(_Update):
         torch.use_deterministic_algorithms(True)  # as `Session` does
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs
         rule = algorithm(load.group, load.episodes, load.micro_batch_tokens)
-        self.learner = Learner(self.model, rule, rule.planned_units(load.prompts), 1.0, SEED)
+        self.learner = Learner(self.model, rule, load.prompts, 1.0, SEED)
 
     def made(self, shape: Shape, context: int) -> PreTrainedModel:
         """Loaded as the project loads its models."""

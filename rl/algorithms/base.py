@@ -116,6 +116,7 @@ class Algorithm(ABC):
     on_policy: bool = True  # whether trajectories of an older policy version are refused
     critic: CriticParams | None = None
     dynamic_sampling: DynamicSamplingParams | None = None
+    pairs_given: int | None = None  # of a rollout step, at most, where they are read from a file; told once it is seen
     optimizer: OptimizerParams
     group_size: int
 

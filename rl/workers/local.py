@@ -36,7 +36,6 @@ class LocalSession:
         seed: int,
         lora: LoraParams | None = None,
         temperature: float | None = None,
-        planned_units: int | None = None,
     ) -> None:
         """Load the policy.
 
@@ -48,8 +47,6 @@ class LocalSession:
             seed: of what is drawn in learning.
             lora: the adapter, if only one is to learn.
             temperature: of the sampling that it learns from; needed where it is to learn.
-            planned_units: what a rollout step is planned to give it to learn from, in the algorithm's units; None:
-                what its own rollouts do.
         """
         if algorithm is not None and temperature is None:
             raise TrainingError("a session that learns needs the temperature of the sampling that it learns from")
@@ -63,7 +60,7 @@ class LocalSession:
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         self.engine = open_engine(self.model, rollout)
-        self._algorithm, self._planned_units = algorithm, planned_units
+        self._algorithm = algorithm
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
         copied = algorithm is not None and "reference" in algorithm.roles and lora is None
         self._reference = load_model(model, dtype)[0].eval().requires_grad_(False) if copied else None
@@ -74,8 +71,7 @@ class LocalSession:
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
         sampler = Sampler(exact=self.engine.shares_weights and self._dtype == "float32", staleness=self.params.ahead)
-        planned = self._planned_units or algorithm.planned_units(self.params.prompts)
-        return Learner(self.model, algorithm, planned, temperature, self._seed, self._reference, sampler)
+        return Learner(self.model, algorithm, self.params.prompts, temperature, self._seed, self._reference, sampler)
 
     @property
     def learner(self) -> Learner:

@@ -187,8 +187,7 @@ class School:
     def train(self, algorithm: Algorithm, steps: int, enough: float) -> list[float]:
         """At most `steps` rollout steps, fewer once four in a row reach `enough`; returns the mean reward of each."""
         reference = copy.deepcopy(self.model) if "reference" in algorithm.roles else None
-        planned = algorithm.planned_units(self.params.prompts)
-        learner = Learner(self.model, algorithm, planned, TEMPERATURE, self.seed, reference)
+        learner = Learner(self.model, algorithm, self.params.prompts, TEMPERATURE, self.seed, reference)
         rewards: list[float] = []
         stored = [] if algorithm.on_policy else [self.play(algorithm, step) for step in range(1, steps + 1)]
         for step in range(1, steps + 1):

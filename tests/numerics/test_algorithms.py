@@ -169,7 +169,7 @@ def learner_of(models, numbers) -> Learner:
     learner = Learner(
         copy.deepcopy(models[0]),
         make_algorithm(numbers),
-        planned_units=9,
+        prompts=3,
         temperature=naive.T,
         seed=0,
         reference=models[1],
@@ -317,7 +317,7 @@ def test_the_policys_rate_warms_up_over_its_own_updates(models, experience):
     numbers = recipe(
         "ppo", group_size=3, critic={"warmup_rollout_steps": 1, "learning_rate": 1e-2}, optimizer=optimizer
     )
-    learner = Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 9, naive.T, 0)
+    learner = Learner(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0)
     rates: dict[str, list[float]] = {"policy": [], "critic": []}
 
     def watch(learner):
@@ -329,7 +329,7 @@ def test_the_policys_rate_warms_up_over_its_own_updates(models, experience):
     for version in range(4):
         if version == 2:  # killed and gone on from a checkpoint
             state = learner.state()
-            learner = Learner(copy.deepcopy(learner.model), make_algorithm(numbers), 9, naive.T, 0)
+            learner = Learner(copy.deepcopy(learner.model), make_algorithm(numbers), 3, naive.T, 0)
             learner.load_state(state)
             watch(learner)
         batch = [dataclasses.replace(t, policy_version=version) for t in trajectories]

@@ -264,7 +264,7 @@ def test_the_learners_gradient_is_that_of_the_formula(credit):
     """Model, batching, advantages and loss together, against a token-by-token float64 derivation."""
     model = new_model(new_tokenizer(["a"], 280), width=32, layers=2, heads=2, context=16, seed=3)
     naive = copy.deepcopy(model).double()
-    learner = Learner(model, make_algorithm(RECIPE | {"credit": credit}), planned_units=8, temperature=0.7, seed=0)
+    learner = Learner(model, make_algorithm(RECIPE | {"credit": credit}), prompts=2, temperature=0.7, seed=0)
     more = [episode("h", 2, ((1, 2), (3, 4)), 4)]
     trajectories, scores = TRAJECTORIES + more, [*SCORES, score(1.0, 1.0)]
     metrics = learner.update(trajectories, scores, step=1)

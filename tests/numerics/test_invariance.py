@@ -93,8 +93,7 @@ def new_learner(base, prompts: int = 4, **optimizer) -> Learner:
         clip_high=0.2,
         optimizer=OPTIMIZER | optimizer,
     )
-    algorithm = make_algorithm(numbers)
-    return Learner(copy.deepcopy(base), algorithm, algorithm.planned_units(prompts), TEMPERATURE, seed=0)
+    return Learner(copy.deepcopy(base), make_algorithm(numbers), prompts, TEMPERATURE, seed=0)
 
 
 def one_update(base, trajectories, scores, **optimizer) -> tuple[dict, dict, dict]:
