@@ -27,8 +27,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "rloo": GROUPED
     | WIDE
     | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 1e-3}, "entropy_coefficient": 0.015},
-    "reinforce_pp": {"baseline": "none", "entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
-    "reinforce_pp, group baseline": WIDE | {"baseline": "group", "entropy_coefficient": 0.06, "eps": FLOOR},
+    "reinforce_pp": {"entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
+    "reinforce_pp, group baseline": WIDE | {"baseline": "group", "entropy_coefficient": 0.03, "eps": FLOOR},
+    "reinforce_pp, turn credit": {"credit": "turn", "entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
     "dapo": BY_GROUP
     | {
         "dynamic_sampling": {"max_draws": 3, "by": "reward"},

@@ -71,6 +71,34 @@ def test_whitening_by_parts_centres_each_part_and_divides_by_one_deviation():
     assert other == pytest.approx(np.array([1.0, 2.0]) / np.sqrt(2.5))
 
 
+def test_reinforce_pp_as_shipped_is_that_of_its_paper():
+    """One reward an episode, whitened over the step's tokens: no turn is better off for being early.
+
+    Consultations of three turns with shaping rewards, worth .5, 1.1, .2 and .6; population deviation of these.
+    """
+    shaped = [(0.3, 0.2, 0.0), (0.4, -0.3, 1.0), (0.2, 0.0, 0.0), (0.1, 0.5, 0.0)]
+    numbers = recipe("reinforce_pp", kl={"place": "none", "coefficient": 0.0})
+    records = [
+        TokenRecord(
+            group_id=f"case {place}",
+            scores=Scores("e", tuple({"information": reward} for reward in rewards)),
+            turn_A=np.array([0, 0, 1, 2, 2]),
+            truncated=False,
+            sampler_logprob_A=np.zeros(5),
+            old_logprob_A=np.zeros(5),
+            reference_logprob_A=None,
+            value_A=None,
+            next_value=0.0,
+        )
+        for place, rewards in enumerate(shaped)
+    ]
+    advantage = make_algorithm(numbers).signal(records).advantage
+    totals = np.array([0.5, 1.1, 0.2, 0.6])
+    expected = (totals - totals.mean()) / (totals.std() + numbers["eps"])
+    assert np.array(advantage) == pytest.approx(np.repeat(expected, 5).reshape(4, 5))
+    assert np.array(advantage).mean(axis=0) == pytest.approx(np.zeros(5))
+
+
 @pytest.mark.parametrize("baseline", ["none", "group"])
 def test_reinforce_pp_blames_no_turn_of_consultations_that_are_all_alike(baseline):
     """Returns 1.2 and 1.0 of the two turns: with one mean for both, the second would have a negative advantage."""
