@@ -89,6 +89,10 @@ class TrainDoctorParams(_Section):
     patience: int | None = Field(
         ge=1, description="end once so many validations in a row bring nothing better; null: play all steps"
     )
+    max_stalled_steps: int = Field(
+        ge=1,
+        description="steps in a row that teach nothing (no update, or no sample better than another): so many stop the run",
+    )
     test_freq: int = Field(ge=1, description="steps between two validations")
     validation_cases: int = Field(ge=1, description="cases of a validation, at most")
     save_freq: int = Field(ge=1, description="steps between two checkpoints")

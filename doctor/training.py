@@ -13,6 +13,7 @@ from clinic.config import JUDGED
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from doctor.environments import ConsultationFactory, cases_of_draw, open_factory
+from doctor.lengths import check_openings
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params, load_params
 from doctor.recipe import load_algorithm, load_reward, pairs_path
@@ -172,6 +173,7 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
 
     Raises:
         TrainingError: it does not fit into memory.
+        ParameterError: too many patients say more than fits into `rollout.max_episode_tokens` before the first turn.
     """
     params = load_params(params_file)
     algorithm = load_algorithm(params)
@@ -190,7 +192,11 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     digest = input_hash(
         "train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}
     )
-    return Training(params, algorithm, factory, warm_start, cases, digest)
+    run = Training(params, algorithm, factory, warm_start, cases, digest)
+    if run.pairs is None:
+        check_openings(factory, run.session.chat, run.train, params.rollout, "training")
+    check_openings(factory, run.session.chat, run.validation, params.rollout, "validation")
+    return run
 
 
 def plan_text(params: Params, algorithm: Algorithm) -> str:

@@ -160,6 +160,7 @@ class Learner:
         metrics |= self.algorithm.finish(metrics, len(signal.units))
         rate = 0.0 if waits else float(self.optimizer.param_groups[0]["lr"])  # the last one used
         counted = {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
+        counted["stalled"] = float(signal.silent or steps == skipped)
         return {"grad_norm": 0.0} | metrics | counted
 
     def _mini_batches(self, signal: TrainingSignal, step: int) -> Iterator[list[tuple[int, ...]]]:

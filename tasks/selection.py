@@ -17,7 +17,7 @@ from doctor.training import Training
 from rl.checkpoint import folder_hash, steps_saved
 from rl.files import replace_folder, write_json
 from rl.models import average_folders
-from rl.rollout import refuse_if_many_failed
+from rl.rollout import refuse_if_many_unplayed
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def validate(run: Training, step: int) -> dict[str, float]:
 def _accuracy(run: Training) -> dict[str, float]:
     specs = run.factory.episodes(run.validation, 1, run.params.seed, -1)
     trajectories = run.session.rollout(specs, run.params.decoding.evaluate.temperature, Phase("validate", "episodes"))
-    refuse_if_many_failed(trajectories, run.params.rollout)
+    refuse_if_many_unplayed(trajectories, run.params.rollout)
     return {
         "validation/accuracy": accuracy(run.validation, trajectories),
         "validation/turns": sum(len(t.turns) for t in trajectories) / len(trajectories),

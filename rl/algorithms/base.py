@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +19,7 @@ from rl.algorithms.sampling import DynamicSamplingParams
 from rl.experience import Scores
 
 Role = Literal["reference", "critic"]
+ROUNDING = 1e-6  # an advantage this small is what is left of equal rewards after centring
 
 
 class OptimizerParams(BaseModel):
@@ -84,6 +86,11 @@ class TrainingSignal:
     weight: list[Array]  # (A,), of each token's policy loss
     target: list[Array] | None  # (A,), what the critic should say
     metrics: dict[str, float]
+
+    @property
+    def silent(self) -> bool:
+        """Whether no token that is learned from has an advantage, so that rewards move nothing."""
+        return all(np.abs(self.advantage[i]).max(initial=0.0) < ROUNDING for unit in self.units for i in unit)
 
 
 @dataclass(frozen=True, kw_only=True)
