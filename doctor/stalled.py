@@ -52,5 +52,8 @@ def _reason(run: Training, metrics: Mapping[str, float]) -> str:
     if metrics["gradient_steps"]:
         return f"in each of {metrics.get('groups', 0):.0f} groups all samples scored the same"
     if dynamic is not None and metrics["groups_dropped"] == metrics["groups_drawn"]:
-        return f"in each of the {metrics['groups_drawn']:.0f} groups drawn (dynamic_sampling.max_draws is {dynamic.max_draws}) all samples have the same {dynamic.by}"
+        return (
+            f"in each of the {metrics['groups_drawn']:.0f} groups drawn (dynamic_sampling.max_num_gen_batches is {dynamic.max_num_gen_batches}) "
+            f"all samples have the same {dynamic.by}"
+        )
     return "no gradient update, since no episode or pair has anything to learn from"

@@ -106,7 +106,7 @@ class Training:
         """
         if self.pairs is not None:
             return 0
-        return self.algorithm.dynamic_sampling.max_draws if self.algorithm.dynamic_sampling is not None else 1
+        return self.algorithm.dynamic_sampling.max_num_gen_batches if self.algorithm.dynamic_sampling is not None else 1
 
     @property
     def plays_first(self) -> bool:

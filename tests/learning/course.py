@@ -32,15 +32,20 @@ CHANGES: dict[str, dict[str, Any]] = {
     "reinforce_pp, turn credit": {"credit": "turn", "entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
     "dapo": BY_GROUP
     | {
-        "dynamic_sampling": {"max_draws": 3, "by": "reward"},
+        "dynamic_sampling": {"max_num_gen_batches": 3, "by": "reward"},
         "overlong": {"max_tokens": 8, "buffer_tokens": 2, "penalty": 0.1},
     },
     "gspo": BY_GROUP | {"clip_low": 0.1, "clip_high": 0.1},
     "cispo": BY_GROUP | WIDE,
     "ppo": WIDE
-    | {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 2e-3, "trunk": "own"}, "entropy_coefficient": 0.05},
+    | {
+        "gae_lambda": 0.95,
+        "eps": FLOOR,
+        "critic": {"learning_rate": 2e-3, "trunk": "own"},
+        "entropy_coefficient": 0.05,
+    },
     "ppo, shared trunk": {
-        "trace": 0.95,
+        "gae_lambda": 0.95,
         "eps": FLOOR,
         "critic": {"learning_rate": 5e-3, "trunk": "shared"},
         "entropy_coefficient": 0.05,

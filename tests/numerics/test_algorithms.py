@@ -83,7 +83,7 @@ VARIANTS = {
     "gspo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "clip_low": 0.02, "clip_high": 0.03},
     "gspo, turn credit": {"own_turn": [], "clip_low": 0.02, "clip_high": 0.03},
     "cispo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "clip_high": 0.1},
-    "ppo": {"discount": 0.98, "trace": 0.9},
+    "ppo": {"discount": 0.98, "gae_lambda": 0.9},
     "ppo, dual clip, bounded value": {
         "credit": "episode",
         "dual_clip": 1.2,
@@ -257,7 +257,11 @@ def test_grpo_is_dapo_when_clips_aggregation_and_sampling_match(models, experien
     same = {"own_turn": [], "credit": "episode", "divide_by_std": "group"}
     grpo = recipe("grpo", group_size=3, aggregation="token", **same)
     dapo = recipe(
-        "dapo", group_size=3, overlong={"penalty": 0.0, "filter": False}, dynamic_sampling={"max_draws": 1}, **same
+        "dapo",
+        group_size=3,
+        overlong={"penalty": 0.0, "filter": False},
+        dynamic_sampling={"max_num_gen_batches": 1},
+        **same,
     )
     one, other = (learner_of(models, numbers) for numbers in (grpo, dapo))
     for learner in (one, other):
@@ -273,7 +277,7 @@ def test_ppo_without_a_critic_is_reinforce_with_the_mean_as_baseline(models, exp
         for t, s in zip(trajectories, scores, strict=True)
     ]
     quiet = {"place": "none", "coefficient": 0.0}
-    ppo = recipe("ppo", group_size=3, trace=1.0, discount=0.9, whiten=True, kl=quiet)
+    ppo = recipe("ppo", group_size=3, gae_lambda=1.0, discount=0.9, whiten=True, kl=quiet)
     ppo, reinforce = (
         numbers | {"credit": "episode"}
         for numbers in (ppo, recipe("reinforce_pp", group_size=3, baseline="none", discount=0.9, kl=quiet))

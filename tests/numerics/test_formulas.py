@@ -350,7 +350,7 @@ def test_groups_without_signal_are_dropped_and_counted():
             )
             scores.append(Scores(f"{group}/{sample}", ({"diagnosis": value, "turn": -0.1 * sample},)))
     by_component, by_reward = (
-        DynamicSamplingParams(max_draws=2, by=by, tolerance=1e-6) for by in ("diagnosis", "reward")
+        DynamicSamplingParams(max_num_gen_batches=2, by=by, tolerance=1e-6) for by in ("diagnosis", "reward")
     )
     assert informative_groups(trajectories, scores, by_component) == ["a", "d"]
     assert informative_groups(trajectories, scores, by_reward) == ["a", "b", "d"]

@@ -96,7 +96,7 @@ def test_without_dynamic_sampling_one_draw_is_enough(opened):
 
 
 def test_dynamic_sampling_draws_until_enough_groups_tell_something(opened):
-    run = opened("dapo", dynamic_sampling={"max_draws": 3, "by": "reward"}, **GROUPS)
+    run = opened("dapo", dynamic_sampling={"max_num_gen_batches": 3, "by": "reward"}, **GROUPS)
     assert run.max_draws == 3
     play(run, 1, 0)
     play(run, 1, 1)
