@@ -32,9 +32,14 @@ def refuse_if_stalled(run: Training, step: int, metrics: Mapping[str, float]) ->
     while first > 1 and _stalled(run, first - 1):
         first -= 1
     told = f"rollout step {step} taught nothing: {_reason(run, metrics)}"
-    if step - first + 1 >= min(plan.max_stalled_steps, plan.steps):
+    if (row := step - first + 1) >= min(plan.max_stalled_steps, plan.steps):
+        limit = (
+            f"train_doctor.max_stalled_steps is {plan.max_stalled_steps}; raised, the run goes on from its last checkpoint"
+            if row >= plan.max_stalled_steps
+            else "which is the whole run"
+        )
         raise TrainingError(
-            f"{told}; nor did any since step {first} (train_doctor.max_stalled_steps is {plan.max_stalled_steps}; raised, the run goes on from its last checkpoint). "
+            f"{told}; nor did any since step {first} ({limit}). "
             "Let samples differ more (decoding.train.temperature, group_size in the recipe), or take another reward.preset"
         )
     log.warning("%s", told)

@@ -48,7 +48,7 @@ def test_the_third_in_a_row_ends_the_run_and_those_before_are_warned_about(tmp_p
 def test_a_short_run_of_nothing_else_fails_too(tmp_path, caplog):
     run = run_of(tmp_path, steps=2, stalled=(1,))
     refuse_if_stalled(run, 1, EMPTY)
-    with pytest.raises(TrainingError, match="since step 1"):
+    with pytest.raises(TrainingError, match=r"since step 1 \(which is the whole run\)"):
         refuse_if_stalled(run, 2, EMPTY)
 
 
