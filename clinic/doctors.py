@@ -195,7 +195,11 @@ class NearestCase:
     """
 
     def __init__(self, seen: Sequence[Case]) -> None:
-        """Args: cases it has seen before, never the ones it is to be measured on."""
+        """Remember cases.
+
+        Args:
+            seen: cases it has seen before, never the ones it is to be measured on.
+        """
         self._seen = {case.case_id: case for case in seen}
         self._nearest = TopicMatcher({case.case_id: (case.self_report,) for case in seen}, 0.0)
 

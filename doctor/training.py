@@ -57,8 +57,15 @@ class Training:
         cases: Path,
         digest: str,
     ) -> None:
-        """Args: parameters, the learning rule, how to seat patients, the start weights, the folder of cases, the hash
-        of all that decides the result.
+        """Open the session, and read cases and constants.
+
+        Args:
+            params: all of `params.yaml`.
+            algorithm: the learning rule.
+            factory: seats patients.
+            warm_start: folder of the weights to begin with.
+            cases: folder of the case table.
+            digest: sha256 of all that decides the result; names the run's folder.
         """
         self.params, self.algorithm, self.factory = params, algorithm, factory
         self.warm_start, self.input_hash = warm_start, digest

@@ -128,7 +128,11 @@ class Algorithm(ABC):
     group_size: int
 
     def __init__(self, recipe: Any) -> None:
-        """Args: the parsed recipe."""
+        """Take over the recipe's numbers.
+
+        Args:
+            recipe: as `recipe_class` parsed it.
+        """
         self.recipe = recipe
         self.group_size, self.optimizer = recipe.group_size, recipe.optimizer
 

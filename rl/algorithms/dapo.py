@@ -59,7 +59,11 @@ class DAPO(GroupRelative):
     recipe: DAPORecipe
 
     def __init__(self, recipe: DAPORecipe) -> None:
-        """Args: the parsed recipe."""
+        """Take over the recipe's numbers.
+
+        Args:
+            recipe: as `recipe_class` parsed it.
+        """
         super().__init__(recipe)
         self.dynamic_sampling = recipe.dynamic_sampling
 

@@ -81,7 +81,11 @@ class KLCoefficient:
     """
 
     def __init__(self, params: KLParams) -> None:
-        """Args: the recipe's section."""
+        """Begin with the recipe's coefficient.
+
+        Args:
+            params: the recipe's section `kl`.
+        """
         self._params = params
         self.value = params.coefficient
 

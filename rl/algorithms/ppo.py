@@ -50,7 +50,11 @@ class PPO(PolicyGradient):
     recipe: PPORecipe
 
     def __init__(self, recipe: PPORecipe) -> None:
-        """Args: the parsed recipe."""
+        """Take over the recipe's numbers.
+
+        Args:
+            recipe: as `recipe_class` parsed it.
+        """
         super().__init__(recipe)
         self.roles = (*self.roles, "critic")
         self.critic = recipe.critic
