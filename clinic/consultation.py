@@ -66,8 +66,15 @@ class Consultation:
         retrieve: Retrieve | None,
         others: Collection[str] = (),
     ) -> None:
-        """Args: case, who plays it, rules, budget of this group, knowledge base search if there is one, and other
-        diseases' names that the patient may not echo.
+        """Seat a patient.
+
+        Args:
+            case: the patient's record.
+            patient: who plays it.
+            params: the rules.
+            turn_budget: doctor turns, the diagnosis included; the same for all of a group.
+            retrieve: search of the knowledge base, if there is one.
+            others: names of other diseases, which the patient may not echo.
         """
         self.case = case
         self._words = phrases(case.language)

@@ -125,9 +125,9 @@ def asides(
     draws: int,
     rng: np.random.Generator,
     *,
-    focus: float = 1.0,
+    typicality: float = 1.0,
 ) -> list[Aside]:
-    """For every turn of a dialogue but the last: what could be said there instead (`draws`: see `minds`, `focus`:
+    """For every turn of a dialogue but the last: what could be said there instead (`draws`: see `minds`, `typicality`:
     `chased`).
     """
     chart = clinic.conditions[clinic.condition_index[case.diagnosis_id]]
@@ -140,7 +140,7 @@ def asides(
             continue
         open_F = np.ones(len(clinic.findings), dtype=bool)
         open_F[[*opening, *answers]] = False
-        column = chased(clinic, chart, open_F, focus, rng)
+        column = chased(clinic, chart, open_F, typicality, rng)
         chase = (
             chase_turn(clinic, Chase(column, chart.name), "train")
             if column is not None
@@ -191,10 +191,14 @@ def chart_interview(
 
 
 def checklist(
-    clinic: GenerativeClinic, condition: Condition, rules: ConsultationParams, focus: float, rng: np.random.Generator
+    clinic: GenerativeClinic,
+    condition: Condition,
+    rules: ConsultationParams,
+    typicality: float,
+    rng: np.random.Generator,
 ) -> list[Message]:
     """The questions for findings of one illness, each once and without answers, `CHECKLIST_QUESTIONS` at most: in any
-    order, or with `focus` the typical ones first (`chased`).
+    order, or with `typicality` the typical ones first (`chased`).
 
     What is left to ask follows from what was asked alone, so it teaches to go on where a dialogue with its evidence
     hardly does.
@@ -205,7 +209,7 @@ def checklist(
         {"role": "user", "content": clinic.words.checklist},
     ]
     for _ in range(CHECKLIST_QUESTIONS):
-        column = chased(clinic, condition, open_F, focus, rng)
+        column = chased(clinic, condition, open_F, typicality, rng)
         if column is None:
             break
         open_F[column] = False

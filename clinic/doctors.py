@@ -42,9 +42,13 @@ def at_random(clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.b
 
 
 def chased(
-    clinic: GenerativeClinic, condition: Condition, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator
+    clinic: GenerativeClinic,
+    condition: Condition,
+    open_F: NDArray[np.bool_],
+    typicality: float,
+    rng: np.random.Generator,
 ) -> int | None:
-    """An open finding of a condition, drawn by its probability to the power `focus` (infinite: the most typical one);
+    """An open finding of a condition, drawn by its probability to the power `typicality` (infinite: the most typical one);
     None if none is open.
     """
     left = [
@@ -55,18 +59,20 @@ def chased(
     if not left:
         return None
     columns, probability_N = [column for column, _ in left], np.array([probability for _, probability in left])
-    weight_N = (probability_N / probability_N.max()) ** focus
-    return columns[int(weight_N.argmax() if np.isinf(focus) else rng.choice(len(columns), p=weight_N / weight_N.sum()))]
+    weight_N = (probability_N / probability_N.max()) ** typicality
+    return columns[
+        int(weight_N.argmax() if np.isinf(typicality) else rng.choice(len(columns), p=weight_N / weight_N.sum()))
+    ]
 
 
 def chasing(
-    clinic: GenerativeClinic, mind_C: Array, open_F: NDArray[np.bool_], focus: float, rng: np.random.Generator
+    clinic: GenerativeClinic, mind_C: Array, open_F: NDArray[np.bool_], typicality: float, rng: np.random.Generator
 ) -> Chase:
     """A finding of one condition that came to mind (drawn from `mind_C`), typical ones first (`chased`); any open one
     if it has none left.
     """
     condition = clinic.conditions[int(rng.choice(len(mind_C), p=mind_C))]
-    column = chased(clinic, condition, open_F, focus, rng)
+    column = chased(clinic, condition, open_F, typicality, rng)
     return Chase(at_random(clinic, mind_C, open_F, rng) if column is None else column, condition.name)
 
 
@@ -77,14 +83,14 @@ def chase_turn(clinic: GenerativeClinic, chase: Chase, wordings: str) -> str:
     return question(clinic.findings[chase.column].doctor.of(wordings)[0], chase.condition, clinic.words)
 
 
-def resident(random_share: float, *, aloud: bool, focus: float = 1.0, wandering: float = 0.0) -> Ask:
+def resident(random_share: float, *, aloud: bool, typicality: float = 1.0, unrelated_share: float = 0.0) -> Ask:
     """The resident's way of asking.
 
     Args:
         random_share: share of the questions that come from nowhere; the others chase an illness.
         aloud: whether it names the illness it chases in its thoughts.
-        focus: how much it prefers the illness's typical findings (`chased`).
-        wandering: share of the chases whose illness has nothing to do with the patient.
+        typicality: how much it prefers the illness's typical findings (`chased`).
+        unrelated_share: share of the chases whose illness has nothing to do with the patient.
     """
 
     def ask(
@@ -92,23 +98,29 @@ def resident(random_share: float, *, aloud: bool, focus: float = 1.0, wandering:
     ) -> int | Chase:
         if rng.random() < random_share:
             return at_random(clinic, posterior_C, open_F, rng)
-        mind_C = np.full_like(posterior_C, 1 / len(posterior_C)) if rng.random() < wandering else posterior_C
-        chase = chasing(clinic, mind_C, open_F, focus, rng)
+        mind_C = np.full_like(posterior_C, 1 / len(posterior_C)) if rng.random() < unrelated_share else posterior_C
+        chase = chasing(clinic, mind_C, open_F, typicality, rng)
         return chase if aloud else Chase(chase.column, None)
 
     return ask
 
 
 def anchored(
-    clinic: GenerativeClinic, opening: Sequence[int], focus: float, wandering: float, rng: np.random.Generator
+    clinic: GenerativeClinic,
+    opening: Sequence[int],
+    typicality: float,
+    unrelated_share: float,
+    rng: np.random.Generator,
 ) -> Ask:
     """A resident with a fixed idea: it chases one illness, aloud, whatever it hears; drawn from the posterior of the
-    opening or, in a share `wandering`, from all.
+    opening or, in a share `unrelated_share`, from all.
     """
     count = len(clinic.conditions)
-    idea = int(rng.integers(count) if rng.random() < wandering else rng.choice(count, p=clinic.posterior(opening, {})))
+    idea = int(
+        rng.integers(count) if rng.random() < unrelated_share else rng.choice(count, p=clinic.posterior(opening, {}))
+    )
     mind_C = np.eye(count)[idea]
-    return lambda clinic, posterior_C, open_F, rng: chasing(clinic, mind_C, open_F, focus, rng)  # noqa: ARG005  one signature
+    return lambda clinic, posterior_C, open_F, rng: chasing(clinic, mind_C, open_F, typicality, rng)  # noqa: ARG005  one signature
 
 
 @dataclass(kw_only=True)
@@ -195,7 +207,11 @@ class NearestCase:
     """
 
     def __init__(self, seen: Sequence[Case]) -> None:
-        """Args: cases it has seen before, never the ones it is to be measured on."""
+        """Remember cases.
+
+        Args:
+            seen: cases it has seen before, never the ones it is to be measured on.
+        """
         self._seen = {case.case_id: case for case in seen}
         self._nearest = TopicMatcher({case.case_id: (case.self_report,) for case in seen}, 0.0)
 

@@ -18,7 +18,11 @@ class SingleTurn:
     """One question; over after the first turn, whatever it is."""
 
     def __init__(self, case: Case) -> None:
-        """Args: the question, as a case."""
+        """Ask a question.
+
+        Args:
+            case: the question, as a case.
+        """
         self._case = case
         self._over = False
 

@@ -74,7 +74,7 @@ def first_texts(params: BaseModelParams) -> tuple[ChatFormat, list[Example]]:
     matcher, rules, ask = (
         topic_matcher(clinic),
         params.consultation,
-        resident(params.warm_start.random_share, aloud=False, focus=section.reading_focus),
+        resident(params.warm_start.random_share, aloud=False, typicality=section.first_phase_typicality),
     )
     aloud = resident(params.warm_start.random_share, aloud=True)
     sample = [
@@ -89,8 +89,8 @@ def first_texts(params: BaseModelParams) -> tuple[ChatFormat, list[Example]]:
         *_article_pieces(chat, articles * section.article_repeats),
         *_charts(chat, cases, params),
         *_dialogues(chat, clinic, cases, params, matcher, ask, rng),
-        *_interviews(chat, clinic, cases, params, section.minds_weight, rng),
-        *_excerpts(chat, clinic, cases, params, section.minds_weight, rng),
+        *_interviews(chat, clinic, cases, params, section.posterior_weight, rng),
+        *_excerpts(chat, clinic, cases, params, section.posterior_weight, rng),
     ]
 
 
@@ -109,8 +109,8 @@ def round_texts(
     return [
         *_asking_dialogues(chat, factory.clinic, dialogues, params, lesson, rng),
         *_checklists(chat, factory.clinic, lesson, params, rng),
-        *_interviews(chat, factory.clinic, charts, params, lesson.minds_weight, rng),
-        *_excerpts(chat, factory.clinic, charts, params, lesson.minds_weight, rng),
+        *_interviews(chat, factory.clinic, charts, params, lesson.posterior_weight, rng),
+        *_excerpts(chat, factory.clinic, charts, params, lesson.posterior_weight, rng),
     ]
 
 
@@ -130,8 +130,8 @@ def _own_dialogues(
     for case, trajectory in zip(cases, played, strict=True):
         if trajectory.turns:  # a failed episode has none
             dialogue = [*_before_the_last_turn(trajectory.texts), final_turn(case)]
-            said = asides(factory.clinic, case, factory.topics, dialogue, params.base_model.minds, rng)
-            yield _example(chat, factory.clinic.words, dialogue, said, lesson.minds_weight, asking=False)
+            said = asides(factory.clinic, case, factory.topics, dialogue, params.base_model.posterior_draws, rng)
+            yield _example(chat, factory.clinic.words, dialogue, said, lesson.posterior_weight, asking=False)
 
 
 def _before_the_last_turn(messages: Sequence[Message]) -> Sequence[Message]:
@@ -147,24 +147,35 @@ def _asking_dialogues(
     rng: np.random.Generator,
 ) -> Iterator[Example]:
     section, warm, matcher = params.base_model, params.warm_start, topic_matcher(clinic)
-    free = resident(section.asking_random_share, aloud=warm.think_aloud, focus=lesson.focus, wandering=warm.wandering)
+    free = resident(
+        section.asking_random_share,
+        aloud=warm.think_aloud,
+        typicality=lesson.typicality,
+        unrelated_share=warm.unrelated_share,
+    )
     for case in cases:
         short = lesson.short_share > 0 and rng.random() < lesson.short_share
         rules = shorter(params.consultation, rng) if short else params.consultation
         fixed = rng.random() < section.anchored_share
         ask = (
-            anchored(clinic, [clinic.finding_index[topic] for topic in case.opening], lesson.focus, warm.wandering, rng)
+            anchored(
+                clinic,
+                [clinic.finding_index[topic] for topic in case.opening],
+                lesson.typicality,
+                warm.unrelated_share,
+                rng,
+            )
             if fixed
             else free
         )
         dialogue = resident_dialogue(clinic, case, matcher, rules, ask, rng, to_the_end=True)
-        said = asides(clinic, case, matcher, dialogue, section.minds, rng, focus=lesson.focus)
+        said = asides(clinic, case, matcher, dialogue, section.posterior_draws, rng, typicality=lesson.typicality)
         example = _example(
             chat,
             clinic.words,
             _some_hurried(clinic.words, dialogue, params, rng),
             said,
-            lesson.minds_weight,
+            lesson.posterior_weight,
             asking=True,
             chase=True,
         )
@@ -182,7 +193,9 @@ def _checklists(
         condition = clinic.conditions[int(rng.integers(len(clinic.conditions)))]
         yield _without_thoughts(
             chat,
-            Example(*chat.dialogue_ids(checklist(clinic, condition, params.consultation, lesson.checklist_focus, rng))),
+            Example(
+                *chat.dialogue_ids(checklist(clinic, condition, params.consultation, lesson.checklist_typicality, rng))
+            ),
         )
 
 
@@ -233,14 +246,14 @@ def _dialogues(
 ) -> Iterator[Example]:
     for place, case in enumerate(cases):
         dialogue = resident_dialogue(clinic, case, matcher, params.consultation, ask, rng, to_the_end=True)
-        said = asides(clinic, case, matcher, dialogue, params.base_model.minds, rng)
+        said = asides(clinic, case, matcher, dialogue, params.base_model.posterior_draws, rng)
         asking = place % params.base_model.asking_every == 0
         yield _example(
             chat,
             clinic.words,
             _some_hurried(clinic.words, dialogue, params, rng),
             said,
-            params.base_model.minds_weight,
+            params.base_model.posterior_weight,
             asking=asking,
         )
 
@@ -257,7 +270,7 @@ def _interviews(
     for case in cases:
         for _ in range(section.interviews_per_case):
             dialogue = chart_interview(clinic, case, matcher, params.consultation, section.interview_repeats, rng)
-            said = asides(clinic, case, matcher, dialogue, section.minds, rng)
+            said = asides(clinic, case, matcher, dialogue, section.posterior_draws, rng)
             yield _example(
                 chat, clinic.words, _some_hurried(clinic.words, dialogue, params, rng), said, weight, asking=False
             )
@@ -346,7 +359,7 @@ def _excerpts(
                     branches += _naming_branches(
                         chat,
                         words,
-                        minds(clinic, complaints, told, section.minds, rng),
+                        minds(clinic, complaints, told, section.posterior_draws, rng),
                         weight,
                         len(ids),
                         len(branches),

@@ -18,14 +18,16 @@ class AskingRoundParams(_Section):
 
     kind: Literal["asking"] = Field(description="all questions of the dialogues count, and the resident thinks aloud")
     dialogues: int = Field(ge=0, description="resident dialogues, on fresh cases")
-    focus: float = Field(
+    typicality: float = Field(
         ge=0, description="how much the resident prefers what is typical of the illness it chases, as in warm_start"
     )
     checklists: int = Field(ge=0, description="texts that hold the questions for one illness, each once")
-    checklist_focus: float = Field(ge=0, description="as focus, of the order of a checklist; 0: any order")
+    checklist_typicality: float = Field(ge=0, description="as typicality, of the order of a checklist; 0: any order")
     charts: int = Field(ge=0, description="cases told as interviews and excerpts, as in the first phase")
     short_share: float = Field(ge=0, le=1, description="of the dialogues: under a smaller turn budget")
-    minds_weight: float = Field(gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1")
+    posterior_weight: float = Field(
+        gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1"
+    )
     sft: SFTParams = Field(description="what differs from the shared block")
 
 
@@ -37,7 +39,9 @@ class OwnRoundParams(_Section):
     )
     dialogues: int = Field(ge=1, description="dialogues that it holds, on fresh cases")
     temperature: float = Field(gt=0, description="of its sampling there")
-    minds_weight: float = Field(gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1")
+    posterior_weight: float = Field(
+        gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1"
+    )
     sft: SFTParams = Field(description="what differs from the shared block")
 
 
@@ -50,11 +54,13 @@ class BaseModelRecipe(_Section):
     excerpt_facts: int = Field(ge=1, description="facts of an excerpt at most, besides the opening complaints")
     interviews_per_case: int = Field(ge=0, description="charts as questions and answers")
     interview_repeats: float = Field(ge=0, lt=1, description="of an interview's questions: asked before")
-    minds: int = Field(
+    posterior_draws: int = Field(
         ge=1,
         description="conditions that come to mind at every length of a text, drawn from the posterior; equal ones are merged",
     )
-    minds_weight: float = Field(gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1")
+    posterior_weight: float = Field(
+        gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1"
+    )
     asking_every: int = Field(
         ge=1, description="every so manieth resident dialogue of the first phase teaches its questions too"
     )
@@ -66,8 +72,8 @@ class BaseModelRecipe(_Section):
         le=1,
         description="of these dialogues: held by a resident with a fixed idea, whose thoughts are not learned",
     )
-    reading_focus: float = Field(
-        ge=0, description="focus of the first phase's resident; .inf: it chases the most typical finding"
+    first_phase_typicality: float = Field(
+        ge=0, description="typicality of the first phase's resident; .inf: it chases the most typical finding"
     )
     hasty_share: float = Field(ge=0, le=1, description="of excerpts, interviews and dialogues: hurried notes")
     hasty_left_out: float = Field(ge=0, lt=1, description="of the words of hurried notes")

@@ -130,6 +130,13 @@ class ConsultationFactory:
         opened = ChartConsultation if chart else Consultation
         return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
 
+    def opening(self, case: Case, budget: int, *, chart: bool = False) -> list[Message]:
+        """What the doctor reads before the first turn; nobody has to be there to answer, and nothing is loaded."""
+        if case.source == SOURCE:
+            return SingleTurn(case).opening()
+        opened = ChartConsultation if chart else Consultation
+        return opened(case, ScriptedPatient(case, lambda _: None), self.rules, budget, None).opening()
+
     def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int, first: int = 0) -> list[EpisodeSpec]:
         """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling
         noise. `first` numbers the first group.

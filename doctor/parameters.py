@@ -32,9 +32,21 @@ MOVED = {
     "rollout.compile": "rollout.engine.compile",
     "rollout.vllm": "rollout.engine, {kind: vllm, ...}",
     "consultation.patient": "consultation.matching, and language_models.patient says who plays the patient (null: rules)",
+    "warm_start.focus": "warm_start.typicality",
+    "warm_start.wandering": "warm_start.unrelated_share",
+    "train_doctor.choose": "train_doctor.export",
+    "trace": "gae_lambda",
+    "dynamic_sampling.max_draws": "dynamic_sampling.max_num_gen_batches",
+    "sampler_correction.bound": "sampler_correction.upper",
+    "minds": "posterior_draws",
+    "minds_weight": "posterior_weight",
+    "reading_focus": "first_phase_typicality",
+    "rounds.focus": "rounds.typicality",
+    "rounds.checklist_focus": "rounds.checklist_typicality",
+    "rounds.minds_weight": "rounds.posterior_weight",
     **{f"reward.{preset}": f"recipes/rewards/{preset}.yaml" for preset in get_args(PresetName)},
 }
-"""Keys of `params.yaml` that have another place: a file written for the old one is told where."""
+"""Keys of `params.yaml` and of recipes that have another place: a file written for the old one is told where."""
 
 
 class ParameterError(ValueError):
@@ -58,11 +70,11 @@ class WarmStartParams(_Section):
     think_aloud: bool = Field(
         description="when the resident chases an illness, it says which in <think>...</think>; the patient does not hear it"
     )
-    focus: float = Field(
+    typicality: float = Field(
         ge=0,
         description="how much it prefers what is typical of the illness it chases: by probability to this power; .inf: the most typical",
     )
-    wandering: float = Field(ge=0, le=1, description="of those illnesses: have nothing to do with the patient")
+    unrelated_share: float = Field(ge=0, le=1, description="of those illnesses: have nothing to do with the patient")
     forced_cases: int = Field(ge=1, description="validation dialogues on which the forced diagnosis is measured")
     sft: SFTParams = Field(description="the supervised training")
 
@@ -82,11 +94,15 @@ class TrainDoctorParams(_Section):
     lora: LoraParams | None = Field(
         description="null: all weights learn; or the adapter that learns alone, {rank, alpha, target_modules}"
     )
-    choose: Literal["average", "best", "last"] = Field(
+    export: Literal["average", "best", "last"] = Field(
         description="what becomes the doctor: the average of the warm start and the checkpoints that stay, the one that is best on validation accuracy, or the last"
     )
     patience: int | None = Field(
         ge=1, description="end once so many validations in a row bring nothing better; null: play all steps"
+    )
+    max_stalled_steps: int = Field(
+        ge=1,
+        description="steps in a row that teach nothing (no update, or no sample better than another): so many stop the run",
     )
     test_freq: int = Field(ge=1, description="steps between two validations")
     validation_cases: int = Field(
@@ -163,7 +179,7 @@ class Params(_Section):
             raise ValueError(
                 f"train_doctor.keep_every ({self.train_doctor.keep_every}) must be a multiple of train_doctor.save_freq ({self.train_doctor.save_freq})"
             )
-        if self.train_doctor.choose == "best" and self.train_doctor.test_freq % self.train_doctor.keep_every:
+        if self.train_doctor.export == "best" and self.train_doctor.test_freq % self.train_doctor.keep_every:
             raise ValueError(
                 f"train_doctor.test_freq ({self.train_doctor.test_freq}) must be a multiple of train_doctor.keep_every ({self.train_doctor.keep_every}), "
                 "or the best checkpoint may be deleted before it is chosen"
@@ -252,12 +268,15 @@ def _unknown(mistake: ErrorDetails, mistakes: Sequence[ErrorDetails], content: A
     """
     *place, last = mistake["loc"]
     key = ".".join(str(part) for part in mistake["loc"])
-    if key in MOVED:
-        return f"{key} is not read any more; it is {MOVED[key]} now"
     here: Any = content
+    names: list[
+        object
+    ] = []  # without places in a list, and without the kind of a block, which is part of a location too
     for part in place:
-        # the kind of a block is part of a location too
+        names += [part] * (isinstance(here, dict) and part in here)
         here = here[int(part)] if isinstance(here, list) else here.get(part, here)
+    if (moved := MOVED.get(".".join(map(str, [*names, last])))) is not None:
+        return f"{key} is not read any more; it is {moved} now"
     near = {
         kind: {
             str(other["loc"][-1]) for other in mistakes if other["type"] == kind and list(other["loc"][:-1]) == place

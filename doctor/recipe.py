@@ -1,5 +1,6 @@
 """The chosen recipes: the algorithm's own numbers, where its preference pairs are, and the reward's constants."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from clinic.config import HumanParams, PresetParams, RewardModelParams
 from clinic.rewards import REWARD_COMPONENTS
 from doctor.parameters import ROOT, ParameterError, Params, did_you_mean, read_yaml, validated
 from rl.algorithms import Algorithm, make_algorithm
+from rl.preferences import count_pairs
 
 
 def load_algorithm(params: Params) -> Algorithm:
@@ -37,7 +39,9 @@ def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
             f"recipes/{path.name}: {', '.join(unknown)} is no reward component; known: {', '.join(sorted(REWARD_COMPONENTS))}"
         )
     trajectories = params.rollout.prompts * algorithm.group_size
-    if algorithm.optimizer.mini_batch_size > trajectories:
+    if (source := pairs_path(algorithm)) is not None:
+        algorithm.pairs_given = _pairs_given(count_pairs(source), params.train_doctor.steps, source.name)
+    elif algorithm.optimizer.mini_batch_size > trajectories:
         raise ParameterError(
             f"recipes/{path.name}: optimizer.mini_batch_size is {algorithm.optimizer.mini_batch_size} but a rollout step has only rollout.prompts x group_size = "
             f"{trajectories} trajectories; lower it or raise rollout.prompts"
@@ -109,3 +113,16 @@ def pairs_path(algorithm: Algorithm) -> Path | None:
             f"recipes: pairs is {name!r}, but {path} does not exist; set pairs: rollout, or name a JSONL file of prompt, chosen, rejected"
         )
     return path
+
+
+def _pairs_given(pairs: int, steps: int, file: str) -> int:
+    """The largest share of a file's pairs that a rollout step learns from.
+
+    Raises:
+        ParameterError: there are fewer pairs than steps.
+    """
+    if pairs < steps:
+        raise ParameterError(
+            f"params.yaml: train_doctor.steps is {steps}, but {file} holds {pairs} preference pairs, and a step needs one; lower it, or give more pairs"
+        )
+    return math.ceil(pairs / steps)

@@ -64,6 +64,7 @@ def step_metrics(
         "rollout/episode_tokens": float(np.mean([len(t.token_ids) for t in trajectories])),
         "rollout/finished": float(np.mean([t.stop_reason == Ending.DIAGNOSED for t in trajectories])),
         "rollout/failed": float(np.mean([t.stop_reason == StopReason.FAILED for t in trajectories])),
+        "rollout/without_turn": float(np.mean([not t.turns for t in trajectories])),
         "rollout/unscored": float(np.mean([not score.turns for score in scores])),
         "rollout/leaks": float(np.mean([leaks_of(one) for one in recorded])),
         "rollout/valid_actions": 1 - sum(isinstance(event, Invalid) for event in events) / max(len(events), 1),

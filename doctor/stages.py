@@ -15,6 +15,7 @@ ENDPOINT = ("url", "key_env", "timeout_s", "retries", "concurrency")
 WITHOUT_EFFECT = frozenset(
     {
         "rollout.max_failed_share",
+        "train_doctor.max_stalled_steps",
         "reward.max_missing_share",
         *(
             f"language_models.{role}.{key}"

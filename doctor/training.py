@@ -14,6 +14,7 @@ from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from clinic.splits import sampled
 from doctor.environments import ConsultationFactory, cases_of_draw, open_factory
+from doctor.lengths import check_openings
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params, load_params
 from doctor.recipe import load_algorithm, load_reward, pairs_path
@@ -58,8 +59,15 @@ class Training:
         cases: Path,
         digest: str,
     ) -> None:
-        """Args: parameters, the learning rule, how to seat patients, the start weights, the folder of cases, the hash
-        of all that decides the result.
+        """Open the session, and read cases and constants.
+
+        Args:
+            params: all of `params.yaml`.
+            algorithm: the learning rule.
+            factory: seats patients.
+            warm_start: folder of the weights to begin with.
+            cases: folder of the case table.
+            digest: sha256 of all that decides the result; names the run's folder.
         """
         self.params, self.algorithm, self.factory = params, algorithm, factory
         self.warm_start, self.input_hash = warm_start, digest
@@ -108,7 +116,7 @@ class Training:
         """
         if self.pairs is not None:
             return 0
-        return self.algorithm.dynamic_sampling.max_draws if self.algorithm.dynamic_sampling is not None else 1
+        return self.algorithm.dynamic_sampling.max_num_gen_batches if self.algorithm.dynamic_sampling is not None else 1
 
     @property
     def plays_first(self) -> bool:
@@ -175,6 +183,7 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
 
     Raises:
         TrainingError: it does not fit into memory.
+        ParameterError: too many patients say more than fits into `rollout.max_episode_tokens` before the first turn.
     """
     params = load_params(params_file)
     algorithm = load_algorithm(params)
@@ -195,18 +204,24 @@ def open_training(params_file: Path | None, warm_start: Path, cases: Path, index
     digest = input_hash(
         "train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}
     )
-    return Training(params, algorithm, factory, warm_start, cases, digest)
+    run = Training(params, algorithm, factory, warm_start, cases, digest)
+    if run.pairs is None:
+        check_openings(factory, run.session.chat, run.train, params.rollout, "training")
+    check_openings(factory, run.session.chat, run.validation, params.rollout, "validation")
+    return run
 
 
 def plan_text(params: Params, algorithm: Algorithm) -> str:
     """The accounting of a run in one line."""
     optimizer, group_size = algorithm.optimizer, algorithm.group_size
-    trajectories = params.rollout.prompts * group_size
+    prompts, given = params.rollout.prompts, algorithm.pairs_given
     updates = gradient_steps_per_rollout(
-        algorithm.planned_units(params.rollout.prompts), algorithm.gradient_units, optimizer.num_epochs
+        algorithm.planned_units(prompts), algorithm.gradient_units, optimizer.num_epochs
     )
+    played = f"{prompts} cases x {group_size} samples = {prompts * group_size} trajectories"
+    share = played if given is None else f"{given} pairs of a file"
     return (
-        f"{params.rollout.prompts} cases x {group_size} samples = {trajectories} trajectories a rollout step, {updates} gradient steps each; "
+        f"{share} a rollout step, {updates} gradient steps each; "
         f"{params.train_doctor.steps} rollout steps; warm-up {optimizer.warmup_rollout_steps} rollout steps = {optimizer.warmup_rollout_steps * updates} gradient steps"
     )
 

@@ -24,7 +24,12 @@ def examples(chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Cas
     rng = np.random.default_rng([params.seed, 1])
     matcher = factory.topics
     section = params.warm_start
-    ask = resident(section.random_share, aloud=section.think_aloud, focus=section.focus, wandering=section.wandering)
+    ask = resident(
+        section.random_share,
+        aloud=section.think_aloud,
+        typicality=section.typicality,
+        unrelated_share=section.unrelated_share,
+    )
     rules = params.consultation
     dialogues = [
         resident_dialogue(
@@ -64,7 +69,12 @@ def _interview(
     factory: ConsultationFactory, case: Case, questions: int, params: Params, rng: np.random.Generator
 ) -> tuple[list[Message], ReferenceDoctor]:
     section = params.warm_start
-    ask = resident(section.random_share, aloud=section.think_aloud, focus=section.focus, wandering=section.wandering)
+    ask = resident(
+        section.random_share,
+        aloud=section.think_aloud,
+        typicality=section.typicality,
+        unrelated_share=section.unrelated_share,
+    )
     doctor = ReferenceDoctor(clinic=factory.clinic, case=case, ask=ask, questions=questions, rng=rng)
     consultation = Consultation(case, ScriptedPatient(case, factory.matcher), params.consultation, questions + 1, None)
     return interview(doctor, consultation), doctor

@@ -23,6 +23,7 @@ from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.policy import Policy, PolicyOutput, compute_in
 from rl.ranks import load_optimizer, load_weights, whole_tree
+from rl.recomputation import ready_for_gradients
 from rl.records import logprobs_of, make_records, values_of
 
 log = logging.getLogger(__name__)
@@ -113,6 +114,7 @@ class Learner:
         )
         self.warmup_gradient_steps = params.warmup_rollout_steps * planned
         self.gradient_step = self.skipped_in_a_row = self.policy_version = 0
+        self.policy_updates = 0  # fewer than gradient steps where a critic learned alone at first
 
     def _adamw(self, model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
         return torch.optim.AdamW(
@@ -154,7 +156,8 @@ class Learner:
         params = self.algorithm.optimizer
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
-        self.model.train()
+        waits = self.critic_learns_alone(self.policy_version)
+        ready_for_gradients(self.model)
         planned = gradient_steps_per_rollout(len(signal.units), self.algorithm.gradient_units, params.num_epochs)
         for units in self._mini_batches(signal, step):
             compare = not steps and self.algorithm.on_policy
@@ -173,8 +176,9 @@ class Learner:
         self.policy_version += 1
         metrics |= {name: sum(values) / len(values) for name, values in applied.items()}
         metrics |= self.algorithm.finish(metrics, len(signal.units))
-        rate = float(self.optimizer.param_groups[0]["lr"])  # the last one used
+        rate = 0.0 if waits else float(self.optimizer.param_groups[0]["lr"])  # the last one used
         counted = {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
+        counted["stalled"] = float(signal.silent or steps == skipped)
         return {"grad_norm": 0.0} | metrics | counted
 
     def _mini_batches(self, signal: TrainingSignal, step: int) -> Iterator[list[tuple[int, ...]]]:
@@ -350,12 +354,16 @@ class Learner:
                 )
             return
         self.skipped_in_a_row = 0
-        share = min(1.0, (self.gradient_step + 1) / self.warmup_gradient_steps) if self.warmup_gradient_steps else 1.0
         if not self.critic_learns_alone(self.policy_version):
-            _step(self.optimizer, self.algorithm.optimizer.learning_rate * share)
+            _step(self.optimizer, self.algorithm.optimizer.learning_rate * self._warmth(self.policy_updates))
+            self.policy_updates += 1
         if self.critic_optimizer is not None and self.algorithm.critic is not None:
-            _step(self.critic_optimizer, self.algorithm.critic.learning_rate * share)
+            _step(self.critic_optimizer, self.algorithm.critic.learning_rate * self._warmth(self.gradient_step))
         self.gradient_step += 1
+
+    def _warmth(self, updates: int) -> float:
+        """Share of the learning rate after so many updates of the model whose rate it is."""
+        return min(1.0, (updates + 1) / self.warmup_gradient_steps) if self.warmup_gradient_steps else 1.0
 
     def reset(self) -> None:
         """Begin anew with the policy as it is now: counters, moments and critic as they were made."""
@@ -364,13 +372,14 @@ class Learner:
                 optimizer.state.clear()
         if self.critic is not None:
             self.critic.begin(self.model)
-        self.gradient_step = self.skipped_in_a_row = self.policy_version = 0
+        self.gradient_step = self.policy_updates = self.skipped_in_a_row = self.policy_version = 0
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs besides the weights."""
         state = {
             "optimizer": whole_tree(self.optimizer.state_dict()),
             "gradient_step": self.gradient_step,
+            "policy_updates": self.policy_updates,
             "policy_version": self.policy_version,
             "skipped_in_a_row": self.skipped_in_a_row,
             "algorithm": self.algorithm.state(),
@@ -386,7 +395,7 @@ class Learner:
         """Go on from `state()`."""
         load_optimizer(self.optimizer, state["optimizer"])
         self.gradient_step, self.policy_version = state["gradient_step"], state["policy_version"]
-        self.skipped_in_a_row = state["skipped_in_a_row"]
+        self.policy_updates, self.skipped_in_a_row = state["policy_updates"], state["skipped_in_a_row"]
         self.algorithm.load_state(state["algorithm"])
         if self.critic is not None and self.critic_optimizer is not None:
             load_weights(self.critic, state["critic"])

@@ -52,7 +52,12 @@ class SecondTeam:
     """Threads of the OpenMP library that sleep; the library counts them."""
 
     def __init__(self, library: ctypes.CDLL, size: int) -> None:
-        """Args: libgomp, how many threads."""
+        """Start the team.
+
+        Args:
+            library: libgomp.
+            size: how many threads.
+        """
         self._over = threading.Event()
         threading.Thread(target=self._keep, args=(library, size), name="second team", daemon=True).start()
 
@@ -70,7 +75,12 @@ class Pace:
     """Looks around twice a second; never stops."""
 
     def __init__(self, library: ctypes.CDLL, cores: frozenset[int]) -> None:
-        """Args: libgomp, the numbers of the cores that this process may use."""
+        """Watch from now on.
+
+        Args:
+            library: libgomp.
+            cores: numbers of those that this process may use.
+        """
         self._library, self._cores = library, cores
         self._team: SecondTeam | None = None
         self._tick = os.sysconf("SC_CLK_TCK")

@@ -5,6 +5,7 @@ and `rejected` begin with an assistant message and may go on as a dialogue. Only
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,7 @@ def read_preferences(path: Path, chat: ChatFormat) -> Preferences:
     """
     trajectories: list[Trajectory] = []
     scores: list[Scores] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, line in _lines(path):
         try:
             row = json.loads(line)
             prompt = _messages(row["prompt"], "user")
@@ -57,6 +56,18 @@ def read_preferences(path: Path, chat: ChatFormat) -> Preferences:
     if not trajectories:
         raise TrainingError(f"{path} holds no preference pairs")
     return Preferences(tuple(trajectories), tuple(scores))
+
+
+def count_pairs(path: Path) -> int:
+    """How many pairs `read_preferences` will find, without reading them."""
+    return sum(1 for _ in _lines(path))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines that hold a pair, with their numbers from 1."""
+    yield from (
+        (number, line) for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if line.strip()
+    )
 
 
 def _messages(value: Any, role: str) -> list[Message]:

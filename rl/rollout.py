@@ -84,6 +84,32 @@ async def play(
     return [result[i] for i in range(len(specs))]
 
 
+def refuse_if_many_unplayed(trajectories: Sequence[Trajectory], params: RolloutParams) -> None:
+    """Stop a run whose episodes do not come about, and say it in one line where only some do not: those whose opening
+    left no room for a turn count as failed, like those whose environment broke.
+
+    Raises:
+        TrainingError: their share exceeds `max_failed_share`.
+    """
+    unbegun = [trajectory for trajectory in trajectories if not trajectory.turns]
+    if unbegun:
+        longest = max(len(trajectory.token_ids) for trajectory in unbegun)
+        told = (
+            f"{len(unbegun)} of {len(trajectories)} episodes had no room for a turn: an opening takes up to {longest} tokens and a turn rollout.response_length = "
+            f"{params.response_length}, but rollout.max_episode_tokens is {params.max_episode_tokens}; set it to {needed_tokens(longest, params)} or more"
+        )
+        failed = sum(trajectory.stop_reason == StopReason.FAILED for trajectory in trajectories)
+        if len(unbegun) + failed > params.max_failed_share * len(trajectories):
+            raise TrainingError(f"{told} (rollout.max_failed_share is {params.max_failed_share:g})")
+        log.warning("%s", told)
+    refuse_if_many_failed(trajectories, params)
+
+
+def needed_tokens(opening: int, params: RolloutParams) -> int:
+    """`max_episode_tokens` that leave room for one turn after an opening, and for the end of a turn that is cut."""
+    return opening + params.response_length + 1
+
+
 def refuse_if_many_failed(trajectories: Sequence[Trajectory], params: RolloutParams) -> None:
     """Stop a run whose environments break.
 
@@ -153,6 +179,8 @@ class _Episode:
         new = self.chat.opening_ids(self.messages)
         while True:
             if self._room(new) < self.params.response_length:
+                if not self.turns:
+                    self._append(new, [0.0] * len(new), 0)  # how long it is says what would do
                 return StopReason.OUT_OF_TOKENS
             turn = await self._turn(new)
             try:

@@ -13,6 +13,7 @@ from rl.batching import Branch, computed_tokens, micro_batches
 from rl.config import SFTParams
 from rl.errors import TrainingError
 from rl.policy import Policy
+from rl.recomputation import ready_for_gradients
 
 log = logging.getLogger(__name__)
 SHOWN = 50  # gradient steps in the loss of a report
@@ -56,7 +57,7 @@ def train_supervised(
     """Train in place; returns the weighted mean loss (nats per token) of the last tenth of the steps.
 
     The loss of a gradient step is the weighted mean over all its tokens, however it is cut into micro-batches.
-    The learning rate rises linearly, then falls to zero as a cosine.
+    The learning rate rises linearly, then falls to zero as a cosine. There is no dropout.
 
     Raises:
         TrainingError: no examples, or the loss is not finite.
@@ -73,7 +74,7 @@ def train_supervised(
         )
         for o in optimizers
     ]
-    policy.train()
+    ready_for_gradients(policy)
     losses: list[float] = []
     started, tokens = time.monotonic(), 0
     for step, batch in enumerate(batches, 1):

@@ -9,6 +9,8 @@ from clinic.doctors import Ask
 from clinic.tables import Evaluation
 from doctor import evaluation, references
 from doctor.evaluation import EvaluationSet
+from doctor.lengths import warn_of_long_charts
+from rl.lengths import open_chat
 from tracking.progress import Phase
 
 
@@ -17,6 +19,8 @@ def evaluate_policy(
     test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, keep: Path | None
 ) -> Evaluation:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
+    if chart:
+        warn_of_long_charts(test_set.factory, open_chat(str(model)), test_set.cases, test_set.params.rollout)
     return evaluation.policy_table(
         test_set, name, model, budget, chart, keep, Phase(f"evaluate {test_set.label(name)}", "episodes")
     )

@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from doctor.training import Training
 from rl.errors import TrainingError
 from rl.experience import intact
-from rl.rollout import refuse_if_many_failed
+from rl.rollout import refuse_if_many_unplayed
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
         held=bool(run.params.rollout.ahead),
     )
     seconds = time.monotonic() - began
-    refuse_if_many_failed(trajectories, run.params.rollout)
+    refuse_if_many_unplayed(trajectories, run.params.rollout)
     run.keep_played(step, draw, trajectories)
     return {
         "time/rollout_s": seconds,

@@ -17,7 +17,7 @@ from doctor.training import Training
 from rl.checkpoint import folder_hash, steps_saved
 from rl.files import replace_folder, write_json
 from rl.models import average_folders
-from rl.rollout import refuse_if_many_failed
+from rl.rollout import refuse_if_many_unplayed
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def validate(run: Training, step: int) -> dict[str, float]:
 def _accuracy(run: Training) -> dict[str, float]:
     specs = run.factory.episodes(run.validation, 1, run.params.seed, -1)
     trajectories = run.session.rollout(specs, run.params.decoding.evaluate.temperature, Phase("validate", "episodes"))
-    refuse_if_many_failed(trajectories, run.params.rollout)
+    refuse_if_many_unplayed(trajectories, run.params.rollout)
     return {
         "validation/accuracy": accuracy(run.validation, trajectories),
         "validation/turns": sum(len(t.turns) for t in trajectories) / len(trajectories),
@@ -83,18 +83,18 @@ def validations_since_best(scores: Mapping[int, float]) -> int:
 @task(cache_policy=NO_CACHE)
 def export(run: Training, out: Path) -> dict[str, Any]:
     """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay
-    (`train_doctor.choose`).
+    (`train_doctor.export`).
     """
     plan = run.params.train_doctor
     there = steps_saved(run.folder)
     saved, scores = [step for step in there if step % plan.keep_every == 0 or step == there[-1]], _scores(run)
-    if plan.choose == "average":
+    if plan.export == "average":
         average_folders([run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)], out)
         run.session.load(out)
         chosen, reached = [0, *saved], _accuracy(run)["validation/accuracy"]
     else:
         available = {step: scores[step] for step in saved if step in scores}
-        step = max(available, key=lambda step: (available[step], step)) if plan.choose == "best" else there[-1]
+        step = max(available, key=lambda step: (available[step], step)) if plan.export == "best" else there[-1]
         temporary = out.with_name(f".{out.name}.partial")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from doctor.stalled import refuse_if_stalled
 from doctor.training import Training
 from rl.algorithms.sampling import keep_informative
 from rl.checkpoint import prune, steps_saved
@@ -40,7 +41,11 @@ def accumulate_metrics(metrics: dict[str, float], later: dict[str, float]) -> di
 
 @task(cache_policy=NO_CACHE, task_run_name="learn {step}")
 def learn(run: Training, step: int) -> dict[str, float]:
-    """The training phase of one step. A retry first returns to the policy that the step started from."""
+    """The training phase of one step. A retry first returns to the policy that the step started from.
+
+    Raises:
+        TrainingError: it taught nothing, as too many steps before it.
+    """
     if run.session.policy_version != step - 1:
         _return_to(run, step - 1)
     trajectories, scores = run.experience(step)
@@ -51,6 +56,7 @@ def learn(run: Training, step: int) -> dict[str, float]:
         )
     began = time.monotonic()
     metrics = run.session.learn(trajectories, scores, step, Phase(f"learn {step}", "gradient steps")) | dropped
+    refuse_if_stalled(run, step, metrics)
     return {f"learn/{name}": value for name, value in metrics.items()} | {"time/learn_s": time.monotonic() - began}
 
 

@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import read_cases
 from doctor.environments import open_factory
+from doctor.lengths import check_openings, warn_of_long_turns
 from doctor.parameters import ROOT, Params
 from doctor.warm_start import examples, forced_accuracy
 from rl.chat import ChatFormat
@@ -26,6 +27,9 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
 
     Returns:
         loss (nats per doctor token), forced_accuracy and bayes_accuracy on the same dialogues, and their ratio.
+
+    Raises:
+        ParameterError: what it would learn to say and hear does not fit into the rollouts' tokens.
     """
     section = params.warm_start
     base = str(ROOT / section.base) if (ROOT / section.base).exists() else section.base
@@ -36,7 +40,10 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     chat = ChatFormat(tokenizer)
     factory = open_factory(params, index)
     drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == factory.clinic.name]
-    loss = train_supervised(policy, examples(chat, factory, drawn, params), section.sft, supervised("warm start"))
+    check_openings(factory, chat, drawn, params.rollout, "training")
+    dialogues = examples(chat, factory, drawn, params)
+    warn_of_long_turns(dialogues, params.rollout)
+    loss = train_supervised(policy, dialogues, section.sft, supervised("warm start"))
     policy.eval()
     held_out = [
         case for case in read_cases(cases / "cases.parquet", "validation") if case.source == factory.clinic.name

@@ -66,7 +66,11 @@ class Line(logging.Formatter):
     """`15:08:27 stage | message`; a record that was a line of another process already (`relayed`) gets the clock only."""
 
     def __init__(self, stage: str) -> None:
-        """Args: the stage that speaks."""
+        """Speak for a stage.
+
+        Args:
+            stage: the one that speaks.
+        """
         super().__init__("%(message)s")
         self.stage = stage
 
@@ -87,7 +91,11 @@ class Screen:
     """Where the lines go, and the bars below them if it is a terminal that can move its cursor."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Args: standard error, as a rule."""
+        """Draw where somebody looks.
+
+        Args:
+            stream: standard error, as a rule.
+        """
         self.stream = stream
         self.live = stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
         self._console = (
@@ -199,8 +207,12 @@ class ConsoleHandler(logging.Handler):
     """Writes our records, and of the libraries' what warns; Prefect's account of its own states stays on its pages."""
 
     def __init__(self, stage: str, *, attended: bool) -> None:
-        """Args: the stage that speaks, and whether an exception of its flow reaches a caller that tells it (then
-        Prefect's words about it are left out).
+        """Choose what is shown.
+
+        Args:
+            stage: the one that speaks.
+            attended: whether an exception of its flow reaches a caller that tells it; then Prefect's words about it are
+                left out.
         """
         super().__init__()
         self.attended = attended
@@ -232,7 +244,11 @@ class RunPageHandler(APILogHandler):
     """Sends our records to the page of the flow run; those of a thread without Prefect's context too."""
 
     def __init__(self, flow_run_id: str) -> None:
-        """Args: the run."""
+        """Send to the page of one flow run.
+
+        Args:
+            flow_run_id: the run.
+        """
         super().__init__()
         self.flow_run_id = flow_run_id
 

@@ -33,8 +33,13 @@ class Phase:
     """A piece of long work. Call it with (done, total) as often as you like."""
 
     def __init__(self, name: str, unit: str, done: int = 0, *, logged: bool = True) -> None:
-        """Args: its name, what it counts, what was done before it began (in an earlier run; no part of the rate), and
-        whether to log where nobody draws.
+        """Begin to count.
+
+        Args:
+            name: of the phase.
+            unit: what it counts.
+            done: what was done before it began, in an earlier run; no part of the rate.
+            logged: whether to log where nobody draws.
         """
         self.name, self.unit = name, unit
         self._before, self._began = done, time.monotonic()
@@ -90,7 +95,14 @@ class Sender:
     """The stage's end of the channel."""
 
     def __init__(self, address: str) -> None:
-        """Args: path of the socket. Raises OSError if nobody listens."""
+        """Connect.
+
+        Args:
+            address: path of the socket.
+
+        Raises:
+            OSError: nobody listens.
+        """
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.connect(address)

@@ -39,7 +39,12 @@ class Recorder:
     """Writes one training into its MLflow run, beside the rollout that follows a step."""
 
     def __init__(self, run: Training, run_id: str) -> None:
-        """Args: the training; its MLflow run."""
+        """Begin to write.
+
+        Args:
+            run: the training.
+            run_id: its MLflow run.
+        """
         self._run, self._id = run, run_id
         self._steps: Phase | None = None  # once the first is recorded
         self._writer = ThreadPoolExecutor(1, "mlflow")

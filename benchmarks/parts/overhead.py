@@ -148,7 +148,7 @@ def train(project: Path, environment: Mapping[str, str], episodes: int, repeats:
         "steps": steps,
         "test_freq": steps,
         "validation_cases": 1,
-        "choose": "last",
+        "export": "last",
     }
     change(project / "params.yaml", {"rollout": {"prompts": episodes // GROUP}, "train_doctor": plan})
     change(project / "recipes/grpo.yaml", {"group_size": GROUP, "optimizer": {"mini_batch_size": min(64, episodes)}})

@@ -32,7 +32,12 @@ class Scorer:
     """Scores recorded consultations under the preset in force."""
 
     def __init__(self, params: PresetParams, clinics: Sequence[GenerativeClinic]) -> None:
-        """Args: the constants of the preset in force; generative clinics, used for the cases drawn from them."""
+        """Choose the preset.
+
+        Args:
+            params: constants of the preset in force.
+            clinics: generative clinics, used for the cases drawn from them.
+        """
         self._params = params
         self.preset = PRESETS[params.name]
         self._clinics = {clinic.name: clinic for clinic in clinics}

@@ -83,10 +83,12 @@ def discounted(reward_A: Array, discount: float) -> Array:
     return np.array(turn_returns(list(reward_A), discount))
 
 
-def generalized_advantages(reward_A: Array, value_A: Array, next_value: float, discount: float, trace: float) -> Array:
+def generalized_advantages(
+    reward_A: Array, value_A: Array, next_value: float, discount: float, gae_lambda: float
+) -> Array:
     """GAE over action tokens.
 
-        delta_t = r_t + discount * V_{t+1} - V_t,   A_t = delta_t + discount * trace * A_{t+1}
+        delta_t = r_t + discount * V_{t+1} - V_t,   A_t = delta_t + discount * gae_lambda * A_{t+1}
 
     Args:
         reward_A: float64 (A,), reward of each action token.
@@ -94,7 +96,7 @@ def generalized_advantages(reward_A: Array, value_A: Array, next_value: float, d
         next_value: V of the state after the last one; 0 when the episode ended, the critic's estimate when a limit cut
             it.
         discount: gamma, per action token.
-        trace: lambda; 1 = Monte Carlo return minus V, 0 = one-step.
+        gae_lambda: lambda; 1 = Monte Carlo return minus V, 0 = one-step.
 
     Returns:
         float64 (A,); the critic's target is this plus value_A.
@@ -103,7 +105,7 @@ def generalized_advantages(reward_A: Array, value_A: Array, next_value: float, d
         arXiv:1506.02438, equation 16; the sum skips what the policy did not sample.
     """
     delta_A = reward_A + discount * np.append(value_A[1:], next_value) - value_A
-    return np.array(turn_returns(list(delta_A), discount * trace))
+    return np.array(turn_returns(list(delta_A), discount * gae_lambda))
 
 
 def whitened(values: Sequence[Array], eps: float, parts: Sequence[Array] | None = None) -> list[Array]:

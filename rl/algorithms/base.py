@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +19,7 @@ from rl.algorithms.sampling import DynamicSamplingParams
 from rl.experience import Scores
 
 Role = Literal["reference", "critic"]
+ROUNDING = 1e-6  # an advantage this small is what is left of equal rewards after centring
 
 
 class OptimizerParams(BaseModel):
@@ -85,6 +87,11 @@ class TrainingSignal:
     target: list[Array] | None  # (A,), what the critic should say
     metrics: dict[str, float]
 
+    @property
+    def silent(self) -> bool:
+        """Whether no token that is learned from has an advantage, so that rewards move nothing."""
+        return all(np.abs(self.advantage[i]).max(initial=0.0) < ROUNDING for unit in self.units for i in unit)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenBatch:
@@ -116,11 +123,16 @@ class Algorithm(ABC):
     on_policy: bool = True  # whether trajectories of an older policy version are refused
     critic: CriticParams | None = None
     dynamic_sampling: DynamicSamplingParams | None = None
+    pairs_given: int | None = None  # of a rollout step, at most, where they are read from a file; told once it is seen
     optimizer: OptimizerParams
     group_size: int
 
     def __init__(self, recipe: Any) -> None:
-        """Args: the parsed recipe."""
+        """Take over the recipe's numbers.
+
+        Args:
+            recipe: as `recipe_class` parsed it.
+        """
         self.recipe = recipe
         self.group_size, self.optimizer = recipe.group_size, recipe.optimizer
 

@@ -18,27 +18,29 @@ class CorrectionParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     level: Literal["none", "token", "sequence"]
-    mode: Literal["clip", "mask"]  # a weight above the bound becomes the bound | drops out of the loss
-    bound: float = Field(ge=1)
+    # a weight above the upper bound becomes that bound | one outside of either bound drops out of the loss
+    mode: Literal["clip", "mask"]
+    lower: float = Field(ge=0, le=1)  # with mode: mask
+    upper: float = Field(ge=1)
 
 
 def sampler_weights(old_logprob_A: Array, sampler_logprob_A: Array, params: CorrectionParams) -> Array:
     """Truncated importance weights, one per action token of a trajectory.
 
         w = exp(trainer's log p before the updates - sampler's log p);   sequence: the product over its tokens
-        clip: min(w, bound)     mask: w where w <= bound, else 0
+        clip: min(w, upper)     mask: w where lower <= w <= upper, else 0
 
     Args:
         old_logprob_A: float64 (A,), as the trainer computes them.
         sampler_logprob_A: float64 (A,), as the engine recorded them.
-        params: level, mode and bound.
+        params: level, mode and bounds.
 
     Returns:
         float64 (A,).
 
     Source:
         Truncated importance sampling for rollouts: F. Yao et al., "Your efficient RL framework secretly brings you
-        off-policy RL training", 2025; masking as in IcePop.
+        off-policy RL training", 2025. Masking: IcePop, arXiv:2510.18855, with .5 and 5 there.
     """
     if params.level == "none":
         return np.ones_like(old_logprob_A)
@@ -47,9 +49,9 @@ def sampler_weights(old_logprob_A: Array, sampler_logprob_A: Array, params: Corr
         log_weight_A = np.full_like(log_weight_A, log_weight_A.sum())
     weight_A = np.exp(np.minimum(log_weight_A, 50.0))  # beyond, both modes give the same
     return (
-        np.minimum(weight_A, params.bound)
+        np.minimum(weight_A, params.upper)
         if params.mode == "clip"
-        else np.where(weight_A <= params.bound, weight_A, 0.0)
+        else np.where((params.lower <= weight_A) & (weight_A <= params.upper), weight_A, 0.0)
     )
 
 

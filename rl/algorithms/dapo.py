@@ -1,7 +1,7 @@
 """DAPO: GRPO with four changes.
 
     clip-higher        clip(r, 1 - .2, 1 + .28): room for unlikely tokens to grow
-    dynamic sampling   groups whose members all scored the same are dropped and others drawn in their place, up to `max_draws` rollouts
+    dynamic sampling   groups whose members all scored the same are dropped and others drawn in their place, up to `max_num_gen_batches` rollouts
     token-level loss   one denominator: the sampled tokens of the mini-batch
     overlong shaping   sampled tokens beyond max_tokens - buffer_tokens cost penalty x (excess / buffer_tokens), at most `penalty`;
                        filter: an episode that a token limit cut does not enter the loss
@@ -59,7 +59,11 @@ class DAPO(GroupRelative):
     recipe: DAPORecipe
 
     def __init__(self, recipe: DAPORecipe) -> None:
-        """Args: the parsed recipe."""
+        """Take over the recipe's numbers.
+
+        Args:
+            recipe: as `recipe_class` parsed it.
+        """
         super().__init__(recipe)
         self.dynamic_sampling = recipe.dynamic_sampling
 

@@ -43,7 +43,11 @@ class GroupRelative(PolicyGradient):
     against_the_group: Callable[[Sequence[Sequence[float]]], Values] = staticmethod(group_centred)
 
     def __init__(self, recipe: GroupRelativeRecipe) -> None:
-        """Args: the parsed recipe."""
+        """Take over the recipe's numbers.
+
+        Args:
+            recipe: as `recipe_class` parsed it.
+        """
         super().__init__(recipe)
         self.reward_components = recipe.own_turn
 

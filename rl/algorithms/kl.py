@@ -9,15 +9,23 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Estimator = Literal["k1", "abs", "mse", "k3"]
+NOT_IN_THE_LOSS: dict[Estimator, str] = {
+    "k1": "whose gradient there is zero on average",
+    "abs": "whose gradient there is not that of the KL",
+}
+"""Estimates of the value that are no use as a loss: over the policy's own samples, k1's gradient is that of the log-
+probability, whose mean is 0, and that of abs has the sign of the log-ratio in place of the log-ratio.
+"""
 
 
 def kl_estimate(log_ratio: torch.Tensor, estimator: Estimator) -> torch.Tensor:
     """KL(policy || reference) estimated at each token, nats.
 
-        k1   d                      unbiased, may be negative
-        abs  |d|
+        k1   d                      unbiased, may be negative; not in the loss
+        abs  |d|                    not in the loss
         mse  d^2 / 2                biased, low variance; its gradient is that of the KL in expectation
-        k3   exp(-d) - 1 + d        unbiased, never negative, low variance
+        k3   exp(-d) - 1 + d        unbiased, never negative, low variance; its gradient is that of KL(reference || policy)
+                                    in expectation
 
     Args:
         log_ratio: float, any shape.
@@ -55,6 +63,14 @@ class KLParams(BaseModel):
             raise ValueError(f"place is {self.place} but coefficient is 0; set place: none, or a coefficient")
         return self
 
+    @model_validator(mode="after")
+    def _a_loss_is_known_by_its_gradient(self) -> "KLParams":
+        if self.place == "loss" and self.estimator in NOT_IN_THE_LOSS:
+            raise ValueError(
+                f"place is loss but estimator is {self.estimator}, {NOT_IN_THE_LOSS[self.estimator]}; set estimator: mse or k3, or place: reward"
+            )
+        return self
+
 
 class KLCoefficient:
     """Fixed, or adapted so that the KL stays near its target.
@@ -65,7 +81,11 @@ class KLCoefficient:
     """
 
     def __init__(self, params: KLParams) -> None:
-        """Args: the recipe's section."""
+        """Begin with the recipe's coefficient.
+
+        Args:
+            params: the recipe's section `kl`.
+        """
         self._params = params
         self.value = params.coefficient
 

@@ -43,7 +43,11 @@ class PolicyGradient(Algorithm):
     recipe: PolicyGradientRecipe
 
     def __init__(self, recipe: PolicyGradientRecipe) -> None:
-        """Args: the parsed recipe."""
+        """Take over the recipe's numbers.
+
+        Args:
+            recipe: as `recipe_class` parsed it.
+        """
         super().__init__(recipe)
         self.roles = ("reference",) if recipe.kl.place != "none" else ()
         self.entropy_gradient = recipe.entropy_coefficient > 0

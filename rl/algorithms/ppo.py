@@ -1,6 +1,6 @@
 """PPO with a critic: GAE over action tokens, clipped policy and value losses.
 
-    delta_t = r_t + discount V_{t+1} - V_t;   A_t = delta_t + discount trace A_{t+1};   target_t = A_t + V_t
+    delta_t = r_t + discount V_{t+1} - V_t;   A_t = delta_t + discount gae_lambda A_{t+1};   target_t = A_t + V_t
     policy loss = -min(r A, clip(r) A)       value loss = 1/2 max((V - target)^2, (V_old + clip(V - V_old) - target)^2)
 
 t counts the tokens the policy sampled: the patient's carry no reward, value or advantage, and V_{t+1} of a turn's last
@@ -27,7 +27,7 @@ class PPORecipe(PolicyGradientRecipe):
 
     name: Literal["ppo"]
     discount: float = Field(ge=0, le=1)  # gamma, per action token
-    trace: float = Field(ge=0, le=1)  # lambda
+    gae_lambda: float = Field(ge=0, le=1)  # lambda
     reward_normalisation: Literal["grpo", "brpo", "arpo"]  # of episode rewards: over the group | over the batch | none
     whiten: bool  # advantages over the batch
     eps: float = Field(gt=0)
@@ -50,7 +50,11 @@ class PPO(PolicyGradient):
     recipe: PPORecipe
 
     def __init__(self, recipe: PPORecipe) -> None:
-        """Args: the parsed recipe."""
+        """Take over the recipe's numbers.
+
+        Args:
+            recipe: as `recipe_class` parsed it.
+        """
         super().__init__(recipe)
         self.roles = (*self.roles, "critic")
         self.critic = recipe.critic
@@ -70,7 +74,7 @@ class PPO(PolicyGradient):
         values = [_values(record) for record in records]
         advantage = [
             generalized_advantages(
-                reward_A, value_A, record.next_value if record.truncated else 0.0, recipe.discount, recipe.trace
+                reward_A, value_A, record.next_value if record.truncated else 0.0, recipe.discount, recipe.gae_lambda
             )
             for record, reward_A, value_A in zip(records, rewards, values, strict=True)
         ]

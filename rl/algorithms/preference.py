@@ -66,8 +66,8 @@ class PreferenceLearning(Algorithm):
     trajectories_per_unit = 2
 
     def planned_units(self, prompts: int) -> int:
-        """All pairs of all groups."""
-        return prompts * self.recipe.pairs_per_group
+        """All pairs of all groups, or those of a file."""
+        return self.pairs_given or prompts * self.recipe.pairs_per_group
 
     def signal(self, records: Sequence[TokenRecord]) -> TrainingSignal:
         """Best against worst of every group, and so on inwards."""

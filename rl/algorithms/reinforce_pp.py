@@ -3,10 +3,10 @@
     R_t = sum_{u >= t} discount^{u-t} r_u          r: reward of the turn on its last token, less the KL penalty of each token
     A_t = (R_t - b - mean) / (std + eps)     baseline: none (b = 0) | group (b = the group's mean return from the episode's first token on)
 
-Mean and population deviation over all action tokens of the rollout step. With baseline: group it is
-REINFORCE++-baseline. The paper has one reward at the end (credit: episode). With credit: turn the returns of late turns
-are smaller by what was earned before them, which says
-nothing about their actions: mean and b are then those of the same turn (ours).
+Mean and population deviation over all action tokens of the rollout step. The paper's is credit: episode, discount: 1
+and baseline: none: one reward at the end, so that R_t is the episode's reward less the KL still to come. With baseline:
+group it is REINFORCE++-baseline. With credit: turn the returns of late turns are smaller by what was earned before them,
+which says nothing about their actions: mean and b are then those of the same turn (ours).
 Source: arXiv:2501.03262, equations 4 to 6.
 """
 

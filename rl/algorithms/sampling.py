@@ -11,7 +11,7 @@ class DynamicSamplingParams(BaseModel):
     """Section `dynamic_sampling` of a recipe."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    max_draws: int = Field(ge=1)  # rollouts in one rollout step, the first included
+    max_num_gen_batches: int = Field(ge=1)  # rollouts in one rollout step, the first included
     by: str  # reward, or the name of a reward component: a group is informative if its members differ in it
     tolerance: float = Field(ge=0)  # reward units; a smaller difference is none
 

@@ -19,7 +19,12 @@ class LocalModel:
     """Answers messages with a model of its own; the same messages get the same answer."""
 
     def __init__(self, params: LocalModelParams, seed: int) -> None:
-        """Args: the model and how it answers; the seed of its sampling."""
+        """Load the model.
+
+        Args:
+            params: the model and how it answers.
+            seed: of its sampling.
+        """
         model, tokenizer = load_model(params.model, params.dtype, device_of(params.device))
         self._params, self._seed = params, seed
         self._chat = ChatFormat(tokenizer)

@@ -18,7 +18,7 @@ TINY = {
         "  prompts: ": "4",
         "  steps: ": "4",
         "  keep_every: ": "2",
-        "  choose: ": "average",
+        "  export: ": "average",
         "  test_freq: ": "2",
         "  validation_cases: ": "12",
         "  forced_cases: ": "12",

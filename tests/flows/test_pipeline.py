@@ -159,7 +159,7 @@ def test_a_registered_model_keeps_its_weights(finished: Path, run: Run) -> None:
     params = finished / "params.yaml"
     assert chosen_steps(finished) == [0, 2, 4]
     params.write_text(
-        params.read_text().replace("seed: 0\n", "seed: 5\n", 1).replace("choose: average", "choose: best", 1)
+        params.read_text().replace("seed: 0\n", "seed: 5\n", 1).replace("export: average", "export: best", 1)
     )
     run(finished, sys.executable, "-m", "flows.retrain")
     (step,) = chosen_steps(finished)

@@ -27,19 +27,25 @@ CHANGES: dict[str, dict[str, Any]] = {
     "rloo": GROUPED
     | WIDE
     | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 1e-3}, "entropy_coefficient": 0.015},
-    "reinforce_pp": {"baseline": "none", "entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
-    "reinforce_pp, group baseline": WIDE | {"baseline": "group", "entropy_coefficient": 0.06, "eps": FLOOR},
+    "reinforce_pp": {"entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
+    "reinforce_pp, group baseline": WIDE | {"baseline": "group", "entropy_coefficient": 0.03, "eps": FLOOR},
+    "reinforce_pp, turn credit": {"credit": "turn", "entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
     "dapo": BY_GROUP
     | {
-        "dynamic_sampling": {"max_draws": 3, "by": "reward"},
+        "dynamic_sampling": {"max_num_gen_batches": 3, "by": "reward"},
         "overlong": {"max_tokens": 8, "buffer_tokens": 2, "penalty": 0.1},
     },
     "gspo": BY_GROUP | {"clip_low": 0.1, "clip_high": 0.1},
     "cispo": BY_GROUP | WIDE,
     "ppo": WIDE
-    | {"trace": 0.95, "eps": FLOOR, "critic": {"learning_rate": 2e-3, "trunk": "own"}, "entropy_coefficient": 0.05},
+    | {
+        "gae_lambda": 0.95,
+        "eps": FLOOR,
+        "critic": {"learning_rate": 2e-3, "trunk": "own"},
+        "entropy_coefficient": 0.05,
+    },
     "ppo, shared trunk": {
-        "trace": 0.95,
+        "gae_lambda": 0.95,
         "eps": FLOOR,
         "critic": {"learning_rate": 5e-3, "trunk": "shared"},
         "entropy_coefficient": 0.05,

@@ -209,7 +209,7 @@ class School:
             drawn = self.rollout(algorithm.group_size, step, TEMPERATURE)
             return drawn, drawn
         drawn = []
-        for draw in range(dynamic.max_draws):
+        for draw in range(dynamic.max_num_gen_batches):
             drawn += self.rollout(algorithm.group_size, 1000 * draw + step, TEMPERATURE)
             if len(informative_groups(drawn, score(drawn), dynamic)) >= len(self.game.colours):
                 break

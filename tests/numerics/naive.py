@@ -194,7 +194,7 @@ def gae(
         following = [value[p] for p in places[1:]] + [last if t.stop_reason == "out_of_tokens" else 0.0]
         delta = [reward[p] + numbers["discount"] * following[k] - value[p] for k, p in enumerate(places)]
         row = {
-            p: sum((numbers["discount"] * numbers["trace"]) ** (m - k) * delta[m] for m in range(k, len(places)))
+            p: sum((numbers["discount"] * numbers["gae_lambda"]) ** (m - k) * delta[m] for m in range(k, len(places)))
             for k, p in enumerate(places)
         }
         advantages.append(row)
@@ -277,9 +277,9 @@ def policy_gradient_loss(
             if correction["level"] != "none":
                 weight = math.exp(whole if correction["level"] == "sequence" else old[i][p] - sampler[i][p])
                 weight = (
-                    min(weight, correction["bound"])
+                    min(weight, correction["upper"])
                     if correction["mode"] == "clip"
-                    else weight * (weight <= correction["bound"])
+                    else weight * (correction["lower"] <= weight <= correction["upper"])
                 )
             loss = loss + w * weight * policy_term(numbers, ratio, logprob, advantages[i][p])
             if numbers["kl"]["place"] == "loss":

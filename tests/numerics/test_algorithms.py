@@ -18,7 +18,7 @@ from tests.handing import learner_for, watched
 from tests.numerics import naive
 from tests.recipes import recipe
 
-CORRECTED = {"level": "token", "mode": "clip", "bound": 1.1}
+CORRECTED = {"level": "token", "mode": "clip", "upper": 1.1}
 REFERENCED = {"coefficient": 0.3}
 VARIANTS = {
     "grpo": {"own_turn": ["b"], "own_turn_weight": 0.5, "discount": 0.9},
@@ -34,9 +34,13 @@ VARIANTS = {
         "entropy_coefficient": 0.01,
         "sampler_correction": CORRECTED,
     },
+    "grpo, token correction, masked": {
+        "own_turn": [],
+        "sampler_correction": {"level": "token", "mode": "mask", "lower": 0.97, "upper": 1.03},
+    },
     "grpo, sequence correction, masked": {
         "own_turn": [],
-        "sampler_correction": {"level": "sequence", "mode": "mask", "bound": 1.05},
+        "sampler_correction": {"level": "sequence", "mode": "mask", "lower": 0.9, "upper": 1.05},
     },
     "dr_grpo": {"own_turn": [], "constant_length": 9},
     "dr_grpo, kl mse": {
@@ -81,7 +85,7 @@ VARIANTS = {
     "gspo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "clip_low": 0.02, "clip_high": 0.03},
     "gspo, turn credit": {"own_turn": [], "clip_low": 0.02, "clip_high": 0.03},
     "cispo": {"own_turn": [], "credit": "episode", "divide_by_std": "group", "clip_high": 0.1},
-    "ppo": {"discount": 0.98, "trace": 0.9},
+    "ppo": {"discount": 0.98, "gae_lambda": 0.9},
     "ppo, dual clip, bounded value": {
         "credit": "episode",
         "dual_clip": 1.2,
@@ -245,7 +249,11 @@ def test_grpo_is_dapo_when_clips_aggregation_and_sampling_match(models, experien
     same = {"own_turn": [], "credit": "episode", "divide_by_std": "group"}
     grpo = recipe("grpo", group_size=3, aggregation="token", **same)
     dapo = recipe(
-        "dapo", group_size=3, overlong={"penalty": 0.0, "filter": False}, dynamic_sampling={"max_draws": 1}, **same
+        "dapo",
+        group_size=3,
+        overlong={"penalty": 0.0, "filter": False},
+        dynamic_sampling={"max_num_gen_batches": 1},
+        **same,
     )
     one, other = (learner_of(models, numbers) for numbers in (grpo, dapo))
     assert_same_gradients(*(updated(learner, trajectories, scores)[0] for learner in (one, other)))
@@ -259,7 +267,7 @@ def test_ppo_without_a_critic_is_reinforce_with_the_mean_as_baseline(models, exp
         for t, s in zip(trajectories, scores, strict=True)
     ]
     quiet = {"place": "none", "coefficient": 0.0}
-    ppo = recipe("ppo", group_size=3, trace=1.0, discount=0.9, whiten=True, kl=quiet)
+    ppo = recipe("ppo", group_size=3, gae_lambda=1.0, discount=0.9, whiten=True, kl=quiet)
     ppo, reinforce = (
         numbers | {"credit": "episode"}
         for numbers in (ppo, recipe("reinforce_pp", group_size=3, baseline="none", discount=0.9, kl=quiet))
@@ -288,6 +296,38 @@ def test_only_the_critic_learns_while_it_warms_up(models, experience):
         torch.equal(a, b)
         for a, b in zip(learner.model.state_dict().values(), models[0].state_dict().values(), strict=True)
     )
+
+
+def test_the_policys_rate_warms_up_over_its_own_updates(models, experience):
+    """Two rollout steps of warm-up, two gradient steps each; the critic is alone in the first rollout step.
+
+    The critic's rate has risen since its own first update; a run that goes on from a checkpoint agrees.
+    """
+    trajectories, scores = experience
+    optimizer = {"num_epochs": 2, "mini_batch_size": 64, "warmup_rollout_steps": 2, "learning_rate": 1e-3}
+    numbers = recipe(
+        "ppo", group_size=3, critic={"warmup_rollout_steps": 1, "learning_rate": 1e-2}, optimizer=optimizer
+    )
+    learner = learner_for(copy.deepcopy(models[0]), make_algorithm(numbers), 3, naive.T, 0)
+    rates: dict[str, list[float]] = {"policy": [], "critic": []}
+
+    def watch(learner):
+        for name, one in (("policy", learner.optimizer), ("critic", learner.critic_optimizer)):
+            one.register_step_pre_hook(lambda o, *_, name=name: rates[name].append(o.param_groups[0]["lr"]))
+
+    watch(learner)
+    told = []
+    for version in range(4):
+        if version == 2:  # killed and gone on from a checkpoint
+            state = learner.state()
+            learner = learner_for(copy.deepcopy(learner.model), make_algorithm(numbers), 3, naive.T, 0)
+            learner.load_state(state)
+            watch(learner)
+        batch = [dataclasses.replace(t, policy_version=version) for t in trajectories]
+        told.append(learner.update(batch, scores, step=version + 1)["learning_rate"])
+    assert rates["policy"] == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
+    assert rates["critic"] == pytest.approx([0.25e-2, 0.5e-2, 0.75e-2, 1e-2, 1e-2, 1e-2, 1e-2, 1e-2])
+    assert told == pytest.approx([0, 0.5e-3, 1e-3, 1e-3])
 
 
 def test_mismatch_of_sampler_and_trainer_is_reported(models, experience):

@@ -1,6 +1,7 @@
 """The pure functions, with numbers worked out by hand."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from rl.algorithms.advantages import (
 from rl.algorithms.base import TokenRecord
 from rl.algorithms.correction import CorrectionParams, mismatch, sampler_weights
 from rl.algorithms.dapo import OverlongParams, overlong_penalty
-from rl.algorithms.kl import KLCoefficient, KLParams, kl_estimate
+from rl.algorithms.kl import Estimator, KLCoefficient, KLParams, kl_estimate
 from rl.algorithms.losses import (
     Totals,
     clipped_ratio_loss,
@@ -68,6 +69,34 @@ def test_whitening_by_parts_centres_each_part_and_divides_by_one_deviation():
     one, other = whitened([np.array([1.0, 8.0]), np.array([3.0, 12.0])], 0.0, [np.array([0, 1]), np.array([0, 1])])
     assert one == pytest.approx(np.array([-1.0, -2.0]) / np.sqrt(2.5))
     assert other == pytest.approx(np.array([1.0, 2.0]) / np.sqrt(2.5))
+
+
+def test_reinforce_pp_as_shipped_is_that_of_its_paper():
+    """One reward an episode, whitened over the step's tokens: no turn is better off for being early.
+
+    Consultations of three turns with shaping rewards, worth .5, 1.1, .2 and .6; population deviation of these.
+    """
+    shaped = [(0.3, 0.2, 0.0), (0.4, -0.3, 1.0), (0.2, 0.0, 0.0), (0.1, 0.5, 0.0)]
+    numbers = recipe("reinforce_pp", kl={"place": "none", "coefficient": 0.0})
+    records = [
+        TokenRecord(
+            group_id=f"case {place}",
+            scores=Scores("e", tuple({"information": reward} for reward in rewards)),
+            turn_A=np.array([0, 0, 1, 2, 2]),
+            truncated=False,
+            sampler_logprob_A=np.zeros(5),
+            old_logprob_A=np.zeros(5),
+            reference_logprob_A=None,
+            value_A=None,
+            next_value=0.0,
+        )
+        for place, rewards in enumerate(shaped)
+    ]
+    advantage = make_algorithm(numbers).signal(records).advantage
+    totals = np.array([0.5, 1.1, 0.2, 0.6])
+    expected = (totals - totals.mean()) / (totals.std() + numbers["eps"])
+    assert np.array(advantage) == pytest.approx(np.repeat(expected, 5).reshape(4, 5))
+    assert np.array(advantage).mean(axis=0) == pytest.approx(np.zeros(5))
 
 
 @pytest.mark.parametrize("baseline", ["none", "group"])
@@ -145,6 +174,39 @@ def test_unbiased_estimators_have_the_kl_as_their_mean(estimator):
     )
 
 
+def test_what_is_in_the_loss_has_a_gradient_of_a_kl():
+    """Expected over all tokens: of k1 there is none; mse has that of KL(policy || reference), k3 that of
+    KL(reference || policy); abs has neither.
+    """
+    logit = torch.tensor([0.4, -0.3, 0.9], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64)
+    logprob = torch.log_softmax(logit, 0)
+    own = logprob.detach().exp()
+
+    def gradient(value):
+        return torch.autograd.grad(value, logit, retain_graph=True)[0]
+
+    expected = {
+        name: gradient((own * kl_estimate(logprob - reference.log(), name)).sum()) for name in get_args(Estimator)
+    }
+    reverse = gradient((logprob.exp() * (logprob - reference.log())).sum())
+    forward = gradient((reference * (reference.log() - logprob)).sum())
+    torch.testing.assert_close(expected["k1"], torch.zeros_like(logit), rtol=0, atol=1e-12)
+    torch.testing.assert_close(expected["mse"], reverse)
+    torch.testing.assert_close(expected["k3"], forward)
+    for kl in (reverse, forward):
+        assert torch.nn.functional.cosine_similarity(expected["abs"], kl, 0) < 0.999
+
+
+@pytest.mark.parametrize("estimator", ["k1", "abs"])
+def test_an_estimator_without_that_gradient_is_refused_in_the_loss(estimator):
+    numbers = {"coefficient": 0.1, "estimator": estimator, "target": math.inf, "horizon": 1.0}
+    with pytest.raises(ValueError, match=f"estimator is {estimator}.*set estimator: mse or k3, or place: reward"):
+        KLParams(place="loss", **numbers)
+    assert KLParams(place="reward", **numbers).estimator == estimator
+    assert KLParams(place="none", **numbers).estimator == estimator
+
+
 def test_the_kl_coefficient_adapts():
     """Twice the target: error clipped to .2, 100 of 1000 trajectories: x 1.02; at .9 of it: x (1 - .1 x .1); fixed:
     unchanged.
@@ -165,25 +227,29 @@ def test_the_kl_coefficient_adapts():
 def test_sampler_weights():
     """Trainer finds .2 and .4 nats more: e^.2, e^.4; in all e^.6."""
     old, sampler = np.array([-1.0, -1.0]), np.array([-1.2, -1.4])
-    assert sampler_weights(old, sampler, CorrectionParams(level="none", mode="clip", bound=1.0)) == pytest.approx(
-        [1, 1]
-    )
-    assert sampler_weights(old, sampler, CorrectionParams(level="token", mode="clip", bound=1.3)) == pytest.approx(
-        [math.exp(0.2), 1.3]
-    )
-    assert sampler_weights(old, sampler, CorrectionParams(level="token", mode="mask", bound=1.3)) == pytest.approx(
-        [math.exp(0.2), 0]
-    )
-    assert sampler_weights(old, sampler, CorrectionParams(level="sequence", mode="clip", bound=2.0)) == pytest.approx(
-        [math.exp(0.6)] * 2
-    )
-    assert sampler_weights(old, sampler, CorrectionParams(level="sequence", mode="mask", bound=1.5)) == pytest.approx(
-        [0, 0]
-    )
+
+    def weights(level, mode, lower, upper):
+        return sampler_weights(old, sampler, CorrectionParams(level=level, mode=mode, lower=lower, upper=upper))
+
+    assert weights("none", "clip", 1.0, 1.0) == pytest.approx([1, 1])
+    assert weights("token", "clip", 1.0, 1.3) == pytest.approx([math.exp(0.2), 1.3])
+    assert weights("token", "mask", 0.0, 1.3) == pytest.approx([math.exp(0.2), 0])
+    assert weights("sequence", "clip", 0.5, 2.0) == pytest.approx([math.exp(0.6)] * 2)
+    assert weights("sequence", "mask", 0.5, 1.5) == pytest.approx([0, 0])
     found = mismatch(old, sampler)
     assert (found["sampler_mismatch_mean"], found["sampler_mismatch_max"]) == pytest.approx((0.3, 0.4))
     assert found["sampler_mismatch_k3"] == pytest.approx((math.exp(0.2) - 1.2 + math.exp(0.4) - 1.4) / 2)
     assert mismatch(np.zeros(0), np.zeros(0)) == {}
+
+
+def test_masking_has_two_bounds_and_clipping_one():
+    """Weights of .4, .5 and 2: what the trainer finds far less likely drops out too, or keeps its small weight."""
+    sampler = np.zeros(3)
+    old = np.log([0.4, 0.5, 2.0])
+    mask = CorrectionParams(level="token", mode="mask", lower=0.5 - 1e-9, upper=2.0 + 1e-9)
+    assert sampler_weights(old, sampler, mask) == pytest.approx([0, 0.5, 2])
+    clip = mask.model_copy(update={"mode": "clip"})
+    assert sampler_weights(old, sampler, clip) == pytest.approx([0.4, 0.5, 2])
 
 
 def test_dual_clip():
@@ -284,7 +350,7 @@ def test_groups_without_signal_are_dropped_and_counted():
             )
             scores.append(Scores(f"{group}/{sample}", ({"diagnosis": value, "turn": -0.1 * sample},)))
     by_component, by_reward = (
-        DynamicSamplingParams(max_draws=2, by=by, tolerance=1e-6) for by in ("diagnosis", "reward")
+        DynamicSamplingParams(max_num_gen_batches=2, by=by, tolerance=1e-6) for by in ("diagnosis", "reward")
     )
     assert informative_groups(trajectories, scores, by_component) == ["a", "d"]
     assert informative_groups(trajectories, scores, by_reward) == ["a", "b", "d"]

@@ -424,6 +424,20 @@ def test_the_learning_rate_warms_up_over_the_planned_gradient_steps(base, experi
     assert seen == pytest.approx([k / 8 * 1e-3 for k in range(1, 9)] + [1e-3] * 4)
 
 
+def test_a_step_that_rewards_move_nothing_by_is_told(base, experience):
+    """Equal rewards, nothing to learn from, or no finite update; and a step like any other."""
+    trajectories, scores = experience
+
+    def stalled(played, scored) -> float:
+        return new_learner(base).update(played, scored, step=1)["stalled"]
+
+    assert stalled(trajectories, scores) == 0
+    assert stalled(trajectories, [Scores(s.episode_id, ({"outcome": 0.3},)) for s in scores]) == 1
+    assert stalled([], []) == 1
+    assert stalled([dataclasses.replace(t, loss_mask=(0,) * len(t.loss_mask)) for t in trajectories], scores) == 1
+    assert stalled(poisoned(trajectories), scores) == 1
+
+
 def poisoned(trajectories: list[Trajectory]) -> list[Trajectory]:
     """One recorded log-probability is not a number, so one mini-batch's gradient is not either."""
     t = trajectories[0]

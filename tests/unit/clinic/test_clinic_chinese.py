@@ -51,7 +51,7 @@ def test_a_consultation_is_chinese_from_the_first_word_to_the_last(slice_zh, rul
     rng = np.random.default_rng(0)
     matcher = topic_matcher(slice_zh)
     for case in draw_cases(slice_zh, 20, 5, split):
-        ask = resident(0.5, aloud=True, focus=np.inf)
+        ask = resident(0.5, aloud=True, typicality=np.inf)
         messages = [
             *resident_dialogue(slice_zh, case, matcher, rules, ask, rng, to_the_end=True),
             *chart_dialogue(case, rules),

@@ -120,7 +120,7 @@ def test_the_resident_asks_for_what_is_most_typical_and_still_open_of_the_illnes
     sure = np.eye(len(starter.conditions))[0]
     everything = np.ones(len(starter.findings), dtype=bool)
     minds = [
-        resident(0.0, aloud=True, wandering=w)(starter, sure, everything, rng).condition
+        resident(0.0, aloud=True, unrelated_share=w)(starter, sure, everything, rng).condition
         for w in (0.0, 0.5)
         for _ in range(200)
     ]

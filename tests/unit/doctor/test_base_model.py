@@ -46,7 +46,7 @@ def test_the_whole_recipe_is_the_one_that_made_the_bundled_model():
     written_out = json.dumps(load_base_model_params().base_model.model_dump(mode="json"), sort_keys=True)
     assert (
         hashlib.sha256(written_out.encode()).hexdigest()
-        == "fa9b579afb8212cbe880be1eb77b36fceb7943a0c2d572cccb9ade3d8e9af905"
+        == "0a23a65e1a610704c7587494f706a936b3eec22ccd810b74f3c630e47addab13"
     )
 
 
@@ -118,7 +118,9 @@ def test_an_excerpt_is_read_after_each_of_its_facts(params, chat):
     starter = params.patient_cases.starter
     clinic = load_starter(ROOT / starter.directory, starter.second_complaint)
     cases = list(draw_cases(clinic, 6, 5, params.patient_cases.split, keep=["train"]))
-    examples = list(_excerpts(chat, clinic, cases, params, params.base_model.minds_weight, np.random.default_rng(0)))
+    examples = list(
+        _excerpts(chat, clinic, cases, params, params.base_model.posterior_weight, np.random.default_rng(0))
+    )
     assert len(examples) == len(cases) * params.base_model.excerpts_per_case
     for example in examples:
         heads = [b for b in example.branches if b.after is None]
@@ -128,7 +130,7 @@ def test_an_excerpt_is_read_after_each_of_its_facts(params, chat):
             if head.after is None:
                 assert chat.tokenizer.decode(head.token_ids).endswith("<answer>Diagnosis:")
                 total = sum(b.loss_weight[0] for b in example.branches if b.after == place)
-                assert total == pytest.approx(params.base_model.minds_weight)
+                assert total == pytest.approx(params.base_model.posterior_weight)
 
 
 def test_fixed_ideas_are_not_learned_but_the_questions_after_them_are(params, chat):

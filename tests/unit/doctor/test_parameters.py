@@ -1,6 +1,7 @@
 """params.yaml and recipes: what is committed loads, and a mistake is one clear line."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -9,8 +10,9 @@ from ruamel.yaml import YAML
 
 from clinic.config import PresetName
 from clinic.rewards import PRESETS
+from doctor.base_model_recipe import load_base_model_params
 from doctor.parameters import ROOT, ParameterError, load_params, parse_params, read_yaml
-from doctor.recipe import load_algorithm, load_reward
+from doctor.recipe import load_algorithm, load_reward, parse_algorithm
 from doctor.training import plan_text
 from rl.algorithms import ALGORITHMS
 
@@ -63,9 +65,9 @@ def test_committed_parameters_and_every_recipe_load() -> None:
         ("test: 0.15", "test: 0.95", ["params.yaml", "no training cases"]),
         ("  name: grpo", "  name: gropo", ["params.yaml: algorithm.name is 'gropo'", "did you mean grpo?"]),
         (
-            "  choose: last",
-            "  choose: median",
-            ["params.yaml: train_doctor.choose = 'median'", "'average', 'best' or 'last'"],
+            "  export: last",
+            "  export: median",
+            ["params.yaml: train_doctor.export = 'median'", "'average', 'best' or 'last'"],
         ),
         ("  max_tokens: 256", "  max_tokens: 512", ["params.yaml", "max_tokens"]),
         ("  compute: float32", "  compute: [", ["params.yaml", "YAML"]),
@@ -88,6 +90,9 @@ OLD = {
     "evaluate_doctor: {temperature: 1.0}": "evaluate_doctor.temperature is not read any more; it is decoding.evaluate.temperature now",
     "rollout: {vllm: {dtype: float32}}": "rollout.vllm is not read any more; it is rollout.engine, {kind: vllm, ...} now",
     "rollout: {compile: true}": "rollout.compile is not read any more; it is rollout.engine.compile now",
+    "warm_start: {focus: .inf}": "warm_start.focus is not read any more; it is warm_start.typicality now",
+    "warm_start: {wandering: 0.3}": "warm_start.wandering is not read any more; it is warm_start.unrelated_share now",
+    "train_doctor: {choose: last}": "train_doctor.choose is not read any more; it is train_doctor.export now",
     "rollout: {engine: vllm}": "rollout.engine = 'vllm': an engine is a block, .* `python -m commands.profile vllm`",
     "consultation: {patient: {backend: llm, matching: lexical}}": "consultation.patient is not read any more; it is consultation.matching, and language_models.patient",
 }
@@ -100,6 +105,38 @@ def test_a_key_that_has_another_place_is_told_where(change: str, tmp_path: Path)
         content[section] = content.get(section, {}) | values
     with pytest.raises(ParameterError, match="^params.yaml: " + OLD[change]):
         parse_params(content, ROOT / "params.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("ppo", "trace", "gae_lambda"),
+        ("dapo", "dynamic_sampling.max_draws", "dynamic_sampling.max_num_gen_batches"),
+        ("grpo", "sampler_correction.bound", "sampler_correction.upper"),
+        ("base_model", "minds", "posterior_draws"),
+        ("base_model", "minds_weight", "posterior_weight"),
+        ("base_model", "reading_focus", "first_phase_typicality"),
+        ("base_model", "rounds.0.focus", "rounds.typicality"),
+        ("base_model", "rounds.4.checklist_focus", "rounds.checklist_typicality"),
+        ("base_model", "rounds.5.minds_weight", "rounds.posterior_weight"),
+    ],
+)
+def test_a_recipe_with_a_key_of_another_name_is_told_which(name: str, old: str, new: str, tmp_path: Path) -> None:
+    content = read_yaml(ROOT / "recipes" / f"{name}.yaml")
+    *place, last = old.split(".")
+    block = content
+    for part in place:
+        block = block[int(part)] if isinstance(block, list) else block[part]
+    block[last] = block.pop(new.split(".")[-1])
+    path = tmp_path / f"{name}.yaml"
+    YAML(typ="safe").dump(content, path)
+    parse = (
+        partial(load_base_model_params, None, path)
+        if name == "base_model"
+        else partial(parse_algorithm, read_yaml(path), load_params(), path)
+    )
+    with pytest.raises(ParameterError, match=rf"{last} is not read any more; it is {new} now$"):
+        parse()
 
 
 def reward_recipe(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: str) -> None:
@@ -149,8 +186,8 @@ def test_the_constants_of_another_preset_are_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_the_best_checkpoint_must_be_one_that_stays(tmp_path: Path) -> None:
-    path = written(tmp_path, "  choose: last", "  choose: best")
-    assert load_params(path).train_doctor.choose == "best"
+    path = written(tmp_path, "  export: last", "  export: best")
+    assert load_params(path).train_doctor.export == "best"
     path.write_text(path.read_text().replace("  keep_every: 6", "  keep_every: 4"))
     with pytest.raises(ParameterError, match=r"params.yaml.*test_freq \(6\).*keep_every \(4\)"):
         load_params(path)

@@ -9,7 +9,7 @@ import pytest
 from clinic.cases import write_cases
 from clinic.starter import draw_cases
 from doctor import training
-from doctor.parameters import ROOT, load_params
+from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.recipe import parse_algorithm
 from doctor.scoring import score_all
 from doctor.training import has_enough_groups, history, open_training, plan_text, write_curve
@@ -96,7 +96,7 @@ def test_without_dynamic_sampling_one_draw_is_enough(opened):
 
 
 def test_dynamic_sampling_draws_until_enough_groups_tell_something(opened):
-    run = opened("dapo", dynamic_sampling={"max_draws": 3, "by": "reward"}, **GROUPS)
+    run = opened("dapo", dynamic_sampling={"max_num_gen_batches": 3, "by": "reward"}, **GROUPS)
     assert run.max_draws == 3
     play(run, 1, 0)
     play(run, 1, 1)
@@ -109,6 +109,26 @@ def test_dynamic_sampling_draws_until_enough_groups_tell_something(opened):
 
 def test_offline_learning_plays_first(opened):
     assert opened("dpo", group_size=4, pairs_per_group=2, optimizer={"mini_batch_size": 8}).plays_first
+
+
+def test_pairs_of_a_file_are_planned_as_they_will_be_learned(opened, tmp_path):
+    """41 pairs in 3 steps are at most 14 a step; mini-batches of 8 pairs: two updates each, four in the warm-up.
+
+    Two cases x 4 samples would be 8 trajectories, fewer than the mini-batch, and are not played.
+    """
+    pairs = tmp_path / "pairs.jsonl"
+    row = {"prompt": "hello", "chosen": "Any fever?", "rejected": "No."}
+    pairs.write_text("\n\n".join(json.dumps(row) for _ in range(41)) + "\n")
+    numbers = {"group_size": 4, "pairs_per_group": 2, "pairs": str(pairs)}
+    run = opened("dpo", **numbers, optimizer={"mini_batch_size": 16, "warmup_rollout_steps": 2})
+    assert [len(run.experience(step)[0]) for step in (1, 2, 3)] == [26, 28, 28]
+    assert run.session.learner.warmup_gradient_steps == 4
+    assert plan_text(run.params, run.algorithm) == (
+        "14 pairs of a file a rollout step, 2 gradient steps each; 3 rollout steps; warm-up 2 rollout steps = 4 gradient steps"
+    )
+    pairs.write_text(json.dumps(row) + "\n")
+    with pytest.raises(ParameterError, match=r"steps is 3, but pairs.jsonl holds 1 preference pairs.*lower it"):
+        opened("dpo", **numbers, optimizer={"mini_batch_size": 8})
 
 
 def test_another_number_is_another_run(opened):

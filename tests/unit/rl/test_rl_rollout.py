@@ -1,6 +1,7 @@
 """The rollout phase: what is recorded is what was sampled, and nothing else happens."""
 
 import asyncio
+import dataclasses
 import hashlib
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from rl.config import RolloutParams
 from rl.engines.base import Completion, Finish
 from rl.engines.transformers import TransformersEngine
 from rl.errors import TrainingError
-from rl.rollout import EpisodeSpec, play
+from rl.rollout import EpisodeSpec, play, refuse_if_many_unplayed
 
 PARAMS = RolloutParams(
     prompts=1,
@@ -360,3 +361,48 @@ def test_a_turn_must_fit_into_an_episode():
             ahead=0,
             engine={"kind": "transformers", "compile": False},
         )
+
+
+@dataclass
+class Reader(Echo):
+    """Begins with so many words."""
+
+    words: int = 1
+
+    def opening(self):
+        return [{"role": "user", "content": "hello " * self.words}]
+
+
+def test_an_opening_without_room_for_a_turn_is_kept_and_counted(model, chat, caplog):
+    """What its record says would do is just enough, and one token less is not."""
+    long = chat.opening_ids(Reader(words=90).opening())
+    enough = len(long) + PARAMS.response_length + 1
+    tight = PARAMS.model_copy(update={"max_episode_tokens": enough - 1})
+    episodes = [*specs(3), *(dataclasses.replace(s, group_id="long") for s in specs(1, lambda: Reader(words=90)))]
+    engine = TransformersEngine(model, tight.slots, tight.max_episode_tokens)
+    played = run(episodes, engine, chat, tight)
+    assert [bool(t.turns) for t in played] == [True, True, True, False]
+    assert (played[3].token_ids, played[3].sampled_tokens, played[3].events) == (tuple(long), 0, ())
+    assert played[3].stop_reason == "out_of_tokens"
+    assert not played[3].played
+    refuse_if_many_unplayed(played, tight)
+    (told,) = caplog.messages
+    assert f"1 of 4 episodes had no room for a turn: an opening takes up to {len(long)} tokens" in told
+    assert f"rollout.max_episode_tokens is {enough - 1}; set it to {enough} or more" in told
+    strict = tight.model_copy(update={"max_failed_share": 0.2})
+    with pytest.raises(TrainingError, match=rf"1 of 4 episodes had no room.*set it to {enough} or more"):
+        refuse_if_many_unplayed(played, strict)
+    failed = dataclasses.replace(played[0], stop_reason="failed")
+    with pytest.raises(TrainingError, match="1 of 4 episodes had no room"):
+        refuse_if_many_unplayed([failed, *played[1:]], tight.model_copy(update={"max_failed_share": 0.25}))
+    roomy = PARAMS.model_copy(update={"max_episode_tokens": enough})
+    (again,) = run(episodes[3:], TransformersEngine(model, 1, enough), chat, roomy)
+    assert len(again.turns) == 1
+    assert again.token_ids[: len(long)] == tuple(long)
+
+
+def test_episodes_that_failed_alone_are_told_as_before(model, chat):
+    broken = run(specs(2, lambda: Echo(breaks_at=1)), TransformersEngine(model, 4, 128), chat)
+    refuse_if_many_unplayed(broken, PARAMS.model_copy(update={"max_failed_share": 1.0}))
+    with pytest.raises(TrainingError, match="2 of 2 episodes failed"):
+        refuse_if_many_unplayed(broken, PARAMS)
