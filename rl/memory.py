@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from rl.adapters import add_adapter
 from rl.algorithms.base import Algorithm
+from rl.architectures import skeleton
 from rl.batching import LOGIT_ELEMENTS
 from rl.config import LoraParams, RolloutParams, VllmParams
 from rl.errors import TrainingError
@@ -58,16 +58,10 @@ def model_shape(name: str, dtype: str, lora: LoraParams | None = None) -> ModelS
     """Read a model's shape from its configuration; no weight is loaded.
 
     Raises:
-        TrainingError: nothing readable there, or the adapter does not fit the model.
+        TrainingError: nothing readable there, a kind of model that cannot be trained, or the adapter does not fit it.
     """
-    try:
-        config = AutoConfig.from_pretrained(name, local_files_only=Path(name).exists())
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-    except (OSError, ValueError, KeyError) as error:
-        raise TrainingError(
-            f"cannot read the shape of {name!r}: {str(error).splitlines()[0]} (give a Hugging Face id or a folder with config.json)"
-        ) from error
+    model = skeleton(name)
+    config = model.config.get_text_config()
     if lora is not None:
         with torch.device("meta"):
             add_adapter(model, lora, seed=0)

@@ -1,0 +1,36 @@
+"""Logits as the model itself computes them: what its forward pass does after the head, and only ids of its tokenizer.
+
+Trainer, engine and ranking read logits here alone; `rl/self_check.py` compares them with the model's own forward pass.
+"""
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def know_only(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """From now on the model's distribution is over ids of the tokenizer: rows that pad an embedding have none."""
+    highest = max(tokenizer.get_vocab().values())
+    if highest + 1 < model.get_output_embeddings().weight.shape[0]:
+        model.known_ids = highest + 1
+
+
+def known_ids(model: PreTrainedModel) -> int:
+    """How many ids, from 0 on, the model's distribution is over."""
+    return getattr(model, "known_ids", None) or int(model.get_output_embeddings().weight.shape[0])
+
+
+def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
+    """Logits of last hidden states (..., D), float32 (..., known ids).
+
+    Scaled as by Cohere (`logit_scale`) and Granite (`logits_scaling`), capped as by Gemma-2 (arXiv:2408.00118), where
+    the model's configuration says so.
+    """
+    config = model.config.get_text_config()
+    logits: torch.Tensor = model.get_output_embeddings()(hidden)
+    if scale := getattr(config, "logit_scale", None):
+        logits = logits * scale
+    if divisor := getattr(config, "logits_scaling", None):
+        logits = logits / divisor
+    if cap := getattr(config, "final_logit_softcapping", None):
+        logits = torch.tanh(logits / cap) * cap
+    return logits[..., : known_ids(model)].float()
