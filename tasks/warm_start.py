@@ -13,6 +13,7 @@ from doctor.warm_start import examples, forced_accuracy
 from rl.chat import ChatFormat
 from rl.models import load_model, save_model
 from rl.ranking import continuation_logprobs
+from rl.self_check import refuse_disagreement
 from rl.sft import train_supervised
 from tracking.progress import supervised
 
@@ -28,6 +29,7 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     section = params.warm_start
     base = str(ROOT / section.base) if (ROOT / section.base).exists() else section.base
     model, tokenizer = load_model(base, params.machines.compute)
+    refuse_disagreement(base, model.eval(), params.rollout)
     chat = ChatFormat(tokenizer)
     factory = open_factory(params, index)
     drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == factory.clinic.name]

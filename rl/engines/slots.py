@@ -12,7 +12,7 @@ tokens per row, L cached length, D head width.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -131,13 +131,11 @@ class SlotRow:
         self._read = [part.cache.update(part.spread(key), part.spread(value), layer) for part in self.parts]
         return key, value
 
-    def attend(self, query: torch.Tensor, **how: float | None) -> torch.Tensor:
+    def attend(self, query: torch.Tensor, layer: Mapping[str, Any]) -> torch.Tensor:
         """Attention of (1, H, U, D) on what the last `update` wrote and what lay there before; (1, U, H, D)."""
         out = []
         for part, (key, value) in zip(self.parts, self._read, strict=True):
-            out_BQHD, _ = _attend(
-                None, part.spread(query), key, value, part.mask_B1QL, slots=part.cache, **how
-            )
+            out_BQHD, _ = _attend(None, part.spread(query), key, value, part.mask_B1QL, slots=part.cache, **layer)
             out.append(out_BQHD.flatten(0, 1).index_select(0, part.place_U))
         return torch.cat(out)[None]
 
@@ -154,23 +152,22 @@ def _attend(
     attention_mask: torch.Tensor,
     *,
     slots: SlotCache | SlotRow,
-    scaling: float | None = None,
-    sliding_window: float | None = None,
-    softcap: float | None = None,
-    **_: Any,
+    **layer: Any,
 ) -> tuple[torch.Tensor, None]:
     """Scaled dot-product attention of (B, H, Q, D) on what `SlotCache.update` returned; gives (B, Q, H, D).
 
-    Signature: transformers' attention interface, which names a layer's window and cap.
+    Signature: transformers' attention interface. Of what it says of a layer, `scaling`, `sliding_window` and `softcap`
+    count.
     """
     if isinstance(slots, SlotRow):
-        return slots.attend(query, scaling=scaling, sliding_window=sliding_window, softcap=softcap), None
+        return slots.attend(query, layer), None
     rows, heads, new, width = query.shape
     shared = key.shape[1]
     query_BKGD = query.reshape(rows, shared, heads // shared * new, width)
-    if sliding_window:
+    scaling, softcap = layer.get("scaling"), layer.get("softcap")
+    if window := layer.get("sliding_window"):
         place_L = torch.arange(slots.span, device=query.device)
-        attention_mask = attention_mask & (place_L > slots.place_BQ[:, :, None] - sliding_window)[:, None]
+        attention_mask = attention_mask & (place_L > slots.place_BQ[:, :, None] - window)[:, None]
     mask_B1GL = attention_mask.repeat(1, 1, heads // shared, 1)
     if slots.in_place and len(key) > rows:
         query_SKGD = query.new_zeros(len(key), *query_BKGD.shape[1:])

@@ -169,9 +169,7 @@ class TransformersEngine:
             )[0]
         for rows, count_B in groups:
             self._length[rows] += count_B
-        self._sample(
-            [*running, *sorted(waiting)], logits_of(self.model, hidden_UD[cache.last_B.to(device)])
-        )
+        self._sample([*running, *sorted(waiting)], logits_of(self.model, hidden_UD[cache.last_B.to(device)]))
 
     def _last_embeddings(self, rows: list[int]) -> torch.Tensor:
         """Of the last token sampled in each running slot (B, D)."""

@@ -22,6 +22,7 @@ from rl.learner import Learner, Sampler
 from rl.models import load_model
 from rl.ranking import continuation_logprobs
 from rl.rollout import EpisodeSpec, Progress, play
+from rl.self_check import EXACT, refuse_disagreement
 
 
 class LocalSession:
@@ -60,6 +61,10 @@ class LocalSession:
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         self.engine = open_engine(self.model, rollout)
+        # an engine with weights of its own has none yet, and is compared at each sync
+        shared = self.engine if self.engine.shares_weights else None
+        error = refuse_disagreement(model, self.model, rollout, shared)
+        self._exact = shared is not None and error <= EXACT
         self._algorithm = algorithm
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
         copied = algorithm is not None and "reference" in algorithm.roles and lora is None
@@ -70,7 +75,7 @@ class LocalSession:
         )
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
-        sampler = Sampler(exact=self.engine.shares_weights and self._dtype == "float32", staleness=self.params.ahead)
+        sampler = Sampler(exact=self._exact, staleness=self.params.ahead)
         return Learner(self.model, algorithm, self.params.prompts, temperature, self._seed, self._reference, sampler)
 
     @property
