@@ -19,6 +19,11 @@ def known_ids(model: PreTrainedModel) -> int:
     return getattr(model, "known_ids", None) or int(model.get_output_embeddings().weight.shape[0])
 
 
+def unknown_ids(model: PreTrainedModel) -> range:
+    """Rows of the head that it is not over."""
+    return range(known_ids(model), model.get_output_embeddings().weight.shape[0])
+
+
 def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
     """Logits of last hidden states (..., D), float32 (..., known ids).
 

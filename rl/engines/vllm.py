@@ -27,6 +27,7 @@ from rl.engines.logprob_check import largest_difference, probe_ids
 from rl.engines.vllm_core import COLDEST, Core, Order
 from rl.engines.worker_thread import Lane
 from rl.errors import TrainingError
+from rl.logits import unknown_ids
 
 log = logging.getLogger(__name__)
 RESTARTS = 1  # of a dead engine, per policy version
@@ -153,6 +154,7 @@ class VllmEngine:
         """In the lane: start if need be, load the weights, measure."""
         if self._core.llm is None:
             self._core.start(model)
+        self._core.unknown = unknown_ids(model)
         with torch.no_grad():
             self._core.load(merged_weights(model))
         ids = probe_ids(model, self._max_length)
