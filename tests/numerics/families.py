@@ -106,7 +106,7 @@ def tokenizer_of(family: str) -> PreTrainedTokenizerBase:
     """A small byte-level tokenizer with the family's template and control tokens."""
     template = FAMILIES[family][2]
     tokenizer = new_tokenizer(["since when does it hurt", "you are a doctor, ask one question"] * 3, 320)
-    tokenizer.add_special_tokens({"additional_special_tokens": [*CONTROL[template], "<think>", "</think>"]})
+    tokenizer.add_special_tokens({"additional_special_tokens": CONTROL[template]})
     tokenizer.chat_template = template
     return tokenizer
 
