@@ -2,8 +2,7 @@
 
 A sampled turn is never decoded and encoded again. What the environment says is encoded once and appended: the suffix
 that the model's chat template puts around a user message after an assistant turn is derived from the template itself.
-Text from the
-environment can not smuggle in control tokens: only the template's own pieces are read with special tokens on.
+Text from the environment can not smuggle in control tokens: only the template's own pieces are read with special tokens on.
 """
 
 from collections.abc import Sequence
@@ -12,6 +11,8 @@ from transformers import PreTrainedTokenizerBase
 
 from rl.chat_template import MARK, keep_turns, render
 from rl.environment import Message
+
+LEAD = "\u0007"  # merges with nothing
 
 
 class ChatFormat:
@@ -28,6 +29,9 @@ class ChatFormat:
         self.end_id, *self._before_reply_ids = self.template_ids(pieces.after_turn)
         self.after_reply_ids = self.template_ids(pieces.before_turn)
         self._cache: dict[str, list[int]] = {}
+        # some tokenizers put a space before the first word of whatever they are given, but not behind a control token
+        after_control = self.template_ids(f"{tokenizer.decode([self.end_id])}a")[1:]
+        self._lead = "" if after_control == self._plain_ids("a") else LEAD
 
     def template_ids(self, text: str) -> list[int]:
         """Token ids of a piece of the template: control tokens are read as such."""
@@ -36,10 +40,12 @@ class ChatFormat:
     def content_ids(self, text: str) -> list[int]:
         """Token ids of somebody's words: no control token can come out of them."""
         if text not in self._cache:
-            self._cache[text] = (
-                list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)) if text else []
-            )
+            lead = self._plain_ids(self._lead)
+            self._cache[text] = self._plain_ids(self._lead + text)[len(lead) :]
         return self._cache[text]
+
+    def _plain_ids(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)) if text else []
 
     def opening_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the messages before the first turn, generation prompt included."""

@@ -3,7 +3,8 @@
 import logging
 
 import pytest
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rl.chat import ChatFormat
 from rl.chat_template import render
@@ -130,3 +131,23 @@ def test_every_control_token_of_the_families_is_one():
         tokenizer = tokenizer_of_family(family)
         assert all(len(tokenizer.encode(token, add_special_tokens=False)) == 1 for token in CONTROL[template])
     assert CHATML in CONTROL
+
+
+def test_a_tokenizer_that_puts_a_space_before_the_first_word_puts_none_behind_a_control_token():
+    """As Llama's and Mistral's (sentencepiece) do."""
+    core = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    pieces = ["<unk>", "</s>", "[INST]", "[/INST]", *(f"<0x{byte:02X}>" for byte in range(256))]
+    core.train_from_iterator(
+        ["since when does it hurt"] * 5,
+        trainers.BpeTrainer(vocab_size=400, special_tokens=pieces, show_progress=False),
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="</s>", additional_special_tokens=["[INST]", "[/INST]"]
+    )
+    tokenizer.chat_template = "{% for m in messages %}{{ '[INST]' + m.content + '[/INST]' if m.role != 'assistant' else m.content + '</s>' }}{% endfor %}"
+    chat = ChatFormat(tokenizer)
+    talk = [{"role": ("user", "assistant")[i % 2], "content": "since when"} for i in range(4)]
+    assert tokenizer.encode("since", add_special_tokens=False) != chat.content_ids("since")
+    assert chat.content_ids("") == []
+    assert chat.dialogue_ids(talk)[0] == tokenizer.apply_chat_template(talk, tokenize=True, return_dict=False)
