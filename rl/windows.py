@@ -33,10 +33,11 @@ def layer_masks(
         position_BT: int64, place of each token in its dialogue: windows are counted in these, not in rows.
         dtype: of the decoder's activations; eager attention adds its mask.
     """
-    distance_B1TT = (position_BT[:, :, None] - position_BT[:, None])[:, None]
 
     def mask(window: int | None) -> torch.Tensor:
-        seen = mask_B1TT if window is None else mask_B1TT & (distance_B1TT < window)
+        seen = mask_B1TT
+        if window is not None:
+            seen = seen & (position_BT[:, :, None] - position_BT[:, None] < window)[:, None]
         if config._attn_implementation != "eager":
             return seen
         return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
