@@ -23,9 +23,10 @@ from rl.packing import packable
 from rl.windows import shortest_window
 
 log = logging.getLogger(__name__)
-EXACT = 1e-4  # nats; float32 rounds by about 1e-6, a forgotten window or scale makes .1 and more
-ROUNDED = 0.25  # nats, in 16 bits: a log-probability of 10 is rounded by .03, and layers add to it
+EXACT = 1e-4  # nats, in float32; a forgotten window or scale makes .8 and more
+ROUNDED = 0.5  # nats, in 16 bits: bfloat16 has steps of .125 between 16 and 32, where the largest logits are
 OPENING, REPLY, TURNS = 40, 4, (4, 3)  # tokens; a turn of the first dialogue and of the second
+REST = 2 * TURNS[0] + REPLY  # tokens behind the opening, at most
 BEYOND = 8  # tokens of an opening that is longer than the window
 LONGEST = 1024  # tokens; a longer window would take too long to fill
 Reading = Callable[..., Iterator[MicroBatch]]
@@ -48,9 +49,10 @@ def disagreements(model: PreTrainedModel, rollout: RolloutParams, engine: Engine
         rollout: limits of the sessions.
         engine: idle; it plays with the model's weights. None: one on transformers.
     """
-    length = rollout.max_episode_tokens
-    engine = engine or TransformersEngine(model, rollout.slots, length)
-    dialogues = asyncio.run(_play(engine, rollout.slots, known_ids(model), _opening_length(model, length)))
+    opening = _opening_length(model, rollout.max_episode_tokens)
+    seats = min(rollout.slots, len(TURNS))
+    engine = engine or TransformersEngine(model, seats, opening + REST)
+    dialogues = asyncio.run(_play(engine, seats, known_ids(model), opening))
     with torch.no_grad():
         own = [_own(model, dialogue) for dialogue in dialogues]
         found = {"engine": [torch.tensor(dialogue.logprobs) for dialogue in dialogues]}
@@ -99,11 +101,11 @@ def _opening_length(model: PreTrainedModel, max_length: int) -> int:
             wanted = max(OPENING, window + BEYOND)
         else:
             log.warning("a window of %d tokens is too long for the check at opening: not looked at", window)
-    return max(1, min(wanted, max_length - 2 * TURNS[0] - REPLY))
+    return max(1, min(wanted, max_length - REST))
 
 
-async def _play(engine: Engine, slots: int, vocabulary: int, opening: int) -> list[_Dialogue]:
-    rng, seats = random.Random(0), asyncio.Semaphore(slots)
+async def _play(engine: Engine, together: int, vocabulary: int, opening: int) -> list[_Dialogue]:
+    rng, seats = random.Random(0), asyncio.Semaphore(together)
     ids = [rng.randrange(vocabulary) for _ in range(opening)]
     reply = [rng.randrange(vocabulary) for _ in range(REPLY)]
 

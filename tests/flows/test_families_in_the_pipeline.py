@@ -27,6 +27,7 @@ def project(copy_project: Callable[[str], Path], environment: dict[str, str]) ->
     project = copy_project("families")
     params = project / "params.yaml"
     text = re.sub(r"(?m)^  steps: \d+", "  steps: 2", params.read_text())
+    text = re.sub(r"(?m)^    cases: \d+", "    cases: 200", text)
     text = re.sub(r"(?m)^  forced_cases: \d+", "  forced_cases: 4", text)
     text = re.sub(r"(?m)^  validation_cases: \d+", "  validation_cases: 4", text)
     params.write_text(re.sub(r"learning_rate: 5.0e-4", "learning_rate: 5.0e-3", text))

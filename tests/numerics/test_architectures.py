@@ -208,7 +208,7 @@ def test_a_model_that_the_engine_cannot_run_is_refused_in_one_line(load, monkeyp
 @pytest.mark.parametrize("family", ["qwen3", "mistral-window"])
 def test_sixteen_bits_are_rounding_and_no_exact_sampler(family, load):
     found = disagreements(load(family, "bfloat16"), ROLLOUT)
-    assert 1e-4 < max(found.values()) < 0.25
+    assert 1e-4 < max(found.values()) < 0.1
 
 
 def test_short_episodes_are_looked_at_too(load):
