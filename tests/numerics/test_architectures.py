@@ -271,6 +271,14 @@ def test_code_of_a_model_folder_is_neither_run_nor_asked_about(tmp_path, monkeyp
     assert not (tmp_path / "it ran").exists()
 
 
+def test_a_known_kind_is_read_by_our_own_code_though_the_folder_brings_some(tmp_path):
+    write_family("llama", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "code.py").write_text("raise SystemExit('it ran')\n")
+    (tmp_path / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModelForCausalLM": "code.Model"}}))
+    assert type(load_model(str(tmp_path), "float32")[0]).__name__ == "LlamaForCausalLM"
+
+
 def test_a_saved_model_keeps_its_padded_rows(folder, tmp_path):
     model, tokenizer = load_model(folder("gemma2"), "float32")
     save_model(model, tokenizer, tmp_path / "out")
