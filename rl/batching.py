@@ -10,12 +10,15 @@ Shapes: B sequences, T tokens (padded), N positions that carry loss.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from rl.logits import known_ids, logits_of
 from rl.packing import Packing, last_layer_at, pack, packable, packed_hidden, runs_once
+from rl.windows import layer_masks
 
 LOGIT_ELEMENTS = 2**24  # logits that exist at once
 SIBLINGS = 4  # sequences behind one shared opening, at most: what they do not see of each other is computed and masked
@@ -245,12 +248,13 @@ def hidden_states(decoder: torch.nn.Module, batch: MicroBatch, *, everywhere: bo
     """
     device = next(decoder.parameters()).device
     read_N = None if everywhere else (batch.row_N * batch.token_BT.shape[1] + batch.source_N).to(device)
-    if batch.packing is not None and packable(decoder):
+    if batch.packing is not None and packable(decoder, batch.token_BT.shape[1]):
         return packed_hidden(decoder, batch.token_BT.to(device), batch.packing.to(device), read_N)
-    places = {} if batch.mask_B1TT is None else {"position_ids": batch.position_BT, "attention_mask": batch.mask_B1TT}
-    inputs = {
-        name: value.to(device) for name, value in {"input_ids": batch.token_BT, **places}.items() if value is not None
-    }
+    inputs: dict[str, Any] = {"input_ids": batch.token_BT.to(device)}
+    if batch.mask_B1TT is not None and batch.position_BT is not None:
+        position_BT = inputs["position_ids"] = batch.position_BT.to(device)
+        dtype = next(decoder.parameters()).dtype
+        inputs["attention_mask"] = layer_masks(decoder.config, batch.mask_B1TT.to(device), position_BT, dtype)
     with last_layer_at(decoder, torch.unique(read_N) if read_N is not None and runs_once(decoder) else None):
         hidden_BTD: torch.Tensor = decoder(**inputs, use_cache=False).last_hidden_state
     return hidden_BTD
@@ -281,16 +285,15 @@ def head_logprobs(
     """
     hidden_ND = hidden_BTD[batch.row_N, batch.source_N]
     target_N = batch.target_N.to(hidden_ND.device)
-    head = model.get_output_embeddings()
 
     def chunk(hidden: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logprob_NV = torch.log_softmax(head(hidden).float() / temperature, dim=-1)
+        logprob_NV = torch.log_softmax(logits_of(model, hidden) / temperature, dim=-1)
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy_N = -torch.einsum("nv,nv->n", logprob_NV.exp(), logprob_NV)
         return logprob_NV.gather(1, target[:, None])[:, 0], entropy_N
 
     logprobs, entropies = [], []
-    size = max(1, LOGIT_ELEMENTS // head.weight.shape[0])
+    size = max(1, LOGIT_ELEMENTS // known_ids(model))
     chunks = list(zip(torch.split(hidden_ND, size), torch.split(target_N, size), strict=True))
     for hidden, target in chunks:
         again = len(chunks) > 1 and torch.is_grad_enabled()

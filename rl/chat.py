@@ -2,56 +2,36 @@
 
 A sampled turn is never decoded and encoded again. What the environment says is encoded once and appended: the suffix
 that the model's chat template puts around a user message after an assistant turn is derived from the template itself.
-Text from the
-environment can not smuggle in control tokens: only the template's own pieces are read with special tokens on.
+Text from the environment can not smuggle in control tokens: only the template's own pieces are read with special tokens on.
 """
 
 from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+from rl.chat_template import MARK, keep_turns, render
 from rl.environment import Message
-from rl.errors import TrainingError
 
-_MARK = "\u0007{}\u0007"
+LEAD = "\u0007"  # merges with nothing
 
 
 class ChatFormat:
     """The chat template of one tokenizer, as token ids."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Derive the pieces of the template.
+        """Derive the pieces of the template, which is replaced where it does not keep earlier turns as they were.
 
         Raises:
             TrainingError: the tokenizer has no chat template, or one that rewrites earlier turns or does not end them.
         """
         self.tokenizer = tokenizer
-        if not tokenizer.chat_template:
-            raise TrainingError(
-                f"{tokenizer.name_or_path}: the tokenizer has no chat template; use an instruction-tuned model or set one"
-            )
-        first, turn, reply = (_MARK.format(i) for i in range(3))
-        opening = [{"role": "user", "content": first}]
-        dialogue = [*opening, {"role": "assistant", "content": turn}, {"role": "user", "content": reply}]
-        start = self._render(opening)
-        whole = self._render(dialogue)
-        if not whole.startswith(start) or any(whole.count(mark) != 1 for mark in (first, turn, reply)):
-            raise TrainingError(
-                f"{tokenizer.name_or_path}: the chat template rewrites earlier turns, so appending tokens would not match it"
-            )
-        closing, self._after_reply = whole.split(turn)[1].split(reply)
-        ids = self.template_ids(closing)
-        if not ids:
-            raise TrainingError(
-                f"{tokenizer.name_or_path}: the chat template does not mark the end of a turn; use an instruction-tuned model or set another template"
-            )
-        self.end_id = ids[0]
-        self._before_reply_ids = ids[1:]
-        self.after_reply_ids = self.template_ids(self._after_reply)
+        pieces = keep_turns(tokenizer)
+        self.end_id, *self._before_reply_ids = self.template_ids(pieces.after_turn)
+        self.after_reply_ids = self.template_ids(pieces.before_turn)
         self._cache: dict[str, list[int]] = {}
-
-    def _render(self, messages: Sequence[Message]) -> str:
-        return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
+        # some tokenizers put a space before the first word of whatever they are given, but not behind a control token
+        after_control = self.template_ids(f"{tokenizer.decode([self.end_id])}a")[1:]
+        self._lead = "" if after_control == self._plain_ids("a") else LEAD
 
     def template_ids(self, text: str) -> list[int]:
         """Token ids of a piece of the template: control tokens are read as such."""
@@ -60,18 +40,20 @@ class ChatFormat:
     def content_ids(self, text: str) -> list[int]:
         """Token ids of somebody's words: no control token can come out of them."""
         if text not in self._cache:
-            self._cache[text] = (
-                list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)) if text else []
-            )
+            lead = self._plain_ids(self._lead)
+            self._cache[text] = self._plain_ids(self._lead + text)[len(lead) :]
         return self._cache[text]
+
+    def _plain_ids(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)) if text else []
 
     def opening_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the messages before the first turn, generation prompt included."""
-        marked = [{**message, "content": _MARK.format(i)} for i, message in enumerate(messages)]
-        text = self._render(marked)
+        marked = [{**message, "content": MARK.format(i)} for i, message in enumerate(messages)]
+        text = render(self.tokenizer, marked)
         ids: list[int] = []
         for i, message in enumerate(messages):
-            before, text = text.split(_MARK.format(i), 1)
+            before, text = text.split(MARK.format(i), 1)
             ids += self.template_ids(before) + self.content_ids(message["content"])
         return ids + self.template_ids(text)
 

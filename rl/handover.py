@@ -13,6 +13,7 @@ from transformers import PretrainedConfig
 
 from rl.adapters import NamedTensors, named_weights
 from rl.batching import micro_batches
+from rl.logits import every_id, unknown_ids
 from rl.policy import Policy
 
 
@@ -23,6 +24,7 @@ class Handover:
     version: int  # of the policy
     config: PretrainedConfig
     architecture: str  # name of the model's class
+    unknown_ids: range  # rows of the head that are no tokens
     weights: Callable[[], NamedTensors]  # whole tensors by the names of a model without an adapter
     identity: Callable[[], object]  # equal as long as no weight has been changed
     logprobs: Callable[
@@ -42,6 +44,7 @@ def handover_of(policy: Policy, version: int) -> Handover:
         version=version,
         config=model.config,
         architecture=type(model).__name__,
+        unknown_ids=unknown_ids(model),
         weights=lambda: named_weights(model),
         identity=identity,
         logprobs=lambda ids: sequence_logprobs(policy, ids),
@@ -50,6 +53,9 @@ def handover_of(policy: Policy, version: int) -> Handover:
 
 @torch.no_grad()
 def sequence_logprobs(policy: Policy, ids: Sequence[int]) -> torch.Tensor:
-    """Log-probability of every token of a sequence but the first, float32 (T - 1,) on the processor, at temperature 1."""
+    """Log-probability of every token of a sequence but the first, float32 (T - 1,) on the processor, at temperature 1,
+    over all rows of the head.
+    """
     (batch,) = micro_batches([list(ids)], [[0] + [1] * (len(ids) - 1)], len(ids))
-    return policy.logprobs(batch, 1.0).float().cpu()
+    with every_id(policy.model):
+        return policy.logprobs(batch, 1.0).float().cpu()

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from rl.adapters import add_adapter
 from rl.algorithms.base import Algorithm
+from rl.architectures import skeleton
 from rl.batching import LOGIT_ELEMENTS
 from rl.config import LoraParams, RolloutParams, VllmParams
 from rl.errors import TrainingError
@@ -89,16 +89,10 @@ def model_shape(name: str, compute: str, lora: LoraParams | None = None) -> Mode
         lora: the adapter, if only one is trained.
 
     Raises:
-        TrainingError: nothing readable there, or the adapter does not fit the model.
+        TrainingError: nothing readable there, a kind of model that cannot be trained, or the adapter does not fit it.
     """
-    try:
-        config = AutoConfig.from_pretrained(name, local_files_only=Path(name).exists())
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-    except (OSError, ValueError, KeyError) as error:
-        raise TrainingError(
-            f"cannot read the shape of {name!r}: {str(error).splitlines()[0]} (give a Hugging Face id or a folder with config.json)"
-        ) from error
+    model = skeleton(name)
+    config = model.config.get_text_config()
     if lora is not None:
         with torch.device("meta"):
             add_adapter(model, lora, seed=0)

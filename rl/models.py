@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,9 +19,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rl.architectures import attention_of, skeleton
 from rl.errors import TrainingError
 from rl.files import replace_folder
 from rl.linear_onednn import speed_up, worthwhile
+from rl.logits import know_only
 from rl.pace import keep_pace
 from rl.ranks import whole
 
@@ -42,14 +45,16 @@ def load_model(name: str, dtype: str, device: str = "cpu") -> tuple[PreTrainedMo
         device: torch's name of where they are to lie.
 
     Raises:
-        TrainingError: nothing loadable there; the message names the path and the fix.
+        TrainingError: nothing loadable there, or a kind of model that cannot be trained; the message names the path and
+            the fix.
     """
     keep_pace()
-    is_path = Path(name).exists()
+    attention = attention_of(skeleton(name))
+    source: dict[str, Any] = {"local_files_only": Path(name).exists(), "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=is_path)
+        tokenizer = AutoTokenizer.from_pretrained(name, **source)
         model = AutoModelForCausalLM.from_pretrained(
-            name, dtype=getattr(torch, dtype), local_files_only=is_path, attn_implementation="sdpa"
+            name, dtype=getattr(torch, dtype), attn_implementation=attention, **source
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -62,6 +67,7 @@ def load_model(name: str, dtype: str, device: str = "cpu") -> tuple[PreTrainedMo
         ) from error
     if device == "cpu" and worthwhile():
         speed_up(model)
+    know_only(model, tokenizer)
     return model.to(device), tokenizer
 
 

@@ -18,6 +18,8 @@ import torch
 from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface
 
+from rl.windows import shortest_window
+
 WORTHWHILE = 0.98  # tokens of the row over padded places, at most; else the sequences stay as they are
 NAME = "anamnesis_packed"  # no mask is registered beside it: there is none
 
@@ -135,16 +137,13 @@ def _attend(
 AttentionInterface.register(NAME, _attend)
 
 
-def packable(decoder: Any) -> bool:
-    """Whether a decoder's attention is plain and causal in every layer, and its forward pass is run once, here (not
-    again for a gradient, nor compiled).
+def packable(decoder: Any, length: int) -> bool:
+    """Whether a decoder's attention is plain and causal in every layer for sequences of `length` tokens (a window that
+    is no shorter hides nothing), and its forward pass is run once, here (not again for a gradient, nor compiled).
     """
-    config = decoder.config
-    sliding = (
-        "sliding_attention" in (getattr(config, "layer_types", None) or ())
-        or getattr(config, "sliding_window", None) is not None
-    )
-    return config._attn_implementation == "sdpa" and not sliding and runs_once(decoder)
+    window = shortest_window(decoder.config)
+    plain = decoder.config._attn_implementation == "sdpa" and (window is None or window >= length)
+    return plain and runs_once(decoder)
 
 
 def runs_once(decoder: Any) -> bool:

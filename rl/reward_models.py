@@ -26,9 +26,9 @@ class RewardModel:
             TrainingError: it cannot be loaded, lacks a trained head, or has another number of outputs than one.
         """
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left")
+            self._tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left", trust_remote_code=False)
             model, loaded = AutoModelForSequenceClassification.from_pretrained(
-                path, dtype=getattr(torch, dtype), output_loading_info=True
+                path, dtype=getattr(torch, dtype), output_loading_info=True, trust_remote_code=False
             )
         except (OSError, ValueError) as error:
             raise TrainingError(

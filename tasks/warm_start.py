@@ -16,6 +16,7 @@ from rl.machine import place_of
 from rl.models import load_model, save_model
 from rl.policy import Policy, compute_in
 from rl.ranking import continuation_logprobs
+from rl.self_check import refuse_disagreement
 from rl.sft import train_supervised
 from tracking.progress import supervised
 
@@ -35,6 +36,7 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     base = str(ROOT / section.base) if (ROOT / section.base).exists() else section.base
     place = place_of(params.machines)
     model, tokenizer = load_model(base, "float32", place.device)
+    refuse_disagreement(base, model.eval(), params.rollout)
     policy = Policy(model)
     compute_in(policy, place.compute)
     chat = ChatFormat(tokenizer)

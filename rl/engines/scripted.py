@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from rl.engines.base import Completion, Finish, Request, draw
 from rl.engines.histories import Histories
 from rl.handover import Handover
+from rl.logits import known_ids
 
 NextToken = Callable[[Sequence[int], int, Request], tuple[int, float]]
 """(all tokens of the session so far, how many of them are of this turn, the request) -> the next token and its
@@ -68,7 +69,7 @@ def sampled_from(model: PreTrainedModel) -> NextToken:
 
     @torch.inference_mode()
     def next_token(ids: Sequence[int], place: int, request: Request) -> tuple[int, float]:
-        logits_BV = model(input_ids=torch.tensor([ids], device=model.device)).logits[:, -1].float()
+        logits_BV = model(input_ids=torch.tensor([ids], device=model.device)).logits[:, -1, : known_ids(model)].float()
         temperature_B = torch.tensor([request.sampling.temperature], device=model.device)
         token_B, logprob_B = draw(
             logits_BV, temperature_B, torch.tensor([request.noise_key - 2**63]), torch.tensor([place])

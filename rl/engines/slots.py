@@ -12,7 +12,7 @@ tokens per row, L cached length, D head width.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -131,13 +131,11 @@ class SlotRow:
         self._read = [part.cache.update(part.spread(key), part.spread(value), layer) for part in self.parts]
         return key, value
 
-    def attend(self, query: torch.Tensor, scaling: float | None) -> torch.Tensor:
+    def attend(self, query: torch.Tensor, layer: Mapping[str, Any]) -> torch.Tensor:
         """Attention of (1, H, U, D) on what the last `update` wrote and what lay there before; (1, U, H, D)."""
         out = []
         for part, (key, value) in zip(self.parts, self._read, strict=True):
-            out_BQHD, _ = _attend(
-                None, part.spread(query), key, value, part.mask_B1QL, slots=part.cache, scaling=scaling
-            )
+            out_BQHD, _ = _attend(None, part.spread(query), key, value, part.mask_B1QL, slots=part.cache, **layer)
             out.append(out_BQHD.flatten(0, 1).index_select(0, part.place_U))
         return torch.cat(out)[None]
 
@@ -154,18 +152,22 @@ def _attend(
     attention_mask: torch.Tensor,
     *,
     slots: SlotCache | SlotRow,
-    scaling: float | None = None,
-    **_: Any,
+    **layer: Any,
 ) -> tuple[torch.Tensor, None]:
     """Scaled dot-product attention of (B, H, Q, D) on what `SlotCache.update` returned; gives (B, Q, H, D).
 
-    Signature: transformers' attention interface.
+    Signature: transformers' attention interface. Of what it says of a layer, `scaling`, `sliding_window` and `softcap`
+    count.
     """
     if isinstance(slots, SlotRow):
-        return slots.attend(query, scaling), None
+        return slots.attend(query, layer), None
     rows, heads, new, width = query.shape
     shared = key.shape[1]
     query_BKGD = query.reshape(rows, shared, heads // shared * new, width)
+    scaling, softcap = layer.get("scaling"), layer.get("softcap")
+    if window := layer.get("sliding_window"):
+        place_L = torch.arange(slots.span, device=query.device)
+        attention_mask = attention_mask & (place_L > slots.place_BQ[:, :, None] - window)[:, None]
     mask_B1GL = attention_mask.repeat(1, 1, heads // shared, 1)
     if slots.in_place and len(key) > rows:
         query_SKGD = query.new_zeros(len(key), *query_BKGD.shape[1:])
@@ -173,12 +175,26 @@ def _attend(
         mask_S1GL = mask_B1GL.new_zeros(len(key), *mask_B1GL.shape[1:])
         mask_S1GL[..., 0] = True  # what idle slots compute is thrown away, but must be a number
         mask_S1GL[slots.row_B] = mask_B1GL
-        out = torch.nn.functional.scaled_dot_product_attention(query_SKGD, key, value, mask_S1GL, scale=scaling)[
-            slots.row_B
-        ]
+        out = _product(query_SKGD, key, value, mask_S1GL, scaling, softcap)[slots.row_B]
     else:
-        out = torch.nn.functional.scaled_dot_product_attention(query_BKGD, key, value, mask_B1GL, scale=scaling)
+        out = _product(query_BKGD, key, value, mask_B1GL, scaling, softcap)
     return out.reshape(rows, heads, new, width).transpose(1, 2).contiguous(), None
+
+
+def _product(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scaling: float | None,
+    softcap: float | None,
+) -> torch.Tensor:
+    """Attention; its scores capped if the layer does so (Gemma-2, arXiv:2408.00118)."""
+    if not softcap:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
+    score = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    score = (torch.tanh(score / softcap) * softcap).masked_fill(~mask, -torch.inf)
+    return torch.softmax(score, dim=-1, dtype=torch.float32).to(value.dtype) @ value
 
 
 NAME = "anamnesis_slots"

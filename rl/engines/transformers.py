@@ -22,6 +22,7 @@ from rl.engines.logprob_check import largest_difference, probe_ids
 from rl.engines.slots import SlotCache, SlotRow, slot_attention
 from rl.errors import TrainingError
 from rl.handover import Handover, sequence_logprobs
+from rl.logits import logits_of
 from rl.packing import last_layer_at
 from rl.policy import Policy
 from rl.ranks import assign
@@ -220,9 +221,7 @@ class TransformersEngine:
             )[0]
         for rows, count_B in groups:
             self._length[rows] += count_B
-        self._sample(
-            [*running, *sorted(waiting)], self.model.get_output_embeddings()(hidden_UD[cache.last_B.to(device)]).float()
-        )
+        self._sample([*running, *sorted(waiting)], logits_of(self.model, hidden_UD[cache.last_B.to(device)]))
 
     def _last_embeddings(self, rows: list[int]) -> torch.Tensor:
         """Of the last token sampled in each running slot (B, D)."""
@@ -258,7 +257,7 @@ class TransformersEngine:
         place_B1 = self._length[rows][:, None]
         hidden_BD = self._hidden(self.model.get_decoder(), rows, inputs_B1D, place_B1, int(place_B1.max()) + 1)[:, 0]
         self._length[rows] += 1
-        self._sample(rows, self.model.get_output_embeddings()(hidden_BD).float())
+        self._sample(rows, logits_of(self.model, hidden_BD))
 
     def _decode_all(self, rows: list[int], inputs_BQD: torch.Tensor) -> None:
         """A decoding step in static shapes: every slot takes part, the idle ones beyond their end, where what they
@@ -277,7 +276,7 @@ class TransformersEngine:
             self._compiled, list(range(self._slots)), inputs_S1D, place_S1, min(span, self._max_length)
         )[:, 0]
         self._length[rows] += 1
-        self._sample(rows, self.model.get_output_embeddings()(hidden_SD[rows]).float())
+        self._sample(rows, logits_of(self.model, hidden_SD[rows]))
 
     def _hidden(
         self, decoder: Any, rows: list[int], inputs_BQD: torch.Tensor, place_BQ: torch.Tensor, span: int

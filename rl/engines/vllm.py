@@ -157,6 +157,7 @@ class VllmEngine:
         """In the lane: start if need be, load the weights, measure."""
         if self._core.llm is None:
             self._core.start(handover.config, handover.architecture)
+        self._core.unknown = handover.unknown_ids
         self._core.load(handover.weights())
         ids = probe_ids(handover.config, self._max_length)
         return largest_difference(handover.logprobs(ids), self._core.logprobs(ids))

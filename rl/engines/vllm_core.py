@@ -24,6 +24,7 @@ from rl.config import VllmParams
 from rl.engines.base import Request
 from rl.errors import TrainingError
 
+NEVER = -100.0  # the lowest bias that vLLM gives a logit: exp(-100) of a chance is none in float32
 COLDEST = 0.01  # vLLM raises temperatures between 0 and this one to it
 INSTALL = "`make vllm` makes an environment with it for a CPU, `pip install 'anamnesis[gpu]'` adds it for a GPU"
 
@@ -56,6 +57,7 @@ class Core:
     def __init__(self, params: VllmParams, max_length: int) -> None:
         self.params, self.max_length = params, max_length
         self.llm: Any = None
+        self.unknown = range(0)  # ids that are never sampled
         self.on_cpu = True
         self.asleep = False
 
@@ -117,7 +119,7 @@ class Core:
             self.llm.llm_engine.abort_request(list(gone))
         for turn in new:
             self.llm.llm_engine.add_request(
-                turn.name, {"prompt_token_ids": list(turn.prompt)}, _sampling_params(turn.request)
+                turn.name, {"prompt_token_ids": list(turn.prompt)}, _sampling_params(turn.request, self.unknown)
             )
         with self._as_asked():
             return [_sampled(output) for output in self.llm.llm_engine.step() if output.finished]
@@ -153,13 +155,14 @@ class Core:
                 gc.collect()
 
 
-def _sampling_params(request: Request) -> Any:
+def _sampling_params(request: Request, unknown: Sequence[int]) -> Any:
     library, sampling = _library(), request.sampling
     stops = [] if sampling.stop_id is None else [sampling.stop_id]
     return library.SamplingParams(
         temperature=sampling.temperature,
         max_tokens=sampling.max_tokens,
         stop_token_ids=stops,
+        logit_bias=dict.fromkeys(unknown, NEVER) or None,
         ignore_eos=True,
         seed=request.noise_key >> 1,
         logprobs=0,

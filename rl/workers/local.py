@@ -28,6 +28,7 @@ from rl.policy import Policy
 from rl.ranking import continuation_logprobs
 from rl.ranks import load_weights
 from rl.rollout import EpisodeSpec, Progress, play
+from rl.self_check import EXACT, refuse_disagreement
 
 
 class LocalSession:
@@ -71,6 +72,10 @@ class LocalSession:
         copied = self._weights != place.compute and rollout.engine.kind == "transformers"
         player = self._frozen() if copied else self.model
         self.engine = open_engine(rollout, player, copy=copied)
+        # an engine with weights of its own has none yet, and is compared whenever it takes them
+        shared = self.engine if self.engine.shares_weights else None
+        error = refuse_disagreement(model, self.model, rollout, shared)
+        self._exact = shared is not None and error <= EXACT
         self._algorithm = algorithm
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
         compared = algorithm is not None and "reference" in algorithm.roles and lora is None
@@ -89,9 +94,6 @@ class LocalSession:
         return load_model(self._source, self._place.compute, self._place.device)[0].eval().requires_grad_(False)
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
-        sampler = Sampler(
-            exact=self.engine.shares_weights and self._place.compute == "float32", staleness=self.params.ahead
-        )
         return Learner(
             policy_for(self.model, algorithm, self._place.compute),
             algorithm,
@@ -99,7 +101,7 @@ class LocalSession:
             temperature,
             self._seed,
             self._reference,
-            sampler,
+            Sampler(exact=self._exact, staleness=self.params.ahead),
         )
 
     @property

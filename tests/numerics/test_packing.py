@@ -98,12 +98,14 @@ def test_each_token_lies_in_the_row_once():
 def test_what_cannot_run_in_a_row_stays_padded(monkeypatch, model):
     (batch,) = micro_batches(TOKENS, MASKS, 10**6)
     decoder = model.get_decoder()
-    assert packable(decoder)
+    assert packable(decoder, 12)
     with monkeypatch.context() as patch:
         patch.setattr(decoder.config, "layer_types", ["sliding_attention", "full_attention"])
-        assert not packable(decoder)
+        patch.setattr(decoder.config, "sliding_window", 11)
+        assert not packable(decoder, 12)
+        assert packable(decoder, 11)  # the window hides nothing
     model.gradient_checkpointing_enable({"use_reentrant": False})
-    assert not packable(decoder)  # in train mode the forward pass would run again
-    assert packable(decoder.eval())
+    assert not packable(decoder, 12)  # in train mode the forward pass would run again
+    assert packable(decoder.eval(), 12)
     monkeypatch.setattr(rl.batching, "packed_hidden", None)
     token_logprobs(model.train(), batch, 1.0)

@@ -180,3 +180,16 @@ def test_a_model_that_vllm_cannot_serve_is_refused_in_one_line(engine_for):
         match=r"vLLM cannot serve this model \(RuntimeError: .*head_dim=16.*\); use an engine of kind transformers",
     ):
         VllmEngine(PARAMS, LENGTH).take(handed(model, 0))
+
+
+def test_ids_beyond_the_tokenizer_are_never_sampled(engine_for):
+    model = small_model()
+    model.known_ids = 100
+    made = sample(engine_for(model, version=1), [prompt(i) for i in range(8)])
+    assert max(token for completion in made for token in completion.token_ids) < 100
+    with torch.no_grad():
+        for number, completion in enumerate(made):
+            ids = [*prompt(number), *completion.token_ids]
+            logits_TV = model(input_ids=torch.tensor([ids])).logits[0, len(prompt(number)) - 1 : -1, :100]
+            expected = torch.log_softmax(logits_TV, -1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
