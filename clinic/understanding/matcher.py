@@ -1,0 +1,161 @@
+"""Finds the fact of a record that answers a question, or none.
+
+A question asks for concepts (symptoms, diseases, topics), under aspects (since when, how bad ...), perhaps of a place of
+the body. A fact answers it if it tells of one of the concepts, or is about the complaint where the question names
+nothing else, and of the aspect where there is one. Words that the lexicon does not know count by how rare they are in
+the record.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from clinic.understanding.lexicon import Lexicon, Reading, english
+from clinic.understanding.record import Kind, Typed, TypedRecord
+
+THRESHOLD = 0.5
+# aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
+REQUIRED = frozenset(
+    "onset manner severity location radiation character aggravate relieve frequency trigger treatment course pattern previous".split()
+)
+# topics about which "when" asks for a date, and not only whether
+DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
+# topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
+GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
+_EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
+
+
+class QuestionMatcher:
+    """Finds the fact of one record that answers a question."""
+
+    def __init__(self, record: TypedRecord, kind: Kind = "history") -> None:
+        """Args: the typed record; which of its facts can be told, those of the patient or those of tests."""
+        self._lexicon: Lexicon = english()
+        self._complaint = record.complaint
+        self._facts: Sequence[Typed] = [typed for typed in record.facts if typed.kind == kind]
+        count = Counter(word for typed in self._facts for word in typed.reading.stems)
+        self._idf = {word: math.log((1 + len(self._facts)) / n) for word, n in count.items()}
+        self._rare = math.log(1 + len(self._facts))
+
+    def match(self, question: str) -> str | None:
+        """The topic of the fact that answers, or None."""
+        scores = self.scores(question)
+        if not scores:
+            return None
+        best = max(range(len(scores)), key=lambda i: (scores[i], -i))
+        return self._facts[best].fact.topic if scores[best] >= THRESHOLD else None
+
+    def scores(self, question: str) -> list[float]:
+        """How well each fact answers."""
+        asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
+        if asked.silent:
+            asked = self._lexicon.read(question, "ask")
+        return [self._score(asked, typed) for typed in self._facts]
+
+    def _score(self, asked: Reading, typed: Typed) -> float:
+        words = self._words(asked, typed)
+        if asked.silent:
+            return words if len(asked.rest) else 0.0
+        if ("family" in asked.aspects) != ("family" in typed.reading.aspects):
+            return 0.0
+        if "family" in asked.aspects:
+            return self._family(asked, typed, words)
+        fit = self._concepts(asked, typed)
+        if fit <= 0.0:
+            return words * 0.9 if words > 0.75 else 0.0
+        aspect = self._aspects(asked, typed)
+        if aspect < 0.0:
+            return 0.0
+        missing = self._missing(asked, typed)
+        shared = sum(self._idf.get(w, 0.0) for w in asked.stems & typed.own.stems) / (
+            sum(self._idf.get(w, self._rare) for w in asked.stems) or 1.0
+        )
+        return fit + 0.25 * aspect + 0.3 * words + 0.1 * shared - 0.12 * missing - 0.01 * len(typed.reading.concepts)
+
+    def _words(self, asked: Reading, typed: Typed) -> float:
+        """Share of the question's unknown words that the fact has, by rarity."""
+        if not asked.rest:
+            return 0.0
+        weight = {word: self._idf.get(word, self._rare) for word in asked.rest}
+        return sum(w for word, w in weight.items() if word in typed.reading.stems) / (sum(weight.values()) or 1.0)
+
+    def _missing(self, asked: Reading, typed: Typed) -> int:
+        return min(3, sum(word not in typed.reading.stems for word in asked.rest))
+
+    def _family(self, asked: Reading, typed: Typed, words: float) -> float:
+        named = {c for c in asked.concepts if self._lexicon.kinds[c] != "topics"}
+        if not named or typed.nothing:
+            return 1.0 + 0.3 * words - 0.05 * self._missing(asked, typed)
+        return max((self._relation(c, typed) for c in named), default=0.0)
+
+    def _concepts(self, asked: Reading, typed: Typed) -> float:
+        """How well the fact tells of what is asked, 0 if it does not."""
+        if not asked.concepts:
+            return self._about_complaint(typed)
+        topics = {c for c in asked.concepts if self._lexicon.kinds[c] == "topics"}
+        named = asked.concepts - topics
+        wanted = (topics - GENERIC) or named or topics
+        if wanted == named and "treatment" in asked.aspects:
+            return max(self._best(named, typed), 0.7 if "medicines" in typed.reading.concepts else 0.0)
+        fit = self._best(wanted, typed)
+        if fit > 0.0 and wanted != asked.concepts:
+            fit += 0.1 * self._best(asked.concepts - wanted, typed)
+        if fit == 0.0 and asked.aspects & REQUIRED and wanted & self._complaint_and_wider() and not typed.heading:
+            fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
+        return fit if self._same_place(asked, typed) else 0.0
+
+    def _complaint_and_wider(self) -> set[str]:
+        return set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
+
+    def _best(self, wanted: set[str] | frozenset[str], typed: Typed) -> float:
+        found = sorted((self._relation(c, typed) for c in wanted), reverse=True)
+        return found[0] + 0.05 * sum(x > 0 for x in found[1:]) if found else 0.0
+
+    def _relation(self, concept: str, typed: Typed) -> float:
+        """How near what a fact tells of is to a concept."""
+        told = typed.reading.concepts
+        if concept in told or concept in typed.heading:
+            return 1.0 if concept in told else 0.9
+        if any(concept in self._lexicon.broader[c] for c in told):
+            return 0.75
+        wider = self._lexicon.broader[concept] & told
+        if wider & self._complaint or (typed.denies and any(c.endswith("_symptoms") or c == "bowels" for c in wider)):
+            return 0.7
+        if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
+            return 0.6
+        if concept == "past_illness" and any(self._lexicon.kinds[c] == "diseases" for c in told):
+            return 0.6
+        return 0.0
+
+    def _about_complaint(self, typed: Typed) -> float:
+        """For a question that names nothing: whether a fact is about what the patient came for."""
+        told = typed.reading.concepts
+        if told & self._complaint:
+            return 0.8
+        if any(self._lexicon.kinds[c] == "topics" for c in told) or typed.heading:
+            return 0.5
+        return 0.7
+
+    def _same_place(self, asked: Reading, typed: Typed) -> bool:
+        return not (
+            asked.places and typed.reading.places and not asked.places & typed.reading.places
+        ) or bool(asked.concepts & typed.reading.concepts)
+
+    def _aspects(self, asked: Reading, typed: Typed) -> float:
+        """Share of the aspects asked for that the fact tells; negative where a required one is missing."""
+        wanted = asked.aspects
+        if not wanted:
+            return 0.0
+        told = {name: 1.0 for name in typed.reading.aspects} | {name: 1.2 for name in typed.own.aspects}
+        if typed.asked is not None:
+            told |= {name: 1.4 for name in typed.asked.aspects & typed.own.aspects}
+        if typed.own.places:
+            told.setdefault("location", 0.7)
+        if typed.reading.aspects & {"severity", "pattern", "location"}:
+            told.setdefault("character", 0.5)
+        topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
+        required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if topics & DATED else frozenset())
+        if required and not required & told.keys():
+            return -1.0
+        return sum(told.get(name, 0.0) for name in wanted) / len(wanted)
