@@ -87,6 +87,11 @@ def question(text: str, condition: str | None = None, words: Phrases = EN) -> st
     return f"{thought(condition, words) if condition else ''}<answer>{words.question}{text}</answer>"
 
 
+def test(name: str, words: Phrases = EN) -> str:
+    """Order an examination or test in the grammar."""
+    return f"<answer>{words.test}{name}</answer>"
+
+
 def diagnosis(name: str, recommendation: str, words: Phrases = EN) -> str:
     """Write a diagnosis with its recommendation in the grammar."""
     return f"<answer>{words.diagnosis}{name}\n{words.recommendation}{recommendation}</answer>"

@@ -13,12 +13,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import diagnosis, question
-from clinic.cases import Case
+from clinic.actions import diagnosis, question, test
+from clinic.cases import Case, Fact
 from clinic.events import Event, Inquiry
 from clinic.generative import Array, Condition, GenerativeClinic
 from clinic.language import phrases
 from clinic.matching import TopicMatcher
+from clinic.understanding.record import kind_of
 
 
 class Chase(NamedTuple):
@@ -190,24 +191,21 @@ class NearestCase:
     def doctor(self, case: Case, questions: int) -> "_FollowsACase":
         """The doctor for one patient, of whom it reads the self-report alone."""
         like = self._seen[self._nearest.match(case.self_report) or next(iter(self._seen))]
-        return _FollowsACase(
-            [
-                topic if topic.count("?") == 1 else f"{topic.replace('?', '')}?"
-                for topic in (fact.topic for fact in like.facts)
-            ][:questions],
-            like,
-        )
+        return _FollowsACase(like.facts[:questions], like)
 
 
 class _FollowsACase:
-    def __init__(self, questions: Sequence[str], like: Case) -> None:
-        self._questions, self._like = iter(questions), like
+    def __init__(self, inquiries: Sequence[Fact], like: Case) -> None:
+        self._inquiries, self._like = iter(inquiries), like
 
     def turn(self) -> str:
-        asked = next(self._questions, None)
+        fact = next(self._inquiries, None)
         words = phrases(self._like.language)
-        name = self._like.synonyms[0] if self._like.synonyms else self._like.diagnosis
-        return question(asked, None, words) if asked is not None else diagnosis(name, self._like.recommendation, words)
+        if fact is None:
+            name = self._like.synonyms[0] if self._like.synonyms else self._like.diagnosis
+            return diagnosis(name, self._like.recommendation, words)
+        topic = fact.topic.replace("?", "")
+        return test(topic, words) if kind_of(fact) == "test" else question(f"{topic}?", None, words)
 
     def hear(self, event: Event) -> None:
         """It does not listen."""

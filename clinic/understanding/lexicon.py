@@ -11,6 +11,7 @@ import yaml
 
 Side = Literal["ask", "tell"]
 FILE = Path(__file__).with_name("english.yaml")
+LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
 # up to four words between, of the same clause
 _GAP = r"\W{0,2}\s(?:[\w'/-]+\s){0,4}?"
 _PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
@@ -29,7 +30,7 @@ _STOP = frozenset(
     "where whether which while who whose why will with without would yes yet you your yours yourself suffer suffering describe general "
     "generally start started begin began long bad worse better whereabouts mention mentioned currently possible chance able apart "
     "number happening kinds sorts least occur occurs per lot lots typical average known ok alright sir madam please between across "
-    "s t d ll re ve m don doesn didn isn wasn hasn haven couldn won".split()
+    "s t d ll re ve m don doesn didn isn wasn hasn haven couldn won trouble symptom symptoms complaint complaints issue issues illness episode episodes attack attacks look looks touch poorly situation difficult difficulty here whole thing um uh er so and alright yeah".split()
 )
 
 
@@ -71,7 +72,7 @@ class Lexicon:
         aspects = {name: [m.span() for m in p.finditer(plain)] for name, p in self.aspects[side].items()}
         aspects = {name: found for name, found in aspects.items() if found}
         if side == "ask":  # "bleeding between periods" asks for no period, "friends and family" for no family history
-            spans = {n: f for n, f in spans.items() if self.kinds[n] != "topics" or not _inside(n, f, spans)}
+            spans = {n: f for n, f in spans.items() if not _inside(n, f, spans)}
             aspects = {n: f for n, f in aspects.items() if not _inside(n, f, spans)}
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
@@ -99,7 +100,7 @@ class Lexicon:
 def _inside(name: str, found: list[tuple[int, int]], others: Mapping[str, list[tuple[int, int]]]) -> bool:
     """Whether all these words stand inside longer phrases of other concepts."""
     longer = [span for other, spans in others.items() if other != name for span in spans]
-    return all(any(a <= start and end <= b and b - a > end - start for a, b in longer) for start, end in found)
+    return all(any(a <= start and end <= b and end - start < b - a <= LONGEST_PHRASE for a, b in longer) for start, end in found)
 
 
 def plain_text(text: str) -> str:

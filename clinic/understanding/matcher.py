@@ -11,10 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from clinic.matching import Embed, normalise
 from clinic.understanding.lexicon import Lexicon, Reading, english
-from clinic.understanding.record import Kind, Typed, TypedRecord
+from clinic.understanding.record import Typed, TypedRecord
 
 THRESHOLD = 0.5
+KNOWN_WORDS = 0.67  # least share of a question's words, by rarity, that a fact must have where nothing else is understood
+UNKNOWN_WORD = 0.2  # cost of a word of the question that neither lexicon nor fact knows
 # aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
 REQUIRED = frozenset(
     "onset manner severity location radiation character aggravate relieve frequency trigger treatment course pattern previous".split()
@@ -22,6 +25,7 @@ REQUIRED = frozenset(
 # topics about which "when" asks for a date, and not only whether
 DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
 # topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
+ALLERGY = frozenset({"allergies", "food_allergy"})
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 _EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
 
@@ -29,17 +33,23 @@ _EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=
 class QuestionMatcher:
     """Finds the fact of one record that answers a question."""
 
-    def __init__(self, record: TypedRecord, kind: Kind = "history") -> None:
-        """Args: the typed record; which of its facts can be told, those of the patient or those of tests."""
+    def __init__(self, record: TypedRecord, embed: Embed | None = None) -> None:
+        """Args: the typed record, of which only what the patient knows is told; sentence embeddings, if there are any."""
         self._lexicon: Lexicon = english()
         self._complaint = record.complaint
-        self._facts: Sequence[Typed] = [typed for typed in record.facts if typed.kind == kind]
+        self._complaint_and_wider = set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
+        self._facts: Sequence[Typed] = [typed for typed in record.facts if typed.kind == "history"]
+        self._exact = {normalise(text): t.fact.topic for t in self._facts for text in (t.fact.topic, t.fact.text)}
+        self._embed = embed
         count = Counter(word for typed in self._facts for word in typed.reading.stems)
         self._idf = {word: math.log((1 + len(self._facts)) / n) for word, n in count.items()}
         self._rare = math.log(1 + len(self._facts))
 
     def match(self, question: str) -> str | None:
         """The topic of the fact that answers, or None."""
+        exact = self._exact.get(normalise(question))
+        if exact is not None:
+            return exact
         scores = self.scores(question)
         if not scores:
             return None
@@ -56,14 +66,16 @@ class QuestionMatcher:
     def _score(self, asked: Reading, typed: Typed) -> float:
         words = self._words(asked, typed)
         if asked.silent:
-            return words if len(asked.rest) else 0.0
+            return words if words >= KNOWN_WORDS else 0.0
         if ("family" in asked.aspects) != ("family" in typed.reading.aspects):
             return 0.0
         if "family" in asked.aspects:
             return self._family(asked, typed, words)
+        if not asked.concepts and asked.rest and asked.aspects <= {"character", "amount"}:
+            return 0.0  # "what kind of ..." something unknown
         fit = self._concepts(asked, typed)
         if fit <= 0.0:
-            return words * 0.9 if words > 0.75 else 0.0
+            return 0.0
         aspect = self._aspects(asked, typed)
         if aspect < 0.0:
             return 0.0
@@ -71,7 +83,7 @@ class QuestionMatcher:
         shared = sum(self._idf.get(w, 0.0) for w in asked.stems & typed.own.stems) / (
             sum(self._idf.get(w, self._rare) for w in asked.stems) or 1.0
         )
-        return fit + 0.25 * aspect + 0.3 * words + 0.1 * shared - 0.12 * missing - 0.01 * len(typed.reading.concepts)
+        return fit + 0.25 * aspect + 0.3 * words + 0.1 * shared - UNKNOWN_WORD * missing - 0.01 * len(typed.reading.concepts)
 
     def _words(self, asked: Reading, typed: Typed) -> float:
         """Share of the question's unknown words that the fact has, by rarity."""
@@ -96,17 +108,18 @@ class QuestionMatcher:
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] == "topics"}
         named = asked.concepts - topics
         wanted = (topics - GENERIC) or named or topics
+        if ALLERGY & wanted:
+            wanted = ALLERGY & wanted
+        elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
+            wanted = (wanted - self._complaint_and_wider) or wanted
         if wanted == named and "treatment" in asked.aspects:
             return max(self._best(named, typed), 0.7 if "medicines" in typed.reading.concepts else 0.0)
         fit = self._best(wanted, typed)
         if fit > 0.0 and wanted != asked.concepts:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
-        if fit == 0.0 and asked.aspects & REQUIRED and wanted & self._complaint_and_wider() and not typed.heading:
+        if fit == 0.0 and asked.aspects & REQUIRED and wanted & self._complaint_and_wider and not typed.heading:
             fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
         return fit if self._same_place(asked, typed) else 0.0
-
-    def _complaint_and_wider(self) -> set[str]:
-        return set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
 
     def _best(self, wanted: set[str] | frozenset[str], typed: Typed) -> float:
         found = sorted((self._relation(c, typed) for c in wanted), reverse=True)
@@ -116,11 +129,12 @@ class QuestionMatcher:
         """How near what a fact tells of is to a concept."""
         told = typed.reading.concepts
         if concept in told or concept in typed.heading:
-            return 1.0 if concept in told else 0.9
-        if any(concept in self._lexicon.broader[c] for c in told):
+            return 1.0 + 0.1 * (concept in typed.heading and self._lexicon.kinds[concept] == "topics")
+        narrower = {c for c in told if concept in self._lexicon.broader[c]}
+        if narrower and (concept not in self._complaint_and_wider or narrower & self._complaint):
             return 0.75
         wider = self._lexicon.broader[concept] & told
-        if wider & self._complaint or (typed.denies and any(c.endswith("_symptoms") or c == "bowels" for c in wider)):
+        if wider and (concept in self._complaint or (typed.denies and any(map(_is_group, wider)) and "other" not in typed.own.stems)):
             return 0.7
         if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
             return 0.6
@@ -159,3 +173,7 @@ class QuestionMatcher:
         if required and not required & told.keys():
             return -1.0
         return sum(told.get(name, 0.0) for name in wanted) / len(wanted)
+
+
+def _is_group(concept: str) -> bool:
+    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")

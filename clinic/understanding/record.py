@@ -28,6 +28,7 @@ _TEST_TEXT = re.compile(
     r"|\b(?:mg|g)/d?l\b|\bmeq/l\b|\bauscultation\b|\bpalpation\b",
     re.IGNORECASE,
 )
+_CHINESE_TEST = re.compile(r"检查|化验|体征|查体|血常规|尿常规|影像|超声|心电|X线|结果")
 _NO = re.compile(
     r"\b(?:no|not|nil|none|never|denie[sd]|deny|denying|without|negative|normal|okay|ok|fine|non|nothing|nkda|neither|unaffected|intact)\b|\bn't\b",
     re.IGNORECASE,
@@ -65,6 +66,8 @@ def kind_of(fact: Fact) -> Kind:
     of neither sort by its text.
     """
     heading = _NUMBERED.sub("", fact.topic)
+    if _CHINESE_TEST.search(heading) and len(heading) <= 12:
+        return "test"
     if "?" in heading or len(heading.split()) > 8:
         return "history"
     if _HISTORY_HEADING.search(heading) and not re.match(r"(?:physical|vital)", heading, re.IGNORECASE):
