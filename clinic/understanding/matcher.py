@@ -10,12 +10,18 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
 from clinic.understanding.lexicon import Lexicon, Reading, english
 from clinic.understanding.record import Typed, TypedRecord
 
 THRESHOLD = 0.5
+NEAR = 0.55  # least cosine of the embeddings that counts where the lexicon names nothing
+TIE = 0.3  # weight of the cosine in the choice among several facts that answer
 KNOWN_WORDS = 0.67  # least share of a question's words, by rarity, that a fact must have where nothing else is understood
 UNKNOWN_WORD = 0.2  # cost of a word of the question that neither lexicon nor fact knows
 # aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
@@ -50,18 +56,43 @@ class QuestionMatcher:
         exact = self._exact.get(normalise(question))
         if exact is not None:
             return exact
-        scores = self.scores(question)
-        if not scores:
+        if not self._facts:
             return None
-        best = max(range(len(scores)), key=lambda i: (scores[i], -i))
-        return self._facts[best].fact.topic if scores[best] >= THRESHOLD else None
+        scores = self.scores(question)
+        best = int(scores.argmax())
+        if scores[best] < THRESHOLD:
+            return self._nearest(question) if self._embed is not None and self._unnamed(question) else None
+        return self._facts[best].fact.topic
 
-    def scores(self, question: str) -> list[float]:
-        """How well each fact answers."""
+    def _nearest(self, question: str) -> str | None:
+        """The fact nearest in meaning by the embeddings, if it is near."""
+        cosine = self._cosines(question)
+        best = int(cosine.argmax())
+        return self._facts[best].fact.topic if cosine[best] >= NEAR else None
+
+    def _cosines(self, question: str) -> NDArray[np.float32]:
+        assert self._embed is not None
+        return np.asarray(self._vectors @ self._embed([question])[0])
+
+    @cached_property
+    def _vectors(self) -> NDArray[np.float32]:
+        """Embeddings of the facts' texts, float32 (facts, D)."""
+        assert self._embed is not None
+        return self._embed([typed.fact.text for typed in self._facts])
+
+    def _unnamed(self, question: str) -> bool:
+        """Whether the lexicon finds nothing named in a question that the record could lack."""
+        return not self._lexicon.read(question, "ask").concepts
+
+    def scores(self, question: str) -> NDArray[np.float64]:
+        """How well each fact answers; float64 (facts,)."""
         asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
         if asked.silent:
             asked = self._lexicon.read(question, "ask")
-        return [self._score(asked, typed) for typed in self._facts]
+        scores = np.array([self._score(asked, typed) for typed in self._facts])
+        if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
+            scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question), 0.0)
+        return scores
 
     def _score(self, asked: Reading, typed: Typed) -> float:
         words = self._words(asked, typed)
