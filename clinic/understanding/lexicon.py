@@ -13,7 +13,7 @@ Side = Literal["ask", "tell"]
 FILE = Path(__file__).with_name("english.yaml")
 LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
 # up to four words between, of the same clause
-_GAP = r"\W{0,2}\s(?:[\w'/-]+\s){0,4}?"
+_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but)\s)[\w'/-]+\s){0,4}?"
 _PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
 _WORD = re.compile(r"[a-z]+")
 _STOP = frozenset(

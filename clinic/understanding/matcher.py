@@ -28,9 +28,13 @@ UNKNOWN_WORD = 0.2  # cost of a word of the question that neither lexicon nor fa
 REQUIRED = frozenset(
     "onset manner severity location radiation character aggravate relieve frequency trigger treatment course pattern previous".split()
 )
+# of these, those that a fact about a habit or the family tells of that habit, not of the complaint
+OF_COMPLAINT = frozenset("onset manner severity location radiation character frequency course pattern previous".split())
 # topics about which "when" asks for a date, and not only whether
 DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
 # topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
+# a bowel habit that is normal says nothing of blood
+NOT_BY_GROUP = frozenset({"blood_in_stool"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 _EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
@@ -97,6 +101,8 @@ class QuestionMatcher:
     def _score(self, asked: Reading, typed: Typed) -> float:
         words = self._words(asked, typed)
         if asked.silent:
+            if asked.places and not asked.rest:  # "what about your joints?"
+                return 0.6 if asked.places & typed.own.places and typed.own.concepts else 0.0
             return words if words >= KNOWN_WORDS else 0.0
         if ("family" in asked.aspects) != ("family" in typed.reading.aspects):
             return 0.0
@@ -135,7 +141,7 @@ class QuestionMatcher:
     def _concepts(self, asked: Reading, typed: Typed) -> float:
         """How well the fact tells of what is asked, 0 if it does not."""
         if not asked.concepts:
-            return self._about_complaint(typed)
+            return self._about_complaint(asked, typed)
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] == "topics"}
         named = asked.concepts - topics
         wanted = (topics - GENERIC) or named or topics
@@ -162,9 +168,13 @@ class QuestionMatcher:
         if concept in told or concept in typed.heading:
             return 1.0 + 0.1 * (concept in typed.heading and self._lexicon.kinds[concept] == "topics")
         narrower = {c for c in told if concept in self._lexicon.broader[c]}
-        if narrower and (concept not in self._complaint_and_wider or narrower & self._complaint):
+        if (
+            narrower
+            and (concept not in self._complaint_and_wider or narrower & self._complaint)
+            and (not typed.denies or _is_group(concept))
+        ):
             return 0.75
-        wider = self._lexicon.broader[concept] & told
+        wider = (self._lexicon.broader[concept] & told) if concept not in NOT_BY_GROUP else frozenset()
         if wider and (concept in self._complaint or (typed.denies and any(map(_is_group, wider)) and "other" not in typed.own.stems)):
             return 0.7
         if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
@@ -173,13 +183,13 @@ class QuestionMatcher:
             return 0.6
         return 0.0
 
-    def _about_complaint(self, typed: Typed) -> float:
+    def _about_complaint(self, asked: Reading, typed: Typed) -> float:
         """For a question that names nothing: whether a fact is about what the patient came for."""
         told = typed.reading.concepts
         if told & self._complaint:
             return 0.8
         if any(self._lexicon.kinds[c] == "topics" for c in told) or typed.heading:
-            return 0.5
+            return 0.0 if asked.aspects & OF_COMPLAINT else 0.5
         return 0.7
 
     def _same_place(self, asked: Reading, typed: Typed) -> bool:

@@ -1,7 +1,7 @@
 """The facts of a case, typed once: what each tells of, and whether the patient or an examination tells it."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -11,8 +11,8 @@ from clinic.understanding.lexicon import Lexicon, Reading, english, plain_text
 Kind = Literal["history", "test"]
 _NUMBERED = re.compile(r"\s*\(\d+\)\Z")
 _HISTORY_HEADING = re.compile(
-    r"histor|symptom|complaint|demographic|review of systems|social|patient|note|\bros\b|\b(?:pc|hpc|hpi|cc|pmhx?|pmh|dhx?|fhx?|shx?|sh|ice|hx)\b"
-    r"|medication|allerg|famil|habits|lifestyle|presentation|narrative|vignette|fact|opening|background|statement|story",
+    r"histor|symptom|complaint|demographic|review of systems|social|patient|\bnotes?\b|\bros\b|\b(?:pc|hpc|hpi|cc|pmhx?|pmh|dhx?|fhx?|shx?|sh|ice|hx)\b"
+    r"|medication|allerg|famil|habits|lifestyle|presentation|narrative|vignette|\bfacts?\b|opening|background|statement|story",
     re.IGNORECASE,
 )
 _TEST_HEADING = re.compile(
@@ -34,6 +34,12 @@ _NO = re.compile(
     re.IGNORECASE,
 )
 _NONE_AT_ALL = re.compile(r"\A\W*(?:nil\b|none\b|no\W*\Z|nothing\b|nad\b|unremarkable|non-?contributory|negative\W*\Z|nil significant)", re.IGNORECASE)
+_REPORTS = re.compile(
+    r"\b(?:mother|father|parents?|mom|dad|wife|husband|son|daughter|sister|brother|children|siblings?|guardian)(?:'s)?(?: (?:who|also|has|had|have|he|she))*"
+    r" (?:report|not(?:ic|e)|brought|stat|say|said|believ|mention|describ|took|take|tak|worri|concern|observ|prenatal|think|deni|find|found|recall|add)\w*"
+    r"|\b(?:brought|accompanied)\b[^.]{0,40}\bby (?:his|her|their|the) (?:\w+ )?(?:mother|father|parents?|wife|husband|son|daughter|family|sister|brother)",
+    re.IGNORECASE,
+)
 _EMPTY = re.compile(r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE)
 _COUNTER_QUESTION = re.compile(r"[^.?!]*\?")
 _SENTENCE = re.compile(r"(?<=[.?!;])\s+")
@@ -97,6 +103,8 @@ def record_of(case: Case) -> TypedRecord:
 
 def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
     own = lexicon.read(_COUNTER_QUESTION.sub(" ", fact.text), "tell")
+    if "family" in own.aspects and _REPORTS.search(fact.text):  # a relative who tells it, not one who has it
+        own = replace(own, aspects=own.aspects - {"family"})
     heading = plain_text(_NUMBERED.sub("", fact.topic))
     asked = _answered(heading, fact.text, own, lexicon) if _is_question(heading) else None
     under: set[str] = set()
