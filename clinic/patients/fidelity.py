@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from clinic.cases import Case
-from clinic.events import Asked, Event
+from clinic.events import Asked, Event, one_by_one
 from clinic.language import phrases, says_unknown
 from clinic.patients.base import Matcher, clauses, question_matcher, statement_matcher
 
@@ -54,11 +54,13 @@ def fidelity(played: Iterable[tuple[Case, Sequence[Event]]], matcher: Mapping[st
         match_statement = matcher.get(case.source) or statement_matcher(case)
         facts = {fact.topic: fact for fact in case.facts}
         words = phrases(case.language)
-        for event in events:
+        for event in one_by_one(events):
             if not isinstance(event, Asked):
                 continue
             reply, asked = event.reply, match(event.text)
-            told = {topic for clause in clauses(reply) if (topic := match_statement(clause)) in facts} - set(case.opening)
+            told = {topic for clause in clauses(reply) if (topic := match_statement(clause)) in facts} - set(
+                case.opening
+            )
             controlled.append(told <= {asked})
             if asked not in facts or event.repeated:
                 continue

@@ -56,9 +56,7 @@ class PatientError(ClinicError):
 class LanguageModelPatient:
     """Plays one case through a language model."""
 
-    def __init__(
-        self, case: Case, matcher: Matcher | None, generate: Generate, embed: Embed | None = None
-    ) -> None:
+    def __init__(self, case: Case, matcher: Matcher | None, generate: Generate, embed: Embed | None = None) -> None:
         """Args: the case; a matcher of questions to its topics (None: its own facts, with sentence embeddings if they are
         given); the model.
         """
@@ -96,7 +94,8 @@ class LanguageModelPatient:
         """
         topic = self._match(question)
         if topic is None or (
-            says_unknown(said, self._language) and not any(self._match_statement(clause) == topic for clause in clauses(said))
+            says_unknown(said, self._language)
+            and not any(self._match_statement(clause) == topic for clause in clauses(said))
         ):
             return None
         return self._facts.get(topic)

@@ -16,22 +16,6 @@ LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two w
 _GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but)\s)[\w'/-]+\s){0,4}?"
 _PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
 _WORD = re.compile(r"[a-z]+")
-_STOP = frozenset(
-    "a about after again ago all along already also always am an and another any anybody anyone anything are around as ask at away "
-    "be because been before being both but by came can come could currently day days did do does doctor doing done down during each "
-    "either else ever every exactly experience experienced experiencing feel feeling feels felt few find for from gave get gets getting "
-    "give go goes going gone good got had happen happened has have having he hello her hers hi him his how i if in into is it its "
-    "just keep kind know last lately like list little long lot made main make makes many may me mean might mind moment more most much my "
-    "near need never new no normal normally not noticed notice noticing now of off okay on once one only or other our out over own part "
-    "particular past patient perhaps please present problem properly quite rather really recent recently regular regularly related report "
-    "right said same say see seem seems seen she should show side since so some somebody someone something sort still such sure take taken "
-    "taking tell than thank thanks that the their them then there these they thing things think this those though time times to today "
-    "together told too try two type under until up us use used using usual usually very want was way we week weeks well were what when "
-    "where whether which while who whose why will with without would yes yet you your yours yourself suffer suffering describe general "
-    "generally start started begin began long bad worse better whereabouts mention mentioned currently possible chance able apart "
-    "number happening kinds sorts least occur occurs per lot lots typical average known ok alright sir madam please between across "
-    "s t d ll re ve m don doesn didn isn wasn hasn haven couldn won trouble symptom symptoms complaint complaints issue issues illness episode episodes attack attacks look looks touch poorly situation difficult difficulty here whole thing um uh er so and alright yeah".split()
-)
 
 
 @dataclass(frozen=True)
@@ -60,6 +44,7 @@ class Lexicon:
     broader: Mapping[str, frozenset[str]]  # concept -> all that it is a kind of
     headings: Mapping[str, frozenset[str]]  # concept -> headings under which everything tells of it
     kinds: Mapping[str, str]  # concept -> symptoms, diseases or topics
+    fillers: frozenset[str]  # words that carry no meaning of their own in a question
 
     def read(self, text: str, side: Side) -> Reading:
         """What a question asks for, or a statement tells."""
@@ -77,7 +62,11 @@ class Lexicon:
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]
-        words = [(word.start(), word[0]) for word in _WORD.finditer(plain) if word[0] not in _STOP and len(word[0]) > 1]
+        words = [
+            (word.start(), word[0])
+            for word in _WORD.finditer(plain)
+            if word[0] not in self.fillers and len(word[0]) > 1
+        ]
         rest = {stem(word) for start, word in words if not any(a <= start < b for a, b in covered)}
         return Reading(
             frozenset(self._narrowest(spans)),
@@ -92,7 +81,9 @@ class Lexicon:
         kept = set(spans)
         for name, found in spans.items():
             for wider in self.broader[name] & set(spans):
-                if all(any(a <= start and end <= b or start <= a < end for a, b in found) for start, end in spans[wider]):
+                if all(
+                    any((a <= start and end <= b) or start <= a < end for a, b in found) for start, end in spans[wider]
+                ):
                     kept.discard(wider)
         return kept
 
@@ -100,7 +91,10 @@ class Lexicon:
 def _inside(name: str, found: list[tuple[int, int]], others: Mapping[str, list[tuple[int, int]]]) -> bool:
     """Whether all these words stand inside longer phrases of other concepts."""
     longer = [span for other, spans in others.items() if other != name for span in spans]
-    return all(any(a <= start and end <= b and end - start < b - a <= LONGEST_PHRASE for a, b in longer) for start, end in found)
+    return all(
+        any(a <= start and end <= b and end - start < b - a <= LONGEST_PHRASE for a, b in longer)
+        for start, end in found
+    )
 
 
 def plain_text(text: str) -> str:
@@ -111,7 +105,24 @@ def plain_text(text: str) -> str:
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
     """A word without its commonest English endings."""
-    for ending in ("ingly", "edly", "ations", "ation", "ings", "ing", "ies", "ied", "ness", "ment", "ed", "es", "ly", "s", "e", "y"):
+    for ending in (
+        "ingly",
+        "edly",
+        "ations",
+        "ation",
+        "ings",
+        "ing",
+        "ies",
+        "ied",
+        "ness",
+        "ment",
+        "ed",
+        "es",
+        "ly",
+        "s",
+        "e",
+        "y",
+    ):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
     return word
@@ -137,6 +148,7 @@ def english() -> Lexicon:
         broader={name: _closure(name, direct) for name in concepts},
         headings={name: frozenset(_parted(entry["heading"])) for name, entry in concepts.items() if "heading" in entry},
         kinds=kinds,
+        fillers=frozenset(source["fillers"].split()),
     )
 
 

@@ -10,7 +10,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,33 @@ from clinic.understanding.record import Typed, TypedRecord
 THRESHOLD = 0.5
 NEAR = 0.55  # least cosine of the embeddings that counts where the lexicon names nothing
 TIE = 0.3  # weight of the cosine in the choice among several facts that answer
-KNOWN_WORDS = 0.67  # least share of a question's words, by rarity, that a fact must have where nothing else is understood
+KNOWN_WORDS = (
+    0.67  # least share of a question's words, by rarity, that a fact must have where nothing else is understood
+)
 UNKNOWN_WORD = 0.2  # cost of a word of the question that neither lexicon nor fact knows
 # aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
 REQUIRED = frozenset(
-    "onset manner severity location radiation character aggravate relieve frequency trigger treatment course pattern previous".split()
+    [
+        "onset",
+        "manner",
+        "severity",
+        "location",
+        "radiation",
+        "character",
+        "aggravate",
+        "relieve",
+        "frequency",
+        "trigger",
+        "treatment",
+        "course",
+        "pattern",
+        "previous",
+    ]
 )
 # of these, those that a fact about a habit or the family tells of that habit, not of the complaint
-OF_COMPLAINT = frozenset("onset manner severity location radiation character frequency course pattern previous".split())
+OF_COMPLAINT = frozenset(
+    ["onset", "manner", "severity", "location", "radiation", "character", "frequency", "course", "pattern", "previous"]
+)
 # topics about which "when" asks for a date, and not only whether
 DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
 # topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
@@ -49,8 +67,9 @@ class QuestionMatcher:
         self._complaint = record.complaint
         self._complaint_and_wider = set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
         self._facts: Sequence[Typed] = [typed for typed in record.facts if typed.kind == "history"]
-        self._exact = {normalise(text): t.fact.topic for t in self._facts for text in (t.fact.topic, t.fact.text)}
+        self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
         self._embed = embed
+        self._vectors: NDArray[np.float32] | None = None
         count = Counter(word for typed in self._facts for word in typed.reading.stems)
         self._idf = {word: math.log((1 + len(self._facts)) / n) for word, n in count.items()}
         self._rare = math.log(1 + len(self._facts))
@@ -64,29 +83,19 @@ class QuestionMatcher:
             return None
         scores = self.scores(question)
         best = int(scores.argmax())
-        if scores[best] < THRESHOLD:
-            return self._nearest(question) if self._embed is not None and self._unnamed(question) else None
-        return self._facts[best].fact.topic
+        if scores[best] >= THRESHOLD:
+            return self._facts[best].fact.topic
+        if self._embed is None or self._lexicon.read(question, "ask").concepts:
+            return None  # what the lexicon knows by name is not on record
+        cosines = self._cosines(question, self._embed)
+        best = int(cosines.argmax())
+        return self._facts[best].fact.topic if cosines[best] >= NEAR else None
 
-    def _nearest(self, question: str) -> str | None:
-        """The fact nearest in meaning by the embeddings, if it is near."""
-        cosine = self._cosines(question)
-        best = int(cosine.argmax())
-        return self._facts[best].fact.topic if cosine[best] >= NEAR else None
-
-    def _cosines(self, question: str) -> NDArray[np.float32]:
-        assert self._embed is not None
-        return np.asarray(self._vectors @ self._embed([question])[0])
-
-    @cached_property
-    def _vectors(self) -> NDArray[np.float32]:
-        """Embeddings of the facts' texts, float32 (facts, D)."""
-        assert self._embed is not None
-        return self._embed([typed.fact.text for typed in self._facts])
-
-    def _unnamed(self, question: str) -> bool:
-        """Whether the lexicon finds nothing named in a question that the record could lack."""
-        return not self._lexicon.read(question, "ask").concepts
+    def _cosines(self, question: str, embed: Embed) -> NDArray[np.float32]:
+        """Cosine of the question to every fact's text; float32 (facts,)."""
+        if self._vectors is None:
+            self._vectors = embed([typed.fact.text for typed in self._facts])
+        return np.asarray(self._vectors @ embed([question])[0])
 
     def scores(self, question: str) -> NDArray[np.float64]:
         """How well each fact answers; float64 (facts,)."""
@@ -95,7 +104,7 @@ class QuestionMatcher:
             asked = self._lexicon.read(question, "ask")
         scores = np.array([self._score(asked, typed) for typed in self._facts])
         if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
-            scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question), 0.0)
+            scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question, self._embed), 0.0)
         return scores
 
     def _score(self, asked: Reading, typed: Typed) -> float:
@@ -120,7 +129,14 @@ class QuestionMatcher:
         shared = sum(self._idf.get(w, 0.0) for w in asked.stems & typed.own.stems) / (
             sum(self._idf.get(w, self._rare) for w in asked.stems) or 1.0
         )
-        return fit + 0.25 * aspect + 0.3 * words + 0.1 * shared - UNKNOWN_WORD * missing - 0.01 * len(typed.reading.concepts)
+        return (
+            fit
+            + 0.25 * aspect
+            + 0.3 * words
+            + 0.1 * shared
+            - UNKNOWN_WORD * missing
+            - 0.01 * len(typed.reading.concepts)
+        )
 
     def _words(self, asked: Reading, typed: Typed) -> float:
         """Share of the question's unknown words that the fact has, by rarity."""
@@ -175,7 +191,10 @@ class QuestionMatcher:
         ):
             return 0.75
         wider = (self._lexicon.broader[concept] & told) if concept not in NOT_BY_GROUP else frozenset()
-        if wider and (concept in self._complaint or (typed.denies and any(map(_is_group, wider)) and "other" not in typed.own.stems)):
+        if wider and (
+            concept in self._complaint
+            or (typed.denies and any(map(_is_group, wider)) and "other" not in typed.own.stems)
+        ):
             return 0.7
         if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
             return 0.6
@@ -193,18 +212,18 @@ class QuestionMatcher:
         return 0.7
 
     def _same_place(self, asked: Reading, typed: Typed) -> bool:
-        return not (
-            asked.places and typed.reading.places and not asked.places & typed.reading.places
-        ) or bool(asked.concepts & typed.reading.concepts)
+        return not (asked.places and typed.reading.places and not asked.places & typed.reading.places) or bool(
+            asked.concepts & typed.reading.concepts
+        )
 
     def _aspects(self, asked: Reading, typed: Typed) -> float:
         """Share of the aspects asked for that the fact tells; negative where a required one is missing."""
         wanted = asked.aspects
         if not wanted:
             return 0.0
-        told = {name: 1.0 for name in typed.reading.aspects} | {name: 1.2 for name in typed.own.aspects}
+        told = dict.fromkeys(typed.reading.aspects, 1.0) | dict.fromkeys(typed.own.aspects, 1.2)
         if typed.asked is not None:
-            told |= {name: 1.4 for name in typed.asked.aspects & typed.own.aspects}
+            told |= dict.fromkeys(typed.asked.aspects & typed.own.aspects, 1.4)
         if typed.own.places:
             told.setdefault("location", 0.7)
         if typed.reading.aspects & {"severity", "pattern", "location"}:

@@ -33,14 +33,19 @@ _NO = re.compile(
     r"\b(?:no|not|nil|none|never|denie[sd]|deny|denying|without|negative|normal|okay|ok|fine|non|nothing|nkda|neither|unaffected|intact)\b|\bn't\b",
     re.IGNORECASE,
 )
-_NONE_AT_ALL = re.compile(r"\A\W*(?:nil\b|none\b|no\W*\Z|nothing\b|nad\b|unremarkable|non-?contributory|negative\W*\Z|nil significant)", re.IGNORECASE)
+_NONE_AT_ALL = re.compile(
+    r"\A\W*(?:nil\b|none\b|no\W*\Z|nothing\b|nad\b|unremarkable|non-?contributory|negative\W*\Z|nil significant)",
+    re.IGNORECASE,
+)
 _REPORTS = re.compile(
     r"\b(?:mother|father|parents?|mom|dad|wife|husband|son|daughter|sister|brother|children|siblings?|guardian)(?:'s)?(?: (?:who|also|has|had|have|he|she))*"
     r" (?:report|not(?:ic|e)|brought|stat|say|said|believ|mention|describ|took|take|tak|worri|concern|observ|prenatal|think|deni|find|found|recall|add)\w*"
     r"|\b(?:brought|accompanied)\b[^.]{0,40}\bby (?:his|her|their|the) (?:\w+ )?(?:mother|father|parents?|wife|husband|son|daughter|family|sister|brother)",
     re.IGNORECASE,
 )
-_EMPTY = re.compile(r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE)
+_EMPTY = re.compile(
+    r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE
+)
 _COUNTER_QUESTION = re.compile(r"[^.?!]*\?")
 _SENTENCE = re.compile(r"(?<=[.?!;])\s+")
 
@@ -77,7 +82,12 @@ def kind_of(fact: Fact) -> Kind:
     if "?" in heading or len(heading.split()) > 8:
         return "history"
     if _HISTORY_HEADING.search(heading) and not re.match(r"(?:physical|vital)", heading, re.IGNORECASE):
-        return "test" if re.search(r"note|narrative|vignette|fact|presentation|statement", heading, re.I) and _TEST_TEXT.search(fact.text) else "history"
+        return (
+            "test"
+            if re.search(r"note|narrative|vignette|fact|presentation|statement", heading, re.I)
+            and _TEST_TEXT.search(fact.text)
+            else "history"
+        )
     if _TEST_HEADING.search(heading):
         return "test"
     return "test" if _TEST_TEXT.search(fact.text) else "history"
@@ -89,10 +99,14 @@ def typed_record(facts: tuple[Fact, ...], self_report: str, opening: tuple[str, 
     lexicon = english()
     typed = tuple(_typed(fact, lexicon) for fact in facts)
     told = [self_report, *(fact.text for fact in facts if fact.topic in opening)]
-    complaint = frozenset(c for text in told for c in lexicon.read(text, "tell").concepts if lexicon.kinds[c] != "topics")
+    complaint = frozenset(
+        c for text in told for c in lexicon.read(text, "tell").concepts if lexicon.kinds[c] != "topics"
+    )
     if not complaint:
         first = next((t for t in typed if t.kind == "history"), None)
-        complaint = frozenset(c for c in first.reading.concepts if lexicon.kinds[c] != "topics") if first else frozenset()
+        complaint = (
+            frozenset(c for c in first.reading.concepts if lexicon.kinds[c] != "topics") if first else frozenset()
+        )
     return TypedRecord(typed, complaint)
 
 
@@ -143,7 +157,9 @@ def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Readin
     """What the recorded question asked for, as far as the answer goes into it."""
     if _EMPTY.match(text):
         return Reading(frozenset(), frozenset(), frozenset(), frozenset(), frozenset())
-    parts = [lexicon.read(part, "ask") for part in _SENTENCE.split(heading) if "?" in part] or [lexicon.read(heading, "ask")]
+    parts = [lexicon.read(part, "ask") for part in _SENTENCE.split(heading) if "?" in part] or [
+        lexicon.read(heading, "ask")
+    ]
     parts = [part for part in parts if not part.silent or part.rest]
     touched = [p for p in parts if _touches(p, own, lexicon)]
     # an answer that names none of what was asked answers the only question, or says yes or no to all

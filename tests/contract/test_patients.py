@@ -38,7 +38,7 @@ from tests.endpoint_server import MODEL, chat_server
 DATA = ROOT.parent / "shared/data/cases"
 SETS = {"agentclinic": "agentclinic_medqa.jsonl", "mtmeddialog_cases": "mtmeddialog_sft_cases.jsonl.gz"}
 SPLIT = SplitParams(salt="anamnesis", validation=0.10, test=0.15)
-RULES = ConsultationParams(turn_budget=8, instructions="full", search_results=2, matching="lexical")
+RULES = ConsultationParams(turn_budget=8, instructions="full", search_results=2, max_questions=1, matching="lexical")
 SIMPLE = {
     "а": "a",
     "е": "e",

@@ -27,6 +27,7 @@ OUTCOME = OutcomeParams(
     information_by="expected",
     correct=1.0,
     accepted_parent=0.3,
+    test_cost=0.02,
     information=0.5,
     turn_cost=0.01,
     repeat_cost=0.05,
