@@ -194,6 +194,59 @@ class NearestCase:
         return _FollowsACase(like.facts[:questions], like)
 
 
+GENERAL_HISTORY = (
+    "When did it start?",
+    "Do you have any other symptoms?",
+    "Do you have any medical conditions?",
+    "Which medicines do you take?",
+    "Do you smoke or drink alcohol?",
+    "Does any illness run in your family?",
+    "Have you had a fever?",
+    "Does anything make it worse?",
+    "Have you lost weight or appetite?",
+)
+"""What anybody would ask anybody."""
+
+
+class Listener:
+    """An honest doctor for cases of unknown probabilities: it takes a general history and names the diagnosis of the
+    case it has seen that reads most like all it heard.
+    """
+
+    def __init__(self, seen: Sequence[Case]) -> None:
+        """Args: cases it has seen before, never the ones it is to be measured on."""
+        self._seen = {case.case_id: case for case in seen}
+        told = {case.case_id: (" ".join([case.self_report, *(fact.text for fact in case.facts)]),) for case in seen}
+        self._nearest = TopicMatcher(told, 0.0)
+
+    def doctor(self, case: Case, questions: int) -> "_TakesAHistory":
+        """The doctor for one patient."""
+        return _TakesAHistory(self, case, questions)
+
+    def likeness(self, heard: str) -> Case:
+        """The case that reads most like what was heard."""
+        return self._seen[self._nearest.match(heard) or next(iter(self._seen))]
+
+
+class _TakesAHistory:
+    def __init__(self, listener: Listener, case: Case, questions: int) -> None:
+        self._listener, self._heard = listener, [case.self_report]
+        self._questions = iter(GENERAL_HISTORY[:questions])
+        self._words = phrases(case.language)
+
+    def turn(self) -> str:
+        asked = next(self._questions, None)
+        if asked is not None:
+            return question(asked, None, self._words)
+        like = self._listener.likeness(" ".join(self._heard))
+        return diagnosis(like.synonyms[0] if like.synonyms else like.diagnosis, like.recommendation, self._words)
+
+    def hear(self, event: Event) -> None:
+        """Take note of an answer."""
+        if isinstance(event, Inquiry) and event.topic is not None:
+            self._heard.append(event.reply)
+
+
 class _FollowsACase:
     def __init__(self, inquiries: Sequence[Fact], like: Case) -> None:
         self._inquiries, self._like = iter(inquiries), like

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from ruamel.yaml import YAML
 
 Side = Literal["ask", "tell"]
 FILE = Path(__file__).with_name("english.yaml")
@@ -131,7 +131,7 @@ def stem(word: str) -> str:
 @lru_cache(maxsize=1)
 def english() -> Lexicon:
     """The lexicon of `english.yaml`, compiled once."""
-    source = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    source = YAML(typ="safe").load(FILE)
     sets = {name: _parted(words) for name, words in source["sets"].items()}
     sections = ("symptoms", "diseases", "topics")
     concepts: dict[str, dict[str, Any]] = {}

@@ -88,7 +88,7 @@ def test_outcome_by_hand(make_case):
     assert turns[3] == {"turn": -0.01, "information": pytest.approx(0)}
     assert turns[4] == {"turn": -0.01, "information": pytest.approx(0), "invalid": -0.2}
     assert turns[5] == {"turn": -0.01, "information": pytest.approx(0)}
-    assert turns[6] == {"turn": -0.01, "information": pytest.approx(third)}
+    assert turns[6] == {"turn": -0.01, "information": pytest.approx(third), "test": -0.02}
     assert turns[7] == {"turn": -0.01, "information": pytest.approx(0), "diagnosis": 1.0}
     assert total(turns) == pytest.approx(1 - 0.08 - 0.05 - 0.2 + 2 * third)
 
