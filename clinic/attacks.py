@@ -1,22 +1,17 @@
 """Doctors that try to be paid without working: what a reward must not fall for.
 
-Each attack is a doctor: what it has heard so far in, its next turn out. None knows the chart. `play` seats one in a
-consultation with the scripted patient; `commands.attacks` and the tests compare what they earn with an honest weak
-doctor's pay, under any preset.
+Each attack is a doctor: what it has heard so far in, its next turn out. None knows the chart. `doctor.attacks` seats them in
+consultations with the scripted patient and compares what they earn with honest doctors' pay, under any preset.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from clinic.actions import diagnosis, question
-from clinic.consultation import Consultation
-from clinic.dialogues import at_once
 from clinic.doctors import GENERAL_HISTORY
-from clinic.events import Ending, Event
 from clinic.language import EN
 
 
@@ -281,28 +276,3 @@ ATTACKS: Mapping[str, Attack] = MappingProxyType(
         )
     }
 )
-
-
-def play(
-    attack: Attack, consultation: Consultation, budget: int, known: Mapping[str, Any], rng: np.random.Generator
-) -> tuple[list[Event], Ending]:
-    """One consultation of an attacker, who goes on after the end as long as anybody listens; events and stop reason."""
-    heard = [consultation.opening()[1]["content"]]
-    events: list[Event] = []
-    stop_reason = Ending.OUT_OF_TURNS
-    for turn in _turns(budget):
-        try:
-            reply = at_once(
-                consultation.step(attack(Seat(heard=tuple(heard), turn=turn, budget=budget, rng=rng, **known)))
-            )
-        except RuntimeError:  # nothing is revived
-            break
-        events.append(reply.event)
-        stop_reason = reply.stop_reason or stop_reason
-        if reply.text is not None:
-            heard.append(reply.text)
-    return events, stop_reason
-
-
-def _turns(budget: int) -> Iterator[int]:
-    yield from range(budget + 3)

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from clinic.attacks import ATTACKS, Attack, play
+from clinic.attacks import ATTACKS, Attack, Seat
 from clinic.cases import Case
 from clinic.config import CaseSource
 from clinic.consultation import Consultation, largest_turn_budget
 from clinic.dialogues import at_once
 from clinic.doctors import Ask, Doctor, Listener, NearestCase, ReferenceDoctor, at_random, greedy
-from clinic.events import Event
+from clinic.events import Ending, Event
 from clinic.generative import GenerativeClinic
 from clinic.loaders import GENERATED, load_source
 from clinic.patients.base import Matcher
@@ -78,11 +78,12 @@ def sources_of(params: Params) -> list[CaseSource]:
 
 
 def on_imported(params: Params, source: CaseSource, count: int, presets: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The same on the last `count` cases of an imported set; the others are what the honest doctors have seen before, and
+    """The same on the last `count` cases of an imported set, at most half of it; the others are what the honest doctors have seen before, and
     over what is rare among them the facts are worth.
     """
     found, _ = load_source(source, params.patient_cases.split)
-    seen, cases = found[:-count], with_worth(found[-count:], found[:-count])
+    first = max(len(found) - count, len(found) // 2)
+    seen, cases = found[:first], with_worth(found[first:], found[:first])
     common = Counter(case.synonyms[0] if case.synonyms else case.diagnosis for case in seen)
     questions = [
         question
@@ -146,6 +147,27 @@ def _earnings(
             played.append((case, *player(case, consultation, i)))
         table[name] = {preset: _mean(scorer, played) for preset, scorer in scorers.items()}
     return table
+
+
+def play(
+    attack: Attack, consultation: Consultation, budget: int, known: Mapping[str, Any], rng: np.random.Generator
+) -> tuple[list[Event], Ending]:
+    """One consultation of an attacker, who goes on after the end as long as anybody listens; events and stop reason."""
+    heard = [consultation.opening()[1]["content"]]
+    events: list[Event] = []
+    stop_reason = Ending.OUT_OF_TURNS
+    for turn in range(budget + 3):
+        try:
+            reply = at_once(
+                consultation.step(attack(Seat(heard=tuple(heard), turn=turn, budget=budget, rng=rng, **known)))
+            )
+        except RuntimeError:  # nothing is revived
+            break
+        events.append(reply.event)
+        stop_reason = reply.stop_reason or stop_reason
+        if reply.text is not None:
+            heard.append(reply.text)
+    return events, stop_reason
 
 
 def paid_attacks(table: Mapping[str, Mapping[str, float]], preset: str) -> list[str]:
