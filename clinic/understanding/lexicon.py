@@ -12,6 +12,8 @@ from ruamel.yaml import YAML
 Side = Literal["ask", "tell"]
 FILE = Path(__file__).with_name("english.yaml")
 LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
+# aspects whose words may be part of the name of something else
+LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "character"})
 # up to four words between, of the same clause
 _GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but)\s)[\w'/-]+\s){0,4}?"
 _PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
@@ -45,6 +47,7 @@ class Lexicon:
     headings: Mapping[str, frozenset[str]]  # concept -> headings under which everything tells of it
     kinds: Mapping[str, str]  # concept -> symptoms, diseases or topics
     fillers: frozenset[str]  # words that carry no meaning of their own in a question
+    common: frozenset[str]  # stems that a question may have and the fact that answers it lack
 
     def read(self, text: str, side: Side) -> Reading:
         """What a question asks for, or a statement tells."""
@@ -58,7 +61,9 @@ class Lexicon:
         aspects = {name: found for name, found in aspects.items() if found}
         if side == "ask":  # "bleeding between periods" asks for no period, "friends and family" for no family history
             spans = {n: f for n, f in spans.items() if not _inside(n, f, spans)}
-            aspects = {n: f for n, f in aspects.items() if not _inside(n, f, spans)}
+            aspects = {n: f for n, f in aspects.items() if n not in LOOSE or not _inside(n, f, spans)}
+            if aspects.keys() & {"aggravate", "relieve"}:  # "what makes it better or worse"
+                aspects.pop("course", None)
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]
@@ -149,6 +154,7 @@ def english() -> Lexicon:
         headings={name: frozenset(_parted(entry["heading"])) for name, entry in concepts.items() if "heading" in entry},
         kinds=kinds,
         fillers=frozenset(source["fillers"].split()),
+        common=frozenset(map(stem, source["common"].split())),
     )
 
 
@@ -174,6 +180,7 @@ def _compiled(
     for name, entry in entries.items():
         phrases = [part for key in ("both", side) for part in _parted(entry.get(key, ""))]
         if phrases:
+            phrases.sort(key=lambda phrase: (phrase.startswith("/"), -len(phrase.split()), phrase))  # the longest first
             compiled[name] = re.compile("|".join(_regex(phrase, sets) for phrase in phrases))
     return compiled
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,14 +103,25 @@ class QuestionMatcher:
         asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
         if asked.silent:
             asked = self._lexicon.read(question, "ask")
+        asked = self._of_complaint(asked)
         scores = np.array([self._score(asked, typed) for typed in self._facts])
         if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
             scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question, self._embed), 0.0)
         return scores
 
+    def _of_complaint(self, asked: Reading) -> Reading:
+        """The question without what it names beside the complaint: where a pain might go, what might make it worse."""
+        if "radiation" in asked.aspects:
+            pains = {"pain" if "pain" in self._lexicon.broader[c] else c for c in asked.concepts}
+            return replace(asked, concepts=frozenset(pains), places=frozenset())
+        if asked.aspects & {"aggravate", "relieve"} and not asked.concepts & self._complaint_and_wider:
+            return replace(asked, concepts=frozenset(), places=frozenset())
+        return asked
+
     def _score(self, asked: Reading, typed: Typed) -> float:
         words = self._words(asked, typed)
         if asked.silent:
+            words *= len(asked.rest & typed.reading.stems) / max(len(asked.rest), 1)
             if asked.places and not asked.rest:  # "what about your joints?"
                 return 0.6 if asked.places & typed.own.places and typed.own.concepts else 0.0
             return words if words >= KNOWN_WORDS else 0.0
@@ -142,11 +154,12 @@ class QuestionMatcher:
         """Share of the question's unknown words that the fact has, by rarity."""
         if not asked.rest:
             return 0.0
-        weight = {word: self._idf.get(word, self._rare) for word in asked.rest}
-        return sum(w for word, w in weight.items() if word in typed.reading.stems) / (sum(weight.values()) or 1.0)
+        told = typed.reading.stems
+        weight = {w: self._idf.get(w, self._rare) for w in asked.rest if w in told or w not in self._lexicon.common}
+        return sum(w for word, w in weight.items() if word in told) / (sum(weight.values()) or 1.0)
 
     def _missing(self, asked: Reading, typed: Typed) -> int:
-        return min(3, sum(word not in typed.reading.stems for word in asked.rest))
+        return min(3, len(asked.rest - typed.reading.stems - self._lexicon.common))
 
     def _family(self, asked: Reading, typed: Typed, words: float) -> float:
         named = {c for c in asked.concepts if self._lexicon.kinds[c] != "topics"}
@@ -172,7 +185,7 @@ class QuestionMatcher:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
         if fit == 0.0 and asked.aspects & REQUIRED and wanted & self._complaint_and_wider and not typed.heading:
             fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
-        return fit if self._same_place(asked, typed) else 0.0
+        return fit if _same_place(asked, typed) else 0.0
 
     def _best(self, wanted: set[str] | frozenset[str], typed: Typed) -> float:
         found = sorted((self._relation(c, typed) for c in wanted), reverse=True)
@@ -189,7 +202,7 @@ class QuestionMatcher:
             and (concept not in self._complaint_and_wider or narrower & self._complaint)
             and (not typed.denies or _is_group(concept))
         ):
-            return 0.75
+            return 0.9 if narrower & self._complaint else 0.75
         wider = (self._lexicon.broader[concept] & told) if concept not in NOT_BY_GROUP else frozenset()
         if wider and (
             concept in self._complaint
@@ -210,11 +223,6 @@ class QuestionMatcher:
         if any(self._lexicon.kinds[c] == "topics" for c in told) or typed.heading:
             return 0.0 if asked.aspects & OF_COMPLAINT else 0.5
         return 0.7
-
-    def _same_place(self, asked: Reading, typed: Typed) -> bool:
-        return not (asked.places and typed.reading.places and not asked.places & typed.reading.places) or bool(
-            asked.concepts & typed.reading.concepts
-        )
 
     def _aspects(self, asked: Reading, typed: Typed) -> float:
         """Share of the aspects asked for that the fact tells; negative where a required one is missing."""
@@ -237,3 +245,8 @@ class QuestionMatcher:
 
 def _is_group(concept: str) -> bool:
     return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")
+
+
+def _same_place(asked: Reading, typed: Typed) -> bool:
+    told = typed.reading.places
+    return not (asked.places and told) or bool(asked.places & told)
