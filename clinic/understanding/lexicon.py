@@ -14,8 +14,8 @@ FILE = Path(__file__).with_name("english.yaml")
 LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
 # aspects whose words may be part of the name of something else
 LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "character"})
-# up to four words between, of the same clause
-_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but)\s)[\w'/-]+\s){0,4}?"
+# up to six words between, of the same clause
+_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but)\s)[\w'/-]+\s){0,6}?"
 _PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
 _WORD = re.compile(r"[a-z]+")
 

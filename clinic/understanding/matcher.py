@@ -195,7 +195,9 @@ class QuestionMatcher:
         """How near what a fact tells of is to a concept."""
         told = typed.reading.concepts
         if concept in told or concept in typed.heading:
-            return 1.0 + 0.1 * (concept in typed.heading and self._lexicon.kinds[concept] == "topics")
+            if concept in typed.heading and self._lexicon.kinds[concept] == "topics":
+                return 1.1
+            return 1.0 if concept in typed.own.concepts or concept in typed.heading else 0.9
         narrower = {c for c in told if concept in self._lexicon.broader[c]}
         if (
             narrower
@@ -233,7 +235,7 @@ class QuestionMatcher:
         if typed.asked is not None:
             told |= dict.fromkeys(typed.asked.aspects & typed.own.aspects, 1.4)
         if typed.own.places:
-            told.setdefault("location", 0.7)
+            told.setdefault("location", 0.4)
         if typed.reading.aspects & {"severity", "pattern", "location"}:
             told.setdefault("character", 0.5)
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
