@@ -19,7 +19,7 @@ from clinic.matching import Embed, normalise
 from clinic.understanding.lexicon import Lexicon, Reading, english
 from clinic.understanding.record import Typed, TypedRecord
 
-THRESHOLD = 0.5
+THRESHOLD = 0.75
 NEAR = 0.55  # least cosine of the embeddings that counts where the lexicon names nothing
 TIE = 0.3  # weight of the cosine in the choice among several facts that answer
 KNOWN_WORDS = (
@@ -138,7 +138,7 @@ class QuestionMatcher:
         if aspect < 0.0:
             return 0.0
         missing = self._missing(asked, typed)
-        shared = sum(self._idf.get(w, 0.0) for w in asked.stems & typed.own.stems) / (
+        shared = sum(self._idf.get(w, 0.0) for w in asked.stems & typed.reading.stems) / (
             sum(self._idf.get(w, self._rare) for w in asked.stems) or 1.0
         )
         return (

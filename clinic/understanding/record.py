@@ -46,7 +46,12 @@ _REPORTS = re.compile(
 _EMPTY = re.compile(
     r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE
 )
+_YES_OR_NO = re.compile(
+    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|sometimes|a little|occasional)\b", re.IGNORECASE
+)
 _COUNTER_QUESTION = re.compile(r"[^.?!]*\?")
+SHORT_ANSWER = 8  # words
+SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
 _SENTENCE = re.compile(r"(?<=[.?!;])\s+")
 
 
@@ -133,7 +138,11 @@ def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
     reading = own
     if asked is not None:
         reading = Reading(
-            own.concepts | asked.concepts, own.aspects | asked.aspects, own.places | asked.places, own.rest, own.stems
+            own.concepts | asked.concepts,
+            own.aspects | asked.aspects,
+            own.places | asked.places,
+            own.rest,
+            own.stems | asked.stems,
         )
     if "family" in under:
         reading = Reading(reading.concepts, reading.aspects | {"family"}, reading.places, reading.rest, reading.stems)
@@ -161,10 +170,12 @@ def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Readin
         lexicon.read(heading, "ask")
     ]
     parts = [part for part in parts if not part.silent or part.rest]
-    touched = [p for p in parts if _touches(p, own, lexicon)]
-    # an answer that names none of what was asked answers the only question, or says yes or no to all
-    short = len(text.split()) <= 12 and not (own.concepts or own.aspects - {"amount", "location", "course"})
-    chosen = touched if touched else (parts if len(parts) == 1 or short else [])
+    parts = [part for part in parts if not part.aspects & SHOWN - own.aspects]
+    chosen = [part for part in parts if _touches(part, own, lexicon)]
+    # an answer that names none of what was asked says yes or no to all, if it names nothing else and is short
+    short = len(text.split()) <= SHORT_ANSWER and not own.concepts
+    if not chosen and (short or (len(parts) == 1 and _YES_OR_NO.match(text))):
+        chosen = parts
     return Reading(
         frozenset().union(*(p.concepts for p in chosen)),
         frozenset().union(*(p.aspects for p in chosen)),
