@@ -22,33 +22,17 @@ from clinic.understanding.record import Typed, TypedRecord
 THRESHOLD = 0.75
 NEAR = 0.55  # least cosine of the embeddings that counts where the lexicon names nothing
 TIE = 0.3  # weight of the cosine in the choice among several facts that answer
-KNOWN_WORDS = (
-    0.67  # least share of a question's words, by rarity, that a fact must have where nothing else is understood
-)
+# least share of a question's words, by rarity, that a fact must have where nothing else is understood
+KNOWN_WORDS = 0.75
 UNKNOWN_WORD = 0.2  # cost of a word of the question that neither lexicon nor fact knows
 # aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
-REQUIRED = frozenset(
-    [
-        "onset",
-        "manner",
-        "severity",
-        "location",
-        "radiation",
-        "character",
-        "aggravate",
-        "relieve",
-        "frequency",
-        "trigger",
-        "treatment",
-        "course",
-        "pattern",
-        "previous",
-    ]
-)
+_REQUIRED = """onset manner severity location radiation character aggravate
+relieve frequency trigger treatment course pattern previous"""
+REQUIRED = frozenset(_REQUIRED.split())
 # of these, those that a fact about a habit or the family tells of that habit, not of the complaint
-OF_COMPLAINT = frozenset(
-    ["onset", "manner", "severity", "location", "radiation", "character", "frequency", "course", "pattern", "previous"]
-)
+_OF_COMPLAINT = """onset manner severity location radiation
+character frequency course pattern previous"""
+OF_COMPLAINT = frozenset(_OF_COMPLAINT.split())
 # topics about which "when" asks for a date, and not only whether
 DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
 # topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
@@ -123,7 +107,7 @@ class QuestionMatcher:
         if asked.silent:
             words *= len(asked.rest & typed.reading.stems) / max(len(asked.rest), 1)
             if asked.places and not asked.rest:  # "what about your joints?"
-                return 0.6 if asked.places & typed.own.places and typed.own.concepts else 0.0
+                return 0.8 if asked.places & typed.own.places and typed.own.concepts else 0.0
             return words if words >= KNOWN_WORDS else 0.0
         if ("family" in asked.aspects) != ("family" in typed.reading.aspects):
             return 0.0
@@ -179,7 +163,7 @@ class QuestionMatcher:
         elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
             wanted = (wanted - self._complaint_and_wider) or wanted
         if wanted == named and "treatment" in asked.aspects:
-            return max(self._best(named, typed), 0.7 if "medicines" in typed.reading.concepts else 0.0)
+            return max(self._best(named, typed), 0.8 if "medicines" in typed.reading.concepts else 0.0)
         fit = self._best(wanted, typed)
         if fit > 0.0 and wanted != asked.concepts:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
@@ -210,11 +194,11 @@ class QuestionMatcher:
             concept in self._complaint
             or (typed.denies and any(map(_is_group, wider)) and "other" not in typed.own.stems)
         ):
-            return 0.7
+            return 0.8
         if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
-            return 0.6
+            return 0.8
         if concept == "past_illness" and any(self._lexicon.kinds[c] == "diseases" for c in told):
-            return 0.6
+            return 0.8
         return 0.0
 
     def _about_complaint(self, asked: Reading, typed: Typed) -> float:
