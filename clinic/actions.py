@@ -50,6 +50,11 @@ class Action:
     error: str = ""
 
 
+def without_marks(text: str) -> str:
+    """The text without the question marks of any script."""
+    return _QUESTION_MARK.sub("", text).strip()
+
+
 def questions_in(text: str) -> list[str]:
     """The questions of a text, each with what leads up to it, by question marks of any script."""
     ends = [mark.end() for mark in _QUESTION_MARK.finditer(text)]

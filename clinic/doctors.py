@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import diagnosis, examination, question
+from clinic.actions import diagnosis, examination, question, without_marks
 from clinic.cases import Case, Fact
 from clinic.events import Event, Inquiry
 from clinic.generative import Array, Condition, GenerativeClinic
@@ -257,7 +257,7 @@ class _FollowsACase:
         if fact is None:
             name = self._like.synonyms[0] if self._like.synonyms else self._like.diagnosis
             return diagnosis(name, self._like.recommendation, words)
-        topic = fact.topic.replace("?", "")
+        topic = without_marks(fact.topic)
         return examination(topic, words) if kind_of(fact) == "test" else question(f"{topic}?", None, words)
 
     def hear(self, event: Event) -> None:

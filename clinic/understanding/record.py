@@ -16,10 +16,13 @@ _HISTORY_HEADING = re.compile(
     re.IGNORECASE,
 )
 _TEST_HEADING = re.compile(
-    r"vital|examin|exam\b|o/e|blood|\bcbc\b|count|panel|chemistr|serum|urin|x-?ray|radiograph|imaging|\bct\b|\bmri\b|scan|ultrasound"
-    r"|biops|culture|\bec[gk]\b|electro|test|laborator|\blabs?\b|findings|result|investigation|spirometry|microscop|smear|cytometry"
-    r"|endoscop|temperature|pulse|heart rate|respiratory rate|saturation|inspection|palpation|auscultation|percussion|screen|level"
-    r"|electrolyte|hematolog|haematolog|coagul|intervention|monitoring|assay|antibod|serolog|toxicolog",
+    r"vital|examin|exam\b|o/e|\bcbc\b|\bcounts?\b|panel|chemistr|serum|urinalysis|urine:|x-?ray|radiograph|imaging|\bct\b|\bmri\b"
+    r"|(?<!high )blood (?:test|work|count|pressure|gas|sugar|glucose|culture|smear|chemistr|film|panel|level)|bloods\b"
+    r"|urine (?:test|culture|dip|analys|microscop|drug|beta|stud)|scan|ultrasound|biops|culture|\bec[gk]\b|electro|laborator|\blabs?\b"
+    r"|findings|result|investigation|spirometry|microscop|smear|cytometry|endoscop|temperature|pulse|heart rate|respiratory rate|saturation"
+    r"|inspection|palpation|auscultation|percussion|screen|level|electrolyte|ha?ematolog|coagul|intervention|monitoring|assay|antibod"
+    r"|serolog|toxicolog|\besr\b|\bcrp\b|\btsh\b|hormone|sedimentation|dehydrogenase|puncture|\bcsf\b|factor|appearance|doppler"
+    r"|arthrocentesis|aldosterone|renin|plasma|binding|lacerations|observation|scores?\b|\btest|evaluation|parameters|extremities:",
     re.IGNORECASE,
 )
 _TEST_TEXT = re.compile(
@@ -81,10 +84,10 @@ def kind_of(fact: Fact) -> Kind:
     """Whether the patient knows a fact, or an examination or test must be ordered for it: by its heading, where that is
     of neither sort by its text.
     """
-    heading = _NUMBERED.sub("", fact.topic)
+    heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
     if _CHINESE_TEST.search(heading) and len(heading) <= 12:
         return "test"
-    if "?" in heading or len(heading.split()) > 8:
+    if "?" in heading or (len(heading.split()) > 8 and ":" not in heading):
         return "history"
     if _HISTORY_HEADING.search(heading) and not re.match(r"(?:physical|vital)", heading, re.IGNORECASE):
         return (
