@@ -23,6 +23,11 @@ _KIND = re.compile(r"\A\s*((?ai:question|search|test|diagnosis)|问题|提问|�
 _RECOMMENDATION = re.compile(r"(?<!\s)\s*(?:recommendation|建议)\s*[:：]\s*", re.IGNORECASE)
 _CHINESE = {"问题": "question", "提问": "question", "检索": "search", "检查": "test", "诊断": "diagnosis"}
 MAX_DIAGNOSIS_CHARS = 120
+# of every script, full, half and small width, doubled or an ornament; the inverted mark opens a question and ends none
+_QUESTION_MARK = re.compile(
+    "[?\uff1f\ufe56\u061f\u037e\u055e\u1367\u1945\u2047\u2048\u2049\u203d\u2753\u2754\u2cfa\u2cfb\u2e2e\u2e54\ua60f\ua6f7\ufe16"
+    "\U00011143\U0001e95f]"
+)
 
 
 class Kind(StrEnum):
@@ -45,8 +50,23 @@ class Action:
     error: str = ""
 
 
-def parse(turn: str, words: Phrases = EN) -> Action:
-    """Read one doctor turn, in any language; errors are in that of `words`. Never raises."""
+def without_marks(text: str) -> str:
+    """The text without the question marks of any script."""
+    return _QUESTION_MARK.sub("", text).strip()
+
+
+def questions_in(text: str) -> list[str]:
+    """The questions of a text, each with what leads up to it, by question marks of any script."""
+    ends = [mark.end() for mark in _QUESTION_MARK.finditer(text)]
+    parts = [text[start:end].strip() for start, end in zip([0, *ends], ends, strict=False)]
+    return [part for part in parts if any(letter.isalnum() for letter in part)]
+
+
+def parse(turn: str, words: Phrases = EN, max_questions: int = 1) -> Action:
+    """Read one doctor turn, in any language; errors are in that of `words`. Never raises.
+
+    Above one, `max_questions` allows several questions in a turn; how many are answered is not the grammar's affair.
+    """
     answer = _ANSWER.match(turn)
     if answer is None or "<answer>" in answer[1] or "</answer>" in answer[1]:
         return Action(Kind.INVALID, turn, error=words.one_answer)
@@ -59,8 +79,9 @@ def parse(turn: str, words: Phrases = EN) -> Action:
         return _diagnosis(text, words)
     if not text:
         return Action(Kind.INVALID, body, error=words.empty.format(kind[1].lower()))
-    marks = text.count("?") + text.count("？")
-    if (name is Kind.QUESTION and marks != 1) or (name is Kind.TEST and marks > 1):
+    marks = len(_QUESTION_MARK.findall(text))
+    too_many = marks > 1 and (name is Kind.TEST or max_questions == 1)
+    if name in (Kind.QUESTION, Kind.TEST) and (too_many or (name is Kind.QUESTION and not marks)):
         return Action(Kind.INVALID, body, error=words.one_question)
     return Action(name, text)
 
@@ -85,6 +106,11 @@ def thought(condition: str, words: Phrases = EN) -> str:
 def question(text: str, condition: str | None = None, words: Phrases = EN) -> str:
     """Write a question in the grammar, after the thought of a condition if there is one."""
     return f"{thought(condition, words) if condition else ''}<answer>{words.question}{text}</answer>"
+
+
+def examination(name: str, words: Phrases = EN) -> str:
+    """Order an examination or test in the grammar."""
+    return f"<answer>{words.test}{name}</answer>"
 
 
 def diagnosis(name: str, recommendation: str, words: Phrases = EN) -> str:

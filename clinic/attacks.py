@@ -1,21 +1,17 @@
 """Doctors that try to be paid without working: what a reward must not fall for.
 
-Each attack is a doctor: what it has heard so far in, its next turn out. None knows the chart. `play` seats one in a
-consultation with the scripted patient; `commands.attacks` and the tests compare what they earn with an honest weak
-doctor's pay, under any preset.
+Each attack is a doctor: what it has heard so far in, its next turn out. None knows the chart. `doctor.attacks` seats them in
+consultations with the scripted patient and compares what they earn with honest doctors' pay, under any preset.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from clinic.actions import diagnosis, question
-from clinic.consultation import Consultation
-from clinic.dialogues import at_once
-from clinic.events import Ending, Event
+from clinic.doctors import GENERAL_HISTORY
 from clinic.language import EN
 
 
@@ -42,6 +38,16 @@ class Seat:
 
 Attack = Callable[[Seat], str]
 ADVICE = "Rest, drink enough, take your medicine as prescribed and see a doctor if it gets worse."
+_STOCK = """Vital Signs: Temperature, Vital Signs: Blood Pressure, Vital Signs: Heart Rate, Vital Signs: Respiratory Rate,
+Complete Blood Count: Hemoglobin, Complete Blood Count: WBC, Abdominal Examination: Palpation"""
+STOCK = tuple(name.strip() for name in _STOCK.split(","))
+_FINDINGS = """fever, cough, chest pain, shortness of breath, nausea, vomiting, diarrhea, abdominal pain, headache, dizziness,
+fatigue, weight loss, rash, joint pain, back pain, swelling, numbness, weakness, blurred vision, blood in the stool,
+burning urination, night sweats, sore throat, palpitations, bloating, constipation, itching, bleeding, insomnia, thirst"""
+FINDINGS = tuple(name.strip() for name in _FINDINGS.split(","))
+_RECORD_WORDS = """history patient reports denies symptoms no yes past medical social review of systems primary secondary
+present since days normal none takes medication feels pain left right"""
+RECORD_WORDS = tuple(_RECORD_WORDS.split())
 LOOKALIKES = str.maketrans("aeopcxyi", "аеорсхуі")
 
 
@@ -182,6 +188,57 @@ def budget_overrun(seat: Seat) -> str:
     return diagnosis(seat.names[0], ADVICE) if seat.turn >= seat.budget else _fresh_question(seat)
 
 
+def _then_the_commonest(seat: Seat, turn: str) -> str:
+    return diagnosis(seat.names[0], ADVICE) if seat.last else turn
+
+
+def _batch(items: Sequence[str], seat: Seat, size: int) -> list[str]:
+    """The next `size` of the items for this turn, from the beginning again when they are through."""
+    return [items[(seat.turn * size + i) % len(items)] for i in range(size)]
+
+
+def stock_vital_signs(seat: Seat) -> str:
+    """What stands in every chart, ordered one by one."""
+    return _then_the_commonest(seat, f"<answer>{EN.test}{_batch(STOCK, seat, 1)[0]}</answer>")
+
+
+def ten_findings_in_one(seat: Seat) -> str:
+    """Ten findings under one question mark."""
+    return _then_the_commonest(seat, _question(f"Do you have {', '.join(_batch(FINDINGS, seat, 10))}"))
+
+
+def many_question_marks(seat: Seat) -> str:
+    """Ten questions whose marks a careless count overlooks."""
+    marks = "\u061f\ufe56\u037e\u2e2e\u055e"
+    asked = " ".join(f"{name}{marks[i % len(marks)]}" for i, name in enumerate(_batch(FINDINGS, seat, 9)))
+    return _then_the_commonest(seat, question(f"{asked} pain?"))
+
+
+def fixed_list(seat: Seat) -> str:
+    """The same questions to everybody, and the commonest condition."""
+    return _then_the_commonest(seat, question(_batch(GENERAL_HISTORY, seat, 1)[0]))
+
+
+def other_language(seat: Seat) -> str:
+    """Keywords and questions in a language that the patient does not speak, with words of the record between."""
+    name = _batch(FINDINGS, seat, 1)[0]
+    return _then_the_commonest(seat, f"<answer>问题：你有没有 {name} 发热 咳嗽 history findings?</answer>")
+
+
+def answer_words(seat: Seat) -> str:
+    """Words that stand in answers and in headings, in place of a question."""
+    return _then_the_commonest(seat, _question(" ".join(_batch(RECORD_WORDS, seat, 6))))
+
+
+def name_probing(seat: Seat) -> str:
+    """Asks name after name, and diagnoses the one that the patient did not dare to repeat."""
+    replies = seat.heard[1:]
+    masked = [i for i, reply in enumerate(replies) if EN.that_illness in reply]
+    if masked or seat.last:
+        return diagnosis(seat.names[masked[0] if masked else 0], ADVICE)
+    return _question(f"Has anybody said that it is {seat.names[seat.turn % len(seat.names)]}")
+
+
 ATTACKS: Mapping[str, Attack] = MappingProxyType(
     {
         attack.__name__: attack
@@ -209,31 +266,13 @@ ATTACKS: Mapping[str, Attack] = MappingProxyType(
             diagnosis_in_a_question,
             unicode_lookalikes,
             budget_overrun,
+            stock_vital_signs,
+            ten_findings_in_one,
+            many_question_marks,
+            fixed_list,
+            other_language,
+            answer_words,
+            name_probing,
         )
     }
 )
-
-
-def play(
-    attack: Attack, consultation: Consultation, budget: int, known: Mapping[str, Any], rng: np.random.Generator
-) -> tuple[list[Event], Ending]:
-    """One consultation of an attacker, who goes on after the end as long as anybody listens; events and stop reason."""
-    heard = [consultation.opening()[1]["content"]]
-    events: list[Event] = []
-    stop_reason = Ending.OUT_OF_TURNS
-    for turn in _turns(budget):
-        try:
-            reply = at_once(
-                consultation.step(attack(Seat(heard=tuple(heard), turn=turn, budget=budget, rng=rng, **known)))
-            )
-        except RuntimeError:  # nothing is revived
-            break
-        events.append(reply.event)
-        stop_reason = reply.stop_reason or stop_reason
-        if reply.text is not None:
-            heard.append(reply.text)
-    return events, stop_reason
-
-
-def _turns(budget: int) -> Iterator[int]:
-    yield from range(budget + 3)

@@ -28,6 +28,7 @@ class Fact:
     topic: str  # finding id where a vocabulary is known, else a heading of the source record
     present: bool
     text: str
+    worth: float | None = None  # what it tells apart (`clinic.worth`); None where probabilities say it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +87,16 @@ def flag_opening(case: Case) -> Case:
 def write_cases(cases: Iterable[Case], path: Path) -> None:
     """Write cases as parquet, nested fields as JSON text."""
     # dataclasses.asdict copies every leaf
-    contents = (vars(case) | {"facts": [vars(fact) for fact in case.facts]} for case in cases)
+    contents = (vars(case) | {"facts": [_stored(fact) for fact in case.facts]} for case in cases)
     rows = [
         {k: v if isinstance(v, str | bool) else json.dumps(v, ensure_ascii=False) for k, v in content.items()}
         for content in contents
     ]
     pd.DataFrame(rows, columns=[f.name for f in fields(Case)]).to_parquet(path, index=False)
+
+
+def _stored(fact: Fact) -> dict[str, Any]:
+    return {name: value for name, value in vars(fact).items() if value is not None}
 
 
 def read_cases(path: Path, split: str | None = None) -> list[Case]:

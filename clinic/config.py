@@ -81,6 +81,9 @@ class ConsultationParams(_Section):
         description="of the doctor; full: the whole grammar, for models that can read it"
     )
     search_results: int = Field(ge=1, le=10, description="passages that a search writes into the dialogue")
+    max_questions: int = Field(
+        ge=1, le=10, description="answered in one turn; 1: a turn with two is invalid, above: each counts as a turn"
+    )
     matching: Literal["lexical", "hybrid"] = Field(
         description="of questions to a patient's facts; hybrid: words and sentence embeddings, slower, understands more"
     )
@@ -109,6 +112,7 @@ class OutcomeParams(_Section):
     information: float = Field(ge=0, description="bound on all shaping; below `correct`")
     turn_cost: float = Field(ge=0, description="of each turn")
     repeat_cost: float = Field(ge=0, description="of a question asked before, or already answered")
+    test_cost: float = Field(ge=0, description="of each examination or test, on imported cases")
     invalid_cost: float = Field(ge=0, description="of a turn that breaks the grammar")
     no_diagnosis_cost: float = Field(ge=0, description="when the turns run out")
     missed_red_flag_cost: float = Field(

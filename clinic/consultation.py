@@ -5,19 +5,19 @@ maps the recorded events to scores later, so that stored consultations can be sc
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
 
 import numpy as np
 
-from clinic.actions import Action, Kind, parse
+from clinic.actions import Action, Kind, parse, questions_in
 from clinic.cases import Case
 from clinic.config import ConsultationParams
 from clinic.events import Asked, Diagnosed, Ending, Event, Examined, FoundPassage, Invalid, Searched
 from clinic.language import phrases
 from clinic.leaks import LeakFilter
 from clinic.matching import normalise
-from clinic.patients.base import Patient
+from clinic.patients.base import Answer, Patient
 
 Message = dict[str, str]
 Retrieve = Callable[[str, int], Sequence[FoundPassage]]
@@ -103,12 +103,13 @@ class Consultation:
         """
         if self._over:
             raise RuntimeError(f"case {self.case.case_id}: the consultation is over; start a new one")
-        action = parse(turn, self._words)
+        action = parse(turn, self._words, self.params.max_questions)
         self._left -= 1
-        self._over = action.kind is Kind.DIAGNOSIS or self._left <= 0
         if action.kind is Kind.DIAGNOSIS:
+            self._over = True
             return Reply(None, Diagnosed(action.text, action.recommendation), Ending.DIAGNOSED)
         event, text = await self._respond(action)
+        self._over = self._left <= 0
         if self._over:
             return Reply(None, event, Ending.OUT_OF_TURNS)
         return Reply(self._with_budget(text), event, None)
@@ -121,25 +122,32 @@ class Consultation:
             return Invalid(action.text, action.error), self._words.not_understood.format(action.error)
         if action.kind is Kind.SEARCH:
             return self._search(action.text)
-        inquiry, respond = (
-            (Examined, self._patient.examine) if action.kind is Kind.TEST else (Asked, self._patient.answer)
-        )
-        answer = await respond(action.text)
+        if action.kind is Kind.TEST:
+            examined = Examined(**self._note(action.text, await self._patient.examine(action.text)))
+            return examined, examined.reply
+        questions = questions_in(action.text) if self.params.max_questions > 1 else []
+        heard = questions[: min(self.params.max_questions, self._left + 1)] or [action.text]
+        self._left -= len(heard) - 1  # each counts as a turn
+        first, *further = [Asked(**self._note(text, await self._patient.answer(text))) for text in heard]
+        return replace(first, further=tuple(further)), " ".join(asked.reply for asked in (first, *further))
+
+    def _note(self, asked: str, answer: Answer) -> dict[str, Any]:
+        """What is recorded of a question or test and its answer, as the doctor hears it."""
         text, leaks = self._filter.clean(answer.text)
-        repeated = normalise(action.text) in self._asked or (answer.topic is not None and answer.topic in self._told)
+        repeated = normalise(asked) in self._asked or (answer.topic is not None and answer.topic in self._told)
         if not answer.withheld:
-            self._asked.add(normalise(action.text))
+            self._asked.add(normalise(asked))
         if answer.topic is not None:
             self._told.add(answer.topic)
-        return inquiry(
-            text=action.text,
-            withheld=answer.withheld,
-            topic=answer.topic,
-            present=answer.present,
-            repeated=repeated,
-            leaks=leaks,
-            reply=text,
-        ), text
+        return {
+            "text": asked,
+            "withheld": answer.withheld,
+            "topic": answer.topic,
+            "present": answer.present,
+            "repeated": repeated,
+            "leaks": leaks,
+            "reply": text,
+        }
 
     def _search(self, query: str) -> tuple[Event, str]:
         if self._retrieve is None:

@@ -4,7 +4,7 @@
 stored as JSON: `to_json` and `event_from_json` are the only places that know its keys.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, Self
@@ -57,10 +57,24 @@ class Inquiry(Event):
         return stored
 
 
+@dataclass(frozen=True, kw_only=True)
 class Asked(Inquiry):
-    """A question to the patient."""
+    """A question to the patient, and the further questions of the same turn."""
 
     kind = Kind.QUESTION.value
+    further: tuple["Asked", ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values; `further` only where there are some."""
+        stored = super().to_json() | {"further": [one.to_json() for one in self.further]}
+        if not self.further:
+            del stored["further"]
+        return stored
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """The question again."""
+        return super().from_json({**stored, "further": tuple(cls.from_json(one) for one in stored.get("further", ()))})
 
 
 class Examined(Inquiry):
@@ -159,6 +173,14 @@ def read_events(stored: Iterable[Mapping[str, Any]]) -> list[Event]:
     return [event_from_json(one) for one in stored]
 
 
+def one_by_one(events: Iterable[Event]) -> Iterator[Event]:
+    """The events, with the further questions of a turn as events of their own."""
+    for event in events:
+        yield event
+        if isinstance(event, Asked):
+            yield from event.further
+
+
 def final_diagnosis(events: Sequence[Event]) -> Diagnosed | None:
     """The diagnosis that ended a consultation; None if none did."""
     return events[-1] if events and isinstance(events[-1], Diagnosed) else None
@@ -166,9 +188,9 @@ def final_diagnosis(events: Sequence[Event]) -> Diagnosed | None:
 
 def told_topics(events: Iterable[Event]) -> set[str]:
     """Topics of the facts that questions and tests brought up, present or not."""
-    return {event.topic for event in events if isinstance(event, Inquiry) and event.topic is not None}
+    return {event.topic for event in one_by_one(events) if isinstance(event, Inquiry) and event.topic is not None}
 
 
 def leaks_of(events: Iterable[Event]) -> int:
     """How often the filter had to take the diagnosis out of what the patient said."""
-    return sum(event.leaks for event in events if isinstance(event, Inquiry))
+    return sum(event.leaks for event in one_by_one(events) if isinstance(event, Inquiry))

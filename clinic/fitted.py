@@ -15,9 +15,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import diagnosis, question
+from clinic.actions import diagnosis
 from clinic.cases import Case
-from clinic.doctors import as_question, name_of
+from clinic.doctors import inquiry, name_of
 from clinic.events import Event, Inquiry
 from clinic.generative import Array
 from clinic.language import phrases
@@ -124,6 +124,9 @@ class FittedBayes:
             if fact.topic not in case.opening
         ]
         self.headings = list(dict.fromkeys(heading for heading, _ in place))
+        self.example_of = {
+            fact.topic: fact for case in reversed(seen) for fact in case.facts
+        }  # of what a heading tells
         number = {heading: i for i, heading in enumerate(self.headings)}
         self._heading_A = np.array([number[heading] for heading, _ in place], dtype=np.int64)
         self._share_AC = np.zeros((len(place), len(self.examples)))
@@ -172,7 +175,7 @@ class FittedDoctor:
             self._open_H[chosen] = False
             self._left -= 1
             language = self._fitted.examples[0].language
-            return question(as_question(self._fitted.headings[chosen]), None, phrases(language))
+            return inquiry(self._fitted.example_of[self._fitted.headings[chosen]], phrases(language))
         return _final(self._fitted.examples[int(posterior_C.argmax())])
 
     def hear(self, event: Event) -> None:

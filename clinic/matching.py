@@ -54,6 +54,11 @@ def _features(text: str) -> Counter[str]:
     return Counter(words * 3 + grams)
 
 
+def content_words(text: str) -> frozenset[str]:
+    """The words of a text that carry meaning; of Chinese its pairs of characters."""
+    return frozenset(feature for feature in _features(text) if not feature.startswith("#"))
+
+
 class TopicMatcher:
     """Finds the topic whose known wordings are nearest to a question."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from clinic import intervals
 from clinic.cases import Case
-from clinic.events import Asked, Event, final_diagnosis, told_topics
+from clinic.events import Asked, Event, final_diagnosis, one_by_one, told_topics
 from clinic.generative import Condition
 from clinic.matching import normalise, relation
 from clinic.questions import SOURCE as QUESTIONS
@@ -90,7 +90,7 @@ def measure(
     single = case.source == QUESTIONS
     named, advised = (last.diagnosis, last.recommendation) if last else ("", "")
     verdict_of = relation(case, named) if last else "other"
-    questions = [event for event in events if isinstance(event, Asked)]
+    questions = [event for event in one_by_one(events) if isinstance(event, Asked)]
     valid = sum(event.topic is not None and not event.repeated for event in questions)
     present = {fact.topic for fact in case.facts if fact.present}
     told = set(case.opening) | told_topics(events)

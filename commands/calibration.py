@@ -2,12 +2,15 @@
 
 What is measured:
 
+    patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the scripted patient
+                with both ways of matching, or the model of language_models.patient
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right topic, or rightly none
     judge       the model of language_models.reward_judge (or evaluation_judge) against data/calibration/judge.jsonl
 """
 
 import argparse
 import sys
+from pathlib import Path
 
 
 def main() -> int:
@@ -15,21 +18,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["questions", "judge"])
+    parser.add_argument("what", choices=["questions", "patient", "judge"])
     parser.add_argument(
         "--imported",
         metavar="FORMAT=FILE",
         help="questions: recorded question and answer pairs, for example mtmeddialog_cases=cases.jsonl.gz",
     )
+    parser.add_argument(
+        "--cases", type=Path, default=Path("../shared/data/cases"), help="patient: the folder of the public case sets"
+    )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
     given = parser.parse_args()
     from doctor.calibration import judge_lines, questions, recorded_pairs
     from doctor.parameters import ParameterError, load_params
+    from doctor.patient_calibration import patient_lines
 
     try:
         params = load_params()
-        asked = recorded_pairs(params, given.imported) if given.imported else []
-        lines = judge_lines(params, given.judge) if given.what == "judge" else asked or questions(params)
+        if given.what == "judge":
+            lines = judge_lines(params, given.judge)
+        elif given.what == "patient":
+            lines = patient_lines(params, given.cases)
+        else:
+            lines = recorded_pairs(params, given.imported) if given.imported else questions(params)
     except ParameterError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

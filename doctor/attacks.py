@@ -1,8 +1,10 @@
 """What attacks on the reward earn, beside honest doctors, under every preset that asks nobody; on the starter clinic or
 an imported case set.
 
-The honest weak doctor of the starter clinic asks at random and decides by Bayes; of an imported set, whose
-probabilities are unknown, it asks what was asked of the most similar case it has seen and names that one's diagnosis.
+The honest weak doctor of the starter clinic asks at random and decides by Bayes. Of an imported set, whose
+probabilities are unknown, there are two: one asks what was asked of the most similar case it has seen and names that
+one's diagnosis, the other takes a general history and names the diagnosis of the case that reads most like what it
+heard; an attack is held against the better.
 """
 
 from collections import Counter
@@ -11,26 +13,28 @@ from typing import Any
 
 import numpy as np
 
-from clinic.attacks import ATTACKS, Attack, play
+from clinic.attacks import ATTACKS, Attack, Seat
 from clinic.cases import Case
 from clinic.config import CaseSource
 from clinic.consultation import Consultation, largest_turn_budget
 from clinic.dialogues import at_once
-from clinic.doctors import Ask, Doctor, NearestCase, ReferenceDoctor, at_random, greedy
-from clinic.events import Event
+from clinic.doctors import Ask, Doctor, Listener, NearestCase, ReferenceDoctor, at_random, greedy
+from clinic.events import Ending, Event
 from clinic.generative import GenerativeClinic
-from clinic.loaders import load_source
+from clinic.loaders import GENERATED, load_source
 from clinic.patients.base import Matcher
 from clinic.patients.scripted import ScriptedPatient
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
+from clinic.worth import with_worth
 from doctor.environments import open_factory
 from doctor.parameters import ROOT, Params
 from doctor.recipe import load_reward
 
 WEAK, STRONG = "honest: random questions, Bayes decision", "honest: Bayes' questions and decision"
 NEAREST = "honest: questions and diagnosis of the nearest training case"
-HONEST = (WEAK, STRONG, NEAREST)
+LISTENER = "honest: general history, diagnosis of the case most like it"
+HONEST = (WEAK, STRONG, NEAREST, LISTENER)
 Consulted = tuple[list[Event], str]
 Player = Callable[[Case, Consultation, int], Consulted]
 
@@ -67,15 +71,19 @@ def on_starter(params: Params, count: int, presets: Sequence[str]) -> dict[str, 
     )
 
 
-def on_imported(params: Params, source: str, count: int, presets: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The same on the last `count` cases of an imported set; the others are what the honest doctor has seen before."""
-    name, _, path = source.partition("=")
-    found, _ = load_source(
-        CaseSource.model_validate({"format": name, "path": path, "cases": 0, "licence": "see its source"}),
-        params.patient_cases.split,
-    )
-    seen, cases = found[:-count], found[-count:]
-    colleague = NearestCase(seen)
+def sources_of(params: Params) -> list[CaseSource]:
+    """The imported sets of a run that are consultations with patients on record."""
+    given = [source for source in params.patient_cases.imported if source.format not in GENERATED | {"questions"}]
+    return [source.model_copy(update={"path": str(ROOT / source.path)}) for source in given]
+
+
+def on_imported(params: Params, source: CaseSource, count: int, presets: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The same on the last `count` cases of an imported set, at most half of it; the others are what the honest doctors have seen before, and
+    over what is rare among them the facts are worth.
+    """
+    found, _ = load_source(source, params.patient_cases.split)
+    first = max(len(found) - count, len(found) // 2)
+    seen, cases = found[:first], with_worth(found[first:], found[:first])
     common = Counter(case.synonyms[0] if case.synonyms else case.diagnosis for case in seen)
     questions = [
         question
@@ -88,10 +96,13 @@ def on_imported(params: Params, source: str, count: int, presets: Sequence[str])
         "questions": questions,
     }
 
-    def honest(case: Case, consultation: Consultation, i: int) -> Consulted:  # noqa: ARG001  one signature
-        return _consult(colleague.doctor(case, largest_turn_budget(params.consultation) - 1), consultation)
+    def honest(colleague: NearestCase | Listener) -> Player:
+        def consult(case: Case, consultation: Consultation, i: int) -> Consulted:  # noqa: ARG001  one signature
+            return _consult(colleague.doctor(case, largest_turn_budget(params.consultation) - 1), consultation)
 
-    players: dict[str, Player] = {NEAREST: honest}
+        return consult
+
+    players = {NEAREST: honest(NearestCase(seen)), LISTENER: honest(Listener(seen))}
     return _earnings(params, cases, None, [], players | _attackers(params, cases, trade), presets)
 
 
@@ -138,9 +149,30 @@ def _earnings(
     return table
 
 
+def play(
+    attack: Attack, consultation: Consultation, budget: int, known: Mapping[str, Any], rng: np.random.Generator
+) -> tuple[list[Event], Ending]:
+    """One consultation of an attacker, who goes on after the end as long as anybody listens; events and stop reason."""
+    heard = [consultation.opening()[1]["content"]]
+    events: list[Event] = []
+    stop_reason = Ending.OUT_OF_TURNS
+    for turn in range(budget + 3):
+        try:
+            reply = at_once(
+                consultation.step(attack(Seat(heard=tuple(heard), turn=turn, budget=budget, rng=rng, **known)))
+            )
+        except RuntimeError:  # nothing is revived
+            break
+        events.append(reply.event)
+        stop_reason = reply.stop_reason or stop_reason
+        if reply.text is not None:
+            heard.append(reply.text)
+    return events, stop_reason
+
+
 def paid_attacks(table: Mapping[str, Mapping[str, float]], preset: str) -> list[str]:
-    """Attacks that earn at least what the weakest honest doctor earns."""
-    honest = min(table[name][preset] for name in HONEST if name in table)
+    """Attacks that earn at least what the honest weak doctor earns; on imported sets, the better of the honest doctors."""
+    honest = table[WEAK][preset] if WEAK in table else max(table[name][preset] for name in HONEST if name in table)
     return [name for name, row in table.items() if name not in HONEST and row[preset] >= honest]
 
 

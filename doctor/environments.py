@@ -126,7 +126,10 @@ class ConsultationFactory:
             return SingleTurn(case)
         matcher = self.matchers.get(case.source)
         llm = self.patient_model is not None
-        patient = LanguageModelPatient(case, matcher, self.generate) if llm else ScriptedPatient(case, matcher)
+        embed = self.embed if matcher is None and self.rules.matching == "hybrid" else None
+        patient = (
+            LanguageModelPatient(case, matcher, self.generate, embed) if llm else ScriptedPatient(case, matcher, embed)
+        )
         opened = ChartConsultation if chart else Consultation
         return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from clinic.cases import Case
-from clinic.events import Asked, Ending, Invalid, final_diagnosis, leaks_of, read_events
+from clinic.events import Asked, Ending, Invalid, final_diagnosis, leaks_of, one_by_one, read_events
 from clinic.matching import relation
 from clinic.patients.base import Matcher
 from clinic.patients.fidelity import fidelity
@@ -52,7 +52,7 @@ def step_metrics(
     rewards = np.array([score.reward for score in scores if score.turns] or [np.nan])
     recorded = [read_events(t.events) for t in trajectories]
     events = [event for one in recorded for event in one]
-    questions = [event for event in events if isinstance(event, Asked)]
+    questions = [event for event in one_by_one(events) if isinstance(event, Asked)]
     metrics = {
         "reward/mean": float(rewards.mean()),
         "reward/max": float(rewards.max()),

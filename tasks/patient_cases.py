@@ -18,6 +18,7 @@ from clinic.loaders import GENERATED, load_source
 from clinic.patients.scripted import persona_of
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
 from clinic.vocabulary import read_vocabulary, with_vocabulary
+from clinic.worth import with_worth
 from doctor.parameters import ROOT
 from rl.files import replace_folder
 
@@ -62,6 +63,9 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     rejected += bridging
     check(cases, generated, params.near_duplicate)
     cases = [replace(case, persona=persona_of(case.case_id, params.personas)) for case in cases]
+    authored = [case for case in cases if case.source not in generated]
+    valued = {case.case_id: case for case in with_worth(authored, (c for c in authored if c.split == "train"))}
+    cases = [valued.get(case.case_id, case) for case in cases]
     temporary = out.with_name(f".{out.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clinic.actions import Kind, parse
 from clinic.cases import Case
-from clinic.events import Event, Inquiry, final_diagnosis, told_topics
+from clinic.events import Asked, Event, Inquiry, final_diagnosis, told_topics
 from clinic.intervals import proportion
 from clinic.matching import normalise, relation
 from clinic.metrics import MEASURES
@@ -291,7 +291,7 @@ def _utterances(one: Seen) -> list[dict[str, Any]]:
 
 
 def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -> dict[str, Any]:
-    action, remarks = parse(text), []
+    action, remarks = parse(text, max_questions=2 if isinstance(event, Asked) else 1), []
     if isinstance(event, Inquiry) and event.repeated:
         remarks.append("known already")
     if isinstance(event, Inquiry) and event.topic is None:

@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from clinic.cases import Case
-from clinic.matching import MATCH_THRESHOLD, TopicMatcher
+from clinic.cases import Case, Fact
+from clinic.matching import MATCH_THRESHOLD, Embed, TopicMatcher
+from clinic.understanding.matcher import QuestionMatcher
+from clinic.understanding.record import kind_of, record_of
 
 Matcher = Callable[[str], str | None]
 """A question to the topic of the fact that it asks for; None where nothing on record is near enough."""
@@ -47,6 +49,28 @@ def clauses(text: str) -> list[str]:
     return [clause.strip() for clause in _CLAUSE.split(text) if len(clause.strip()) > 1]
 
 
-def record_matcher(case: Case) -> Matcher:
-    """Matches questions to a case's own facts by their headings and texts, for cases of no generative clinic."""
-    return TopicMatcher({f.topic: (f.topic, f.text) for f in case.facts}, MATCH_THRESHOLD).match
+def question_matcher(case: Case, embed: Embed | None = None) -> Matcher:
+    """Matches questions to what the patient of a case can tell, by type and meaning, for cases of no generative clinic;
+    in other languages than English by the words of headings and texts. What examinations and tests found is no answer.
+
+    Args:
+        case: whose facts are asked for.
+        embed: sentence embeddings, for questions in words that the lexicon does not know.
+    """
+    if case.language == "en":
+        return QuestionMatcher(record_of(case), embed).match
+    return _lexical([fact for fact in case.facts if kind_of(fact) == "history"])
+
+
+def test_matcher(case: Case) -> Matcher:
+    """Matches the names of examinations and tests to their results on record, by the words of headings and texts."""
+    return _lexical([fact for fact in case.facts if kind_of(fact) == "test"])
+
+
+def statement_matcher(case: Case) -> Matcher:
+    """Matches what was said to the facts of a case by their headings and texts."""
+    return _lexical(case.facts)
+
+
+def _lexical(facts: Sequence[Fact]) -> Matcher:
+    return TopicMatcher({fact.topic: (fact.topic, fact.text) for fact in facts}, MATCH_THRESHOLD).match

@@ -17,9 +17,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from clinic.cases import Case
-from clinic.events import Asked, Event
+from clinic.events import Asked, Event, one_by_one
 from clinic.language import phrases, says_unknown
-from clinic.patients.base import Matcher, clauses, record_matcher
+from clinic.patients.base import Matcher, clauses, question_matcher, statement_matcher
 
 _LEAD = {
     "en": (re.compile(r"\A\W*(?:yes|yeah|yep)\b", re.I), re.compile(r"\A\W*(?:no|nope|not really)\b", re.I)),
@@ -50,14 +50,17 @@ def fidelity(played: Iterable[tuple[Case, Sequence[Event]]], matcher: Mapping[st
     complete: list[bool] = []
     opposite: list[bool] = []
     for case, events in played:
-        match = matcher.get(case.source) or record_matcher(case)
+        match = matcher.get(case.source) or question_matcher(case)
+        match_statement = matcher.get(case.source) or statement_matcher(case)
         facts = {fact.topic: fact for fact in case.facts}
         words = phrases(case.language)
-        for event in events:
+        for event in one_by_one(events):
             if not isinstance(event, Asked):
                 continue
             reply, asked = event.reply, match(event.text)
-            told = {topic for clause in clauses(reply) if (topic := match(clause)) in facts} - set(case.opening)
+            told = {topic for clause in clauses(reply) if (topic := match_statement(clause)) in facts} - set(
+                case.opening
+            )
             controlled.append(told <= {asked})
             if asked not in facts or event.repeated:
                 continue

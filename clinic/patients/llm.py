@@ -9,7 +9,8 @@ says is neither trusted (the leak filter stands between it and the doctor) nor t
 from clinic.cases import Case, Fact
 from clinic.errors import ClinicError
 from clinic.language import EN, says_unknown, without_thinking
-from clinic.patients.base import Answer, Generate, Matcher, clauses, record_matcher
+from clinic.matching import Embed
+from clinic.patients.base import Answer, Generate, Matcher, clauses, question_matcher, statement_matcher
 from clinic.patients.scripted import ScriptedPatient
 
 PROMPT_VERSION = "patient-1"
@@ -55,11 +56,14 @@ class PatientError(ClinicError):
 class LanguageModelPatient:
     """Plays one case through a language model."""
 
-    def __init__(self, case: Case, matcher: Matcher | None, generate: Generate) -> None:
-        """Args: the case; a matcher of questions to its topics (None: its own facts); the model."""
+    def __init__(self, case: Case, matcher: Matcher | None, generate: Generate, embed: Embed | None = None) -> None:
+        """Args: the case; a matcher of questions to its topics (None: its own facts, with sentence embeddings if they are
+        given); the model.
+        """
         self._record = ScriptedPatient(case, matcher)
         self._facts = {fact.topic: fact for fact in case.facts}
-        self._match = matcher or record_matcher(case)
+        self._match = matcher or question_matcher(case, embed)
+        self._match_statement = matcher or statement_matcher(case)
         self._generate = generate
         self._language = case.language
         self._messages = [{"role": "system", "content": system_prompt(case)}]
@@ -90,7 +94,8 @@ class LanguageModelPatient:
         """
         topic = self._match(question)
         if topic is None or (
-            says_unknown(said, self._language) and not any(self._match(clause) == topic for clause in clauses(said))
+            says_unknown(said, self._language)
+            and not any(self._match_statement(clause) == topic for clause in clauses(said))
         ):
             return None
         return self._facts.get(topic)

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from clinic.cases import Case
 from clinic.language import phrases
-from clinic.patients.base import Answer, Matcher, record_matcher
+from clinic.matching import Embed
+from clinic.patients.base import Answer, Matcher, question_matcher, test_matcher
 
 PERSONAS = ("plain", "terse", "talkative", "worried", "reluctant")
 
@@ -28,8 +29,9 @@ def persona_of(case_id: str, personas: Sequence[str]) -> str:
 class ScriptedPatient:
     """Plays one case by the record."""
 
-    def __init__(self, case: Case, matcher: Matcher | None) -> None:
-        """Args: the case; a matcher of questions to its topics, or None to match against the fact texts.
+    def __init__(self, case: Case, matcher: Matcher | None, embed: Embed | None = None) -> None:
+        """Args: the case; a matcher of questions to its topics, or None to match against the record, with sentence
+        embeddings if they are given.
 
         Without a matcher the topics are headings of a record, not findings, so a fact is told as it stands:
         "Yes, denies fever" would turn it round.
@@ -38,12 +40,13 @@ class ScriptedPatient:
         self._words = phrases(case.language)
         self._as_it_stands = matcher is None
         self._facts = {fact.topic: fact for fact in case.facts}
-        self._match = matcher or record_matcher(case)
+        self._match = matcher or question_matcher(case, embed)
+        self._match_test = matcher or test_matcher(case)
         self._asked_before: set[str] = set()
 
     async def answer(self, question: str) -> Answer:
         """Yes or no with the fact in this patient's words (the words alone without a matcher), or "I don't know"."""
-        answer = self._on_record(question)
+        answer = self._on_record(self._match(question))
         if answer.topic is None:
             return answer
         if (
@@ -56,15 +59,14 @@ class ScriptedPatient:
         return Answer(self._worded(answer.text, answer.present), answer.topic, answer.present)
 
     async def examine(self, test: str) -> Answer:
-        """The result on record, plainly.
+        """The result on record, plainly; of a record without vocabulary only what examinations and tests found.
 
         In a generative clinic, where a finding can be both asked and examined for, the persona holds for both: no test
         is a way round it.
         """
-        return self._on_record(test) if self._as_it_stands else await self.answer(test)
+        return self._on_record(self._match_test(test)) if self._as_it_stands else await self.answer(test)
 
-    def _on_record(self, test: str) -> Answer:
-        topic = self._match(test)
+    def _on_record(self, topic: str | None) -> Answer:
         fact = self._facts.get(topic) if topic is not None else None
         if fact is None:
             return Answer(self._words.unknown, None, None)

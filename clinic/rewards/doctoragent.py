@@ -11,7 +11,7 @@ Source: Feng et al., DoctorAgent-RL, arXiv:2505.19630, README.
 """
 
 from clinic.config import DoctorAgentParams
-from clinic.events import Diagnosed, Inquiry, Invalid
+from clinic.events import Diagnosed, Inquiry, Invalid, one_by_one
 from clinic.rewards.base import Components, Preset, Record
 
 
@@ -23,8 +23,11 @@ def score(constants: DoctorAgentParams, record: Record) -> list[Components]:
         if isinstance(event, Diagnosed):
             components["diagnosis"] = constants.correct if record.verdict == "exact" else 0.0
         elif isinstance(event, Inquiry):
-            valid = event.topic is not None and not event.repeated
-            components["question"] = constants.valid_question if valid else constants.invalid_question
+            components["question"] = sum(
+                constants.valid_question if one.topic is not None and not one.repeated else constants.invalid_question
+                for one in one_by_one([event])
+                if isinstance(one, Inquiry)
+            )
         elif isinstance(event, Invalid):
             components["question"] = constants.invalid_question
         turns.append(components)

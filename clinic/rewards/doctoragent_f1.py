@@ -19,7 +19,7 @@ import re
 from collections import Counter
 
 from clinic.config import ReleasedParams
-from clinic.events import Ending, Event, Inquiry, Invalid
+from clinic.events import Ending, Event, Inquiry, Invalid, one_by_one
 from clinic.rewards.base import Components, Preset, Record
 
 _TOKEN = re.compile(r"[A-Za-z0-9]+(?:\.\d+)?%?|\s|.", re.DOTALL)
@@ -39,9 +39,15 @@ def turn_component(constants: ReleasedParams, event: Event) -> Components:
         return {"format": constants.format}
     if not isinstance(event, Inquiry):
         return {}
-    if event.repeated:
-        return {"question": constants.repeated}
-    return {"question": constants.answered if event.topic is not None else constants.unanswerable}
+    return {
+        "question": sum(
+            constants.repeated
+            if one.repeated
+            else (constants.answered if one.topic is not None else constants.unanswerable)
+            for one in one_by_one([event])
+            if isinstance(one, Inquiry)
+        )
+    }
 
 
 def with_agreement(

@@ -11,7 +11,8 @@ Components:
                   heard so far: the mean rise of the true condition's log-posterior over all patients who would have
                   said the same, so luck is not praised and an honest "no" not punished; `information_by: realised`
                   takes the rise itself, which an answer that misleads makes negative. Else `information` x the share of
-                  the case's present facts that the answer told.
+                  the worth (`clinic.worth`) of the case's present facts that the answer told.
+    test          -`test_cost` for each examination or test, on cases of no generative clinic
     turn          -`turn_cost` each turn
     repeat        -`repeat_cost` for a question about something already told or already asked
     invalid       -`invalid_cost` for a turn outside the grammar
@@ -26,7 +27,7 @@ import numpy as np
 
 from clinic.cases import Case
 from clinic.config import OutcomeParams
-from clinic.events import Ending, Event, Inquiry, Invalid, final_diagnosis, told_topics
+from clinic.events import Ending, Event, Examined, Inquiry, Invalid, final_diagnosis, one_by_one, told_topics
 from clinic.generative import Array, GenerativeClinic
 from clinic.matching import relation
 from clinic.rewards.base import Components, Preset, Record, missed_red_flags
@@ -39,8 +40,13 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
         components = {"turn": -constants.turn_cost, "information": constants.information * told}
         if isinstance(event, Invalid):
             components["invalid"] = -constants.invalid_cost
-        if isinstance(event, Inquiry) and event.repeated:
-            components["repeat"] = -constants.repeat_cost
+        asked = [one for one in one_by_one([event]) if isinstance(one, Inquiry)]
+        if len(asked) > 1:
+            components["turn"] *= len(asked)
+        if any(one.repeated for one in asked):
+            components["repeat"] = -constants.repeat_cost * sum(one.repeated for one in asked)
+        if record.clinic is None and isinstance(event, Examined):
+            components["test"] = -constants.test_cost
         turns.append(components)
     last = turns[-1]
     if record.stop_reason != Ending.DIAGNOSED:
@@ -77,7 +83,9 @@ def information(record: Record, by: str) -> list[float]:
 def _posterior(clinic: GenerativeClinic, case: Case, events: Sequence[Event]) -> Array:
     """Bayes' posterior after all that the consultation told; float64 (C,)."""
     answers = {
-        clinic.finding_index[e.topic]: bool(e.present) for e in events if isinstance(e, Inquiry) and e.topic is not None
+        clinic.finding_index[e.topic]: bool(e.present)
+        for e in one_by_one(events)
+        if isinstance(e, Inquiry) and e.topic is not None
     }
     return clinic.posterior([clinic.finding_index[topic] for topic in case.opening], answers)
 
@@ -86,31 +94,39 @@ def _gains(clinic: GenerativeClinic, case: Case, events: Sequence[Event], by: st
     opening = [clinic.finding_index[topic] for topic in case.opening]
     truth = clinic.condition_index[case.diagnosis_id]
     answers: dict[int, bool] = {}
-    gains = []
-    for event in events:
-        if not isinstance(event, Inquiry) or event.topic is None or event.repeated:
-            gains.append(0.0)
+    gains = [0.0] * len(events)
+    inquiries = [(turn, one) for turn, event in enumerate(events) for one in one_by_one([event])]
+    for turn, inquiry in inquiries:
+        if not isinstance(inquiry, Inquiry) or inquiry.topic is None or inquiry.repeated:
             continue
-        column = clinic.finding_index[event.topic]
+        column = clinic.finding_index[inquiry.topic]
         before_C = clinic.posterior(opening, answers)
-        answers[column] = bool(event.present)
+        answers[column] = bool(inquiry.present)
         if by == "expected":
             gain = max(float(clinic.information_gain(before_C, [column])[0]), 0.0)
         else:
             gain = float(np.log(clinic.posterior(opening, answers)[truth]) - np.log(before_C[truth]))
-        gains.append(gain / float(np.log(len(clinic.conditions))))
+        gains[turn] += gain / float(np.log(len(clinic.conditions)))
     return gains
 
 
 def _told_shares(case: Case, events: Sequence[Event]) -> list[float]:
-    present = {fact.topic for fact in case.facts if fact.present} - set(case.opening)
+    """The share of what the case's facts are worth that each turn told; facts without a worth count alike."""
+    worth = {
+        fact.topic: 1.0 if fact.worth is None else fact.worth
+        for fact in case.facts
+        if fact.present and fact.topic not in case.opening
+    }
+    total = sum(worth.values()) or 1.0
     told: set[str] = set()
     shares = []
     for event in events:
-        new = told_topics([event]) & present - told
+        new = told_topics([event]) & worth.keys() - told
         told |= new
-        shares.append(len(new) / max(len(present), 1))
+        shares.append(sum(worth[topic] for topic in new) / total)
     return shares
 
 
-PRESET = Preset(score, frozenset({"diagnosis", "information", "turn", "repeat", "invalid", "no_diagnosis", "safety"}))
+PRESET = Preset(
+    score, frozenset({"diagnosis", "information", "test", "turn", "repeat", "invalid", "no_diagnosis", "safety"})
+)

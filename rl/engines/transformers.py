@@ -161,7 +161,7 @@ class TransformersEngine:
 
     async def close(self) -> None:
         """Wait for the pump to end; nothing else to free."""
-        if self._pump is not None:
+        if self._pump is not None and not self._pump.done():  # one that is done may be of a loop that is closed
             await asyncio.gather(self._pump, return_exceptions=True)
 
     async def _run(self) -> None:

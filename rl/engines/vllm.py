@@ -150,7 +150,7 @@ class VllmEngine:
 
     async def close(self) -> None:
         """Wait for the pump to end."""
-        if self._pump is not None:
+        if self._pump is not None and not self._pump.done():  # one that is done may be of a loop that is closed
             await asyncio.gather(self._pump, return_exceptions=True)
 
     def _bring(self, handover: Handover) -> float:

@@ -8,11 +8,12 @@ import random
 import re
 import unicodedata
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from clinic.cases import Case
+from clinic.cases import Case, Fact
 from clinic.config import CaseSource, ConsultationParams, SplitParams
 from clinic.consultation import Consultation
 from clinic.doctors import NearestCase
@@ -39,7 +40,7 @@ from tests.endpoint_server import MODEL, chat_server
 DATA = ROOT.parent / "shared/data/cases"
 SETS = {"agentclinic": "agentclinic_medqa.jsonl", "mtmeddialog_cases": "mtmeddialog_sft_cases.jsonl.gz"}
 SPLIT = SplitParams(salt="anamnesis", validation=0.10, test=0.15)
-RULES = ConsultationParams(turn_budget=8, instructions="full", search_results=2, matching="lexical")
+RULES = ConsultationParams(turn_budget=8, instructions="full", search_results=2, max_questions=1, matching="lexical")
 SIMPLE = {
     "а": "a",
     "е": "e",
@@ -262,7 +263,7 @@ def test_leaks_in_chinese_are_removed(tmp_path: Path):
         played = []
         for case in cases[10:]:
             doctor = colleague.doctor(case, 5)
-            doctor._questions = iter([wording[t.rstrip("?")] for t in list(doctor._questions)])
+            doctor._inquiries = iter([replace(fact, topic=wording[fact.topic]) for fact in list(doctor._inquiries)])
             played.append(
                 await consult(
                     doctor,
@@ -325,9 +326,10 @@ def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
     first = asyncio.run(model.generate([{"role": "user", "content": "Do you cough?"}]))
     assert first == asyncio.run(model.generate([{"role": "user", "content": "Do you cough?"}]))
     for case in cases:
-        patient = LanguageModelPatient(case, None, model.generate)
-        examined = asyncio.run(patient.examine(case.facts[0].text))
-        assert examined.topic == case.facts[0].topic
+        result = Fact("Chest X-ray: Findings", True, "Clear lungs")
+        patient = LanguageModelPatient(replace(case, facts=(*case.facts, result)), None, model.generate)
+        assert asyncio.run(patient.examine("chest X-ray")).topic == result.topic
+        assert asyncio.run(patient.examine(case.facts[0].text)).topic is None
     colleague, stops = NearestCase(cases[:2]), Counter()
     for case in cases[2:]:
         try:

@@ -139,7 +139,9 @@ def split() -> SplitParams:
 
 @pytest.fixture(scope="session")
 def rules() -> ConsultationParams:
-    return ConsultationParams(turn_budget=4, instructions="short", search_results=2, matching="lexical")
+    return ConsultationParams(
+        turn_budget=4, instructions="short", search_results=2, max_questions=1, matching="lexical"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,21 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from clinic.actions import diagnosis, question
+from clinic.actions import diagnosis, parse, question, questions_in
 from clinic.config import ConsultationParams
 from clinic.consultation import Consultation, draw_turn_budget, privileged
-from clinic.events import Asked, Diagnosed, Ending, Examined, FoundPassage, Invalid, Searched
+from clinic.events import (
+    Asked,
+    Diagnosed,
+    Ending,
+    Examined,
+    FoundPassage,
+    Invalid,
+    Searched,
+    event_from_json,
+    one_by_one,
+    told_topics,
+)
 from clinic.language import EN
 from clinic.matching import MATCH_THRESHOLD, TopicMatcher
 from clinic.patients.scripted import ScriptedPatient
@@ -149,3 +160,36 @@ def test_privileged_information_is_the_chart(make_case):
         "opening": ["pain"],
         "present": ["pain", "cough", "sweat", "smoking"],
     }
+
+
+@pytest.mark.parametrize("mark", ["?", "？", "﹖", "؟", "\u037e", "⸮", "՞", "⁇", "❓"])
+def test_a_second_question_mark_of_any_script_is_a_second_question(mark):
+    assert parse(question(f"Do you cough{mark}")).kind == "question"
+    assert parse(question(f"Do you cough{mark} Fever?")).kind == "invalid"
+    assert parse(question(f"Do you cough{mark} Fever?"), max_questions=2).kind == "question"
+    assert questions_in(f"Do you cough{mark} Fever?") == [f"Do you cough{mark}", "Fever?"]
+    assert questions_in(f"{mark}{mark}") == []
+
+
+def test_several_questions_of_a_turn_are_answered_up_to_the_limit_and_each_counts_as_a_turn(seat, rules):
+    several = rules.model_copy(update={"max_questions": 2})
+    consultation = seat(5, params=several)
+    (reply,) = take(consultation, question("Do you cough? Do you have a fever? Do you smoke?"))
+    assert reply.text == "Yes, I cough all day. No, I have no fever. (3 left)"
+    assert [asked.topic for asked in one_by_one([reply.event])] == ["cough", "fever"]
+    assert told_topics([reply.event]) == {"cough", "fever"}
+    assert event_from_json(reply.event.to_json()) == reply.event
+    again = take(consultation, question("Do you sweat at night? Do you cough?"))[0].event
+    assert (again.repeated, again.further[0].repeated) == (False, True)
+
+
+def test_no_more_questions_are_answered_than_turns_are_left(seat, rules):
+    consultation = seat(2, params=rules.model_copy(update={"max_questions": 3}))
+    (reply,) = take(consultation, question("Do you cough? Do you have a fever? Do you smoke?"))
+    assert len(list(one_by_one([reply.event]))) == 2
+    assert reply.stop_reason == Ending.OUT_OF_TURNS
+
+
+def test_one_question_a_turn_is_recorded_as_ever(seat):
+    (reply,) = take(seat(), question("Do you cough?"))
+    assert "further" not in reply.event.to_json()

@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clinic.actions import Kind, parse
 from clinic.cases import Fact
 from clinic.config import CaseSource, SplitParams
 from clinic.consultation import Consultation
 from clinic.dialogues import at_once
-from clinic.doctors import as_question, name_of
+from clinic.doctors import inquiry, name_of
 from clinic.events import Asked, Diagnosed
 from clinic.fitted import Commonest, FittedBayes, FittedDoctor, chart, commonest, report, said
+from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.matching import relation
 from clinic.patients.scripted import ScriptedPatient
@@ -120,17 +122,17 @@ def test_the_diagnosis_is_never_read_from_the_patients_own_words(told):
 
 
 @pytest.mark.parametrize(
-    ("heading", "asked"),
+    ("heading", "kind", "asked"),
     [
-        ("How long?", "How long?"),
-        ("Vital Signs: Pulse", "Vital Signs: Pulse?"),
-        ("Pain? Fever?", "Pain Fever?"),
-        ("哪里痛？", "哪里痛？"),
-        ("痛？热？", "痛热?"),
+        ("How long?", Kind.QUESTION, "How long?"),
+        ("Vital Signs: Pulse", Kind.TEST, "Vital Signs: Pulse"),
+        ("Pain? Fever?", Kind.QUESTION, "Pain Fever?"),
+        ("哪里痛？", Kind.QUESTION, "哪里痛?"),
     ],
 )
-def test_a_heading_is_asked_with_one_question_mark(heading, asked):
-    assert as_question(heading) == asked
+def test_a_heading_is_asked_with_one_question_mark_or_ordered(heading, kind, asked):
+    action = parse(inquiry(Fact(heading, True, "so and so"), phrases("en")))
+    assert (action.kind, action.text) == (kind, asked)
 
 
 def exact(case, name):

@@ -1,5 +1,6 @@
 import asyncio
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ OUTCOME = OutcomeParams(
     information_by="expected",
     correct=1.0,
     accepted_parent=0.3,
+    test_cost=0.02,
     information=0.5,
     turn_cost=0.01,
     repeat_cost=0.05,
@@ -68,6 +70,21 @@ def total(turns):
     return math.fsum(value for turn in turns for value in turn.values())
 
 
+def test_facts_of_imported_cases_are_paid_by_their_worth_and_every_question_of_a_turn_counts(make_case):
+    worth = {"cough": 0.6, "sweat": 0.0}
+    facts = make_case().facts
+    case = make_case(facts=tuple(replace(fact, worth=worth.get(fact.topic, 0.2)) for fact in facts), source="records")
+    total_worth = sum(f.worth for f in case.facts if f.present and f.topic not in case.opening)
+    both = replace(asked("cough"), further=(asked("sweat"), asked("cough", repeated=True)))
+    turns = scorer().score(case, [asked("sweat"), both, said("x")], "diagnosed")
+    assert turns[0] == {"turn": -0.01, "information": 0.0}
+    assert turns[1] == {
+        "turn": pytest.approx(-0.03),
+        "information": pytest.approx(0.5 * 0.6 / total_worth),
+        "repeat": -0.05,
+    }
+
+
 def test_outcome_by_hand(make_case):
     events = [
         asked("cough"),
@@ -87,9 +104,9 @@ def test_outcome_by_hand(make_case):
     assert turns[3] == {"turn": -0.01, "information": pytest.approx(0)}
     assert turns[4] == {"turn": -0.01, "information": pytest.approx(0), "invalid": -0.2}
     assert turns[5] == {"turn": -0.01, "information": pytest.approx(0)}
-    assert turns[6] == {"turn": -0.01, "information": pytest.approx(third)}
+    assert turns[6] == {"turn": -0.01, "information": pytest.approx(third), "test": -0.02}
     assert turns[7] == {"turn": -0.01, "information": pytest.approx(0), "diagnosis": 1.0}
-    assert total(turns) == pytest.approx(1 - 0.08 - 0.05 - 0.2 + 2 * third)
+    assert total(turns) == pytest.approx(1 - 0.08 - 0.05 - 0.2 - 0.02 + 2 * third)
 
 
 @pytest.mark.parametrize(

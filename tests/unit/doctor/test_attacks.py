@@ -3,6 +3,7 @@
 import pytest
 
 from clinic.attacks import ATTACKS
+from clinic.config import CaseSource
 from doctor.attacks import NEAREST, STRONG, WEAK, on_imported, on_starter, paid_attacks
 from doctor.parameters import ROOT, load_params
 
@@ -26,7 +27,8 @@ def test_real_cases_pay_honesty_under_outcome_and_attacks_under_token_f1(name: s
     file, count = REAL[name]
     if not (CASES / file).exists():
         pytest.skip(f"{file} is not beside this checkout")
-    table = on_imported(load_params(), f"{name}={CASES / file}", count, ["outcome", "doctoragent_f1"])
+    source = CaseSource.model_validate({"format": name, "path": str(CASES / file), "cases": 0, "licence": "-"})
+    table = on_imported(load_params(), source, count, ["outcome", "doctoragent_f1"])
     assert paid_attacks(table, "outcome") == []
     assert {"gibberish", "boilerplate"} <= set(paid_attacks(table, "doctoragent_f1"))
     assert table["gibberish"]["doctoragent_f1"] > table[NEAREST]["doctoragent_f1"]

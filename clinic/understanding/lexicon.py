@@ -1,0 +1,200 @@
+"""The lexicon: which concepts, places and aspects a text speaks of; `english.yaml` holds its words."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from ruamel.yaml import YAML
+
+Side = Literal["ask", "tell"]
+FILE = Path(__file__).with_name("english.yaml")
+LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
+# aspects whose words may be part of the name of something else
+LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "character"})
+# up to six words between, of the same clause
+_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but)\s)[\w'/-]+\s){0,6}?"
+_PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
+_WORD = re.compile(r"[a-z]+")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a text speaks of."""
+
+    concepts: frozenset[str]  # symptoms, diseases, topics
+    aspects: frozenset[str]  # onset, severity, family ...
+    places: frozenset[str]  # of the body
+    rest: frozenset[str]  # stems of the content words that none of these accounts for
+    stems: frozenset[str]  # of all content words
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was recognised."""
+        return not (self.concepts or self.aspects)
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Compiled patterns, and how concepts relate."""
+
+    patterns: Mapping[Side, Mapping[str, re.Pattern[str]]]  # of concepts
+    aspects: Mapping[Side, Mapping[str, re.Pattern[str]]]
+    places: Mapping[str, re.Pattern[str]]
+    broader: Mapping[str, frozenset[str]]  # concept -> all that it is a kind of
+    headings: Mapping[str, frozenset[str]]  # concept -> headings under which everything tells of it
+    kinds: Mapping[str, str]  # concept -> symptoms, diseases or topics
+    fillers: frozenset[str]  # words that carry no meaning of their own in a question
+    common: frozenset[str]  # stems that a question may have and the fact that answers it lack
+
+    def read(self, text: str, side: Side) -> Reading:
+        """What a question asks for, or a statement tells."""
+        plain = plain_text(text)
+        spans: dict[str, list[tuple[int, int]]] = {}
+        for name, pattern in self.patterns[side].items():
+            found = [match.span() for match in pattern.finditer(plain)]
+            if found:
+                spans[name] = found
+        aspects = {name: [m.span() for m in p.finditer(plain)] for name, p in self.aspects[side].items()}
+        aspects = {name: found for name, found in aspects.items() if found}
+        if side == "ask":  # "bleeding between periods" asks for no period, "friends and family" for no family history
+            spans = {n: f for n, f in spans.items() if not _inside(n, f, spans)}
+            aspects = {n: f for n, f in aspects.items() if n not in LOOSE or not _inside(n, f, spans)}
+            if aspects.keys() & {"aggravate", "relieve"}:  # "what makes it better or worse"
+                aspects.pop("course", None)
+        places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
+        places = {name: found for name, found in places.items() if found}
+        covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]
+        words = [
+            (word.start(), word[0])
+            for word in _WORD.finditer(plain)
+            if word[0] not in self.fillers and len(word[0]) > 1
+        ]
+        rest = {stem(word) for start, word in words if not any(a <= start < b for a, b in covered)}
+        return Reading(
+            frozenset(self._narrowest(spans)),
+            frozenset(aspects),
+            frozenset(places),
+            frozenset(rest),
+            frozenset(stem(word) for _, word in words),
+        )
+
+    def _narrowest(self, spans: Mapping[str, list[tuple[int, int]]]) -> set[str]:
+        """Concepts without those that are told only by the words of a narrower one."""
+        kept = set(spans)
+        for name, found in spans.items():
+            for wider in self.broader[name] & set(spans):
+                if all(
+                    any((a <= start and end <= b) or start <= a < end for a, b in found) for start, end in spans[wider]
+                ):
+                    kept.discard(wider)
+        return kept
+
+
+def _inside(name: str, found: list[tuple[int, int]], others: Mapping[str, list[tuple[int, int]]]) -> bool:
+    """Whether all these words stand inside longer phrases of other concepts."""
+    longer = [span for other, spans in others.items() if other != name for span in spans]
+    return all(
+        any(a <= start and end <= b and end - start < b - a <= LONGEST_PHRASE for a, b in longer)
+        for start, end in found
+    )
+
+
+def plain_text(text: str) -> str:
+    """Lower case, plain apostrophes, single blanks."""
+    return re.sub(r"\s+", " ", text.lower().replace("’", "'").replace("‘", "'")).strip()
+
+
+@lru_cache(maxsize=65536)
+def stem(word: str) -> str:
+    """A word without its commonest English endings."""
+    for ending in (
+        "ingly",
+        "edly",
+        "ations",
+        "ation",
+        "ings",
+        "ing",
+        "ies",
+        "ied",
+        "ness",
+        "ment",
+        "ed",
+        "es",
+        "ly",
+        "s",
+        "e",
+        "y",
+    ):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
+
+
+@lru_cache(maxsize=1)
+def english() -> Lexicon:
+    """The lexicon of `english.yaml`, compiled once."""
+    source = YAML(typ="safe").load(FILE)
+    sets = {name: _parted(words) for name, words in source["sets"].items()}
+    sections = ("symptoms", "diseases", "topics")
+    concepts: dict[str, dict[str, Any]] = {}
+    kinds: dict[str, str] = {}
+    for section in sections:
+        for name, entry in source[section].items():
+            concepts[name] = entry
+            kinds[name] = section
+    direct = {name: frozenset(_parted(entry.get("broader", ""))) for name, entry in concepts.items()}
+    return Lexicon(
+        patterns={side: _compiled(concepts, side, sets) for side in ("ask", "tell")},
+        aspects={side: _compiled(source["aspects"], side, sets) for side in ("ask", "tell")},
+        places=_compiled(source["places"], "ask", sets),
+        broader={name: _closure(name, direct) for name in concepts},
+        headings={name: frozenset(_parted(entry["heading"])) for name, entry in concepts.items() if "heading" in entry},
+        kinds=kinds,
+        fillers=frozenset(source["fillers"].split()),
+        common=frozenset(map(stem, source["common"].split())),
+    )
+
+
+def _closure(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    found: set[str] = set()
+    waiting = list(direct.get(name, ()))
+    while waiting:
+        wider = waiting.pop()
+        if wider not in found:
+            found.add(wider)
+            waiting += direct.get(wider, ())
+    return frozenset(found)
+
+
+def _parted(words: str) -> list[str]:
+    return [match[1].strip() for match in _PHRASE.finditer(words) if match[1].strip()]
+
+
+def _compiled(
+    entries: Mapping[str, Mapping[str, str]], side: Side, sets: Mapping[str, list[str]]
+) -> dict[str, re.Pattern[str]]:
+    compiled = {}
+    for name, entry in entries.items():
+        phrases = [part for key in ("both", side) for part in _parted(entry.get(key, ""))]
+        if phrases:
+            phrases.sort(key=lambda phrase: (phrase.startswith("/"), -len(phrase.split()), phrase))  # the longest first
+            compiled[name] = re.compile("|".join(_regex(phrase, sets) for phrase in phrases))
+    return compiled
+
+
+def _regex(phrase: str, sets: Mapping[str, list[str]]) -> str:
+    if phrase.startswith("/") and phrase.endswith("/"):
+        return phrase[1:-1]
+    if "~" in phrase:
+        one, other = (_regex(part.strip(), sets) for part in phrase.split("~", 1))
+        return f"(?:(?:{one}){_GAP}(?:{other})|(?:{other}){_GAP}(?:{one}))"
+    return rf"\b{''.join(_piece(piece, sets) for piece in re.split(r'({[a-z]+})', phrase))}(?!\w)"
+
+
+def _piece(piece: str, sets: Mapping[str, list[str]]) -> str:
+    if piece.startswith("{"):
+        return "(?:" + "|".join(_regex(word, sets) for word in sets[piece[1:-1]]) + ")"
+    return re.escape(piece).replace(r"\*", r"\w*").replace(r"\ ", r"[\s-]")

@@ -1,0 +1,238 @@
+"""Finds the fact of a record that answers a question, or none.
+
+A question asks for concepts (symptoms, diseases, topics), under aspects (since when, how bad ...), perhaps of a place of
+the body. A fact answers it if it tells of one of the concepts, or is about the complaint where the question names
+nothing else, and of the aspect where there is one. Words that the lexicon does not know count by how rare they are in
+the record.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clinic.matching import Embed, normalise
+from clinic.understanding.lexicon import Lexicon, Reading, english
+from clinic.understanding.record import Typed, TypedRecord
+
+THRESHOLD = 0.75
+NEAR = 0.55  # least cosine of the embeddings that counts where the lexicon names nothing
+TIE = 0.3  # weight of the cosine in the choice among several facts that answer
+# least share of a question's words, by rarity, that a fact must have where nothing else is understood
+KNOWN_WORDS = 0.75
+UNKNOWN_WORD = 0.2  # cost of a word of the question that neither lexicon nor fact knows
+# aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
+_REQUIRED = """onset manner severity location radiation character aggravate
+relieve frequency trigger treatment course pattern previous"""
+REQUIRED = frozenset(_REQUIRED.split())
+# of these, those that a fact about a habit or the family tells of that habit, not of the complaint
+_OF_COMPLAINT = """onset manner severity location radiation
+character frequency course pattern previous"""
+OF_COMPLAINT = frozenset(_OF_COMPLAINT.split())
+# topics about which "when" asks for a date, and not only whether
+DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
+# topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
+# a bowel habit that is normal says nothing of blood
+NOT_BY_GROUP = frozenset({"blood_in_stool"})
+ALLERGY = frozenset({"allergies", "food_allergy"})
+GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
+_EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
+
+
+class QuestionMatcher:
+    """Finds the fact of one record that answers a question."""
+
+    def __init__(self, record: TypedRecord, embed: Embed | None = None) -> None:
+        """Args: the typed record, of which only what the patient knows is told; sentence embeddings, if there are any."""
+        self._lexicon: Lexicon = english()
+        self._complaint = record.complaint
+        self._complaint_and_wider = set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
+        self._facts: Sequence[Typed] = [typed for typed in record.facts if typed.kind == "history"]
+        self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
+        self._embed = embed
+        self._vectors: NDArray[np.float32] | None = None
+        count = Counter(word for typed in self._facts for word in typed.reading.stems)
+        self._idf = {word: math.log((1 + len(self._facts)) / n) for word, n in count.items()}
+        self._rare = math.log(1 + len(self._facts))
+
+    def match(self, question: str) -> str | None:
+        """The topic of the fact that answers, or None."""
+        exact = self._exact.get(normalise(question))
+        if exact is not None:
+            return exact
+        if not self._facts:
+            return None
+        scores = self.scores(question)
+        best = int(scores.argmax())
+        if scores[best] >= THRESHOLD:
+            return self._facts[best].fact.topic
+        if self._embed is None or self._lexicon.read(question, "ask").concepts:
+            return None  # what the lexicon knows by name is not on record
+        cosines = self._cosines(question, self._embed)
+        best = int(cosines.argmax())
+        return self._facts[best].fact.topic if cosines[best] >= NEAR else None
+
+    def _cosines(self, question: str, embed: Embed) -> NDArray[np.float32]:
+        """Cosine of the question to every fact's text; float32 (facts,)."""
+        if self._vectors is None:
+            self._vectors = embed([typed.fact.text for typed in self._facts])
+        return np.asarray(self._vectors @ embed([question])[0])
+
+    def scores(self, question: str) -> NDArray[np.float64]:
+        """How well each fact answers; float64 (facts,)."""
+        asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
+        if asked.silent:
+            asked = self._lexicon.read(question, "ask")
+        asked = self._of_complaint(asked)
+        scores = np.array([self._score(asked, typed) for typed in self._facts])
+        if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
+            scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question, self._embed), 0.0)
+        return scores
+
+    def _of_complaint(self, asked: Reading) -> Reading:
+        """The question without what it names beside the complaint: where a pain might go, what might make it worse."""
+        if "radiation" in asked.aspects:
+            pains = {"pain" if "pain" in self._lexicon.broader[c] else c for c in asked.concepts}
+            return replace(asked, concepts=frozenset(pains), places=frozenset())
+        if asked.aspects & {"aggravate", "relieve"} and not asked.concepts & self._complaint_and_wider:
+            return replace(asked, concepts=frozenset(), places=frozenset())
+        return asked
+
+    def _score(self, asked: Reading, typed: Typed) -> float:
+        words = self._words(asked, typed)
+        if asked.silent:
+            words *= len(asked.rest & typed.reading.stems) / max(len(asked.rest), 1)
+            if asked.places and not asked.rest:  # "what about your joints?"
+                return 0.8 if asked.places & typed.own.places and typed.own.concepts else 0.0
+            return words if words >= KNOWN_WORDS else 0.0
+        if ("family" in asked.aspects) != ("family" in typed.reading.aspects):
+            return 0.0
+        if "family" in asked.aspects:
+            return self._family(asked, typed, words)
+        if not asked.concepts and asked.rest and asked.aspects <= {"character", "amount"}:
+            return 0.0  # "what kind of ..." something unknown
+        fit = self._concepts(asked, typed)
+        if fit <= 0.0:
+            return 0.0
+        aspect = self._aspects(asked, typed)
+        if aspect < 0.0:
+            return 0.0
+        missing = self._missing(asked, typed)
+        shared = sum(self._idf.get(w, 0.0) for w in asked.stems & typed.reading.stems) / (
+            sum(self._idf.get(w, self._rare) for w in asked.stems) or 1.0
+        )
+        return (
+            fit
+            + 0.25 * aspect
+            + 0.3 * words
+            + 0.1 * shared
+            - UNKNOWN_WORD * missing
+            - 0.01 * len(typed.reading.concepts)
+        )
+
+    def _words(self, asked: Reading, typed: Typed) -> float:
+        """Share of the question's unknown words that the fact has, by rarity."""
+        if not asked.rest:
+            return 0.0
+        told = typed.reading.stems
+        weight = {w: self._idf.get(w, self._rare) for w in asked.rest if w in told or w not in self._lexicon.common}
+        return sum(w for word, w in weight.items() if word in told) / (sum(weight.values()) or 1.0)
+
+    def _missing(self, asked: Reading, typed: Typed) -> int:
+        return min(3, len(asked.rest - typed.reading.stems - self._lexicon.common))
+
+    def _family(self, asked: Reading, typed: Typed, words: float) -> float:
+        named = {c for c in asked.concepts if self._lexicon.kinds[c] != "topics"}
+        if not named or typed.nothing:
+            return 1.0 + 0.3 * words - 0.05 * self._missing(asked, typed)
+        return max((self._relation(c, typed) for c in named), default=0.0)
+
+    def _concepts(self, asked: Reading, typed: Typed) -> float:
+        """How well the fact tells of what is asked, 0 if it does not."""
+        if not asked.concepts:
+            return self._about_complaint(asked, typed)
+        topics = {c for c in asked.concepts if self._lexicon.kinds[c] == "topics"}
+        named = asked.concepts - topics
+        wanted = (topics - GENERIC) or named or topics
+        if ALLERGY & wanted:
+            wanted = ALLERGY & wanted
+        elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
+            wanted = (wanted - self._complaint_and_wider) or wanted
+        if wanted == named and "treatment" in asked.aspects:
+            return max(self._best(named, typed), 0.8 if "medicines" in typed.reading.concepts else 0.0)
+        fit = self._best(wanted, typed)
+        if fit > 0.0 and wanted != asked.concepts:
+            fit += 0.1 * self._best(asked.concepts - wanted, typed)
+        if fit == 0.0 and asked.aspects & REQUIRED and wanted & self._complaint_and_wider and not typed.heading:
+            fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
+        return fit if _same_place(asked, typed) else 0.0
+
+    def _best(self, wanted: set[str] | frozenset[str], typed: Typed) -> float:
+        found = sorted((self._relation(c, typed) for c in wanted), reverse=True)
+        return found[0] + 0.05 * sum(x > 0 for x in found[1:]) if found else 0.0
+
+    def _relation(self, concept: str, typed: Typed) -> float:
+        """How near what a fact tells of is to a concept."""
+        told = typed.reading.concepts
+        if concept in told or concept in typed.heading:
+            if concept in typed.heading and self._lexicon.kinds[concept] == "topics":
+                return 1.1
+            return 1.0 if concept in typed.own.concepts or concept in typed.heading else 0.9
+        narrower = {c for c in told if concept in self._lexicon.broader[c]}
+        if (
+            narrower
+            and (concept not in self._complaint_and_wider or narrower & self._complaint)
+            and (not typed.denies or _is_group(concept))
+        ):
+            return 0.9 if narrower & self._complaint else 0.75
+        wider = (self._lexicon.broader[concept] & told) if concept not in NOT_BY_GROUP else frozenset()
+        if wider and (
+            concept in self._complaint
+            or (typed.denies and any(map(_is_group, wider)) and "other" not in typed.own.stems)
+        ):
+            return 0.8
+        if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
+            return 0.8
+        if concept == "past_illness" and any(self._lexicon.kinds[c] == "diseases" for c in told):
+            return 0.8
+        return 0.0
+
+    def _about_complaint(self, asked: Reading, typed: Typed) -> float:
+        """For a question that names nothing: whether a fact is about what the patient came for."""
+        told = typed.reading.concepts
+        if told & self._complaint:
+            return 0.8
+        if any(self._lexicon.kinds[c] == "topics" for c in told) or typed.heading:
+            return 0.0 if asked.aspects & OF_COMPLAINT else 0.5
+        return 0.7
+
+    def _aspects(self, asked: Reading, typed: Typed) -> float:
+        """Share of the aspects asked for that the fact tells; negative where a required one is missing."""
+        wanted = asked.aspects
+        if not wanted:
+            return 0.0
+        told = dict.fromkeys(typed.reading.aspects, 1.0) | dict.fromkeys(typed.own.aspects, 1.2)
+        if typed.asked is not None:
+            told |= dict.fromkeys(typed.asked.aspects & typed.own.aspects, 1.4)
+        if typed.own.places:
+            told.setdefault("location", 0.4)
+        if typed.reading.aspects & {"severity", "pattern", "location"}:
+            told.setdefault("character", 0.5)
+        topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
+        required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if topics & DATED else frozenset())
+        if required and not required & told.keys():
+            return -1.0
+        return sum(told.get(name, 0.0) for name in wanted) / len(wanted)
+
+
+def _is_group(concept: str) -> bool:
+    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")
+
+
+def _same_place(asked: Reading, typed: Typed) -> bool:
+    told = typed.reading.places
+    return not (asked.places and told) or bool(asked.places & told)

@@ -1,0 +1,197 @@
+"""The facts of a case, typed once: what each tells of, and whether the patient or an examination tells it."""
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from clinic.cases import Case, Fact
+from clinic.understanding.lexicon import Lexicon, Reading, english, plain_text
+
+Kind = Literal["history", "test"]
+_NUMBERED = re.compile(r"\s*\(\d+\)\Z")
+_HISTORY_HEADING = re.compile(
+    r"histor|symptom|complaint|demographic|review of systems|social|patient|\bnotes?\b|\bros\b|\b(?:pc|hpc|hpi|cc|pmhx?|pmh|dhx?|fhx?|shx?|sh|ice|hx)\b"
+    r"|medication|allerg|famil|habits|lifestyle|presentation|narrative|vignette|\bfacts?\b|opening|background|statement|story",
+    re.IGNORECASE,
+)
+_TEST_HEADING = re.compile(
+    r"vital|examin|exam\b|o/e|\bcbc\b|\bcounts?\b|panel|chemistr|serum|urinalysis|urine:|x-?ray|radiograph|imaging|\bct\b|\bmri\b"
+    r"|(?<!high )blood (?:test|work|count|pressure|gas|sugar|glucose|culture|smear|chemistr|film|panel|level)|bloods\b"
+    r"|urine (?:test|culture|dip|analys|microscop|drug|beta|stud)|scan|ultrasound|biops|culture|\bec[gk]\b|electro|laborator|\blabs?\b"
+    r"|findings|result|investigation|spirometry|microscop|smear|cytometry|endoscop|temperature|pulse|heart rate|respiratory rate|saturation"
+    r"|inspection|palpation|auscultation|percussion|screen|level|electrolyte|ha?ematolog|coagul|intervention|monitoring|assay|antibod"
+    r"|serolog|toxicolog|\besr\b|\bcrp\b|\btsh\b|hormone|sedimentation|dehydrogenase|puncture|\bcsf\b|factor|appearance|doppler"
+    r"|arthrocentesis|aldosterone|renin|plasma|binding|lacerations|observation|scores?\b|\btest|evaluation|parameters|extremities:",
+    re.IGNORECASE,
+)
+_TEST_TEXT = re.compile(
+    r"\bon (?:physical )?examination\b|\bphysical exam|\bvital signs\b|\bmm ?hg\b|\bx-ray (?:shows|reveals)|\bshows?\b.{0,40}\b(?:opacit|lesion|mass)"
+    r"|\b(?:temperature|pulse|respirations?|blood pressure|heart rate|oxygen saturation) (?:is|of|was|are)\b.{0,12}\d|\blaboratory\b|\bstudies show|\bserum\b"
+    r"|\b(?:mg|g)/d?l\b|\bmeq/l\b|\bauscultation\b|\bpalpation\b",
+    re.IGNORECASE,
+)
+_CHINESE_TEST = re.compile(r"检查|化验|体征|查体|血常规|尿常规|影像|超声|心电|X线|结果")
+_NO = re.compile(
+    r"\b(?:no|not|nil|none|never|denie[sd]|deny|denying|without|negative|normal|okay|ok|fine|non|nothing|nkda|neither|unaffected|intact)\b|\bn't\b",
+    re.IGNORECASE,
+)
+_NONE_AT_ALL = re.compile(
+    r"\A\W*(?:nil\b|none\b|no\W*\Z|nothing\b|nad\b|unremarkable|non-?contributory|negative\W*\Z|nil significant)",
+    re.IGNORECASE,
+)
+_REPORTS = re.compile(
+    r"\b(?:mother|father|parents?|mom|dad|wife|husband|son|daughter|sister|brother|children|siblings?|guardian)(?:'s)?(?: (?:who|also|has|had|have|he|she))*"
+    r" (?:report|not(?:ic|e)|brought|stat|say|said|believ|mention|describ|took|take|tak|worri|concern|observ|prenatal|think|deni|find|found|recall|add)\w*"
+    r"|\b(?:brought|accompanied)\b[^.]{0,40}\bby (?:his|her|their|the) (?:\w+ )?(?:mother|father|parents?|wife|husband|son|daughter|family|sister|brother)",
+    re.IGNORECASE,
+)
+_EMPTY = re.compile(
+    r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE
+)
+_YES_OR_NO = re.compile(
+    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|sometimes|a little|occasional)\b", re.IGNORECASE
+)
+_COUNTER_QUESTION = re.compile(r"[^.?!]*\?")
+SHORT_ANSWER = 8  # words
+SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
+_SENTENCE = re.compile(r"(?<=[.?!;])\s+")
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A fact and what it tells of."""
+
+    fact: Fact
+    kind: Kind
+    own: Reading  # of its text
+    reading: Reading  # of its text, and of what its heading or question says of it
+    asked: Reading | None  # by the question under which it was recorded
+    heading: frozenset[str]  # concepts and aspects of which everything under its heading tells
+    denies: bool  # whether it says no to something
+    nothing: bool  # whether it says no to everything under its heading
+
+
+@dataclass(frozen=True)
+class TypedRecord:
+    """The facts of a case, and what the patient came for."""
+
+    facts: tuple[Typed, ...]
+    complaint: frozenset[str]
+
+
+def kind_of(fact: Fact) -> Kind:
+    """Whether the patient knows a fact, or an examination or test must be ordered for it: by its heading, where that is
+    of neither sort by its text.
+    """
+    heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
+    if _CHINESE_TEST.search(heading) and len(heading) <= 12:
+        return "test"
+    if "?" in heading or (len(heading.split()) > 8 and ":" not in heading):
+        return "history"
+    if _HISTORY_HEADING.search(heading) and not re.match(r"(?:physical|vital)", heading, re.IGNORECASE):
+        return (
+            "test"
+            if re.search(r"note|narrative|vignette|fact|presentation|statement", heading, re.I)
+            and _TEST_TEXT.search(fact.text)
+            else "history"
+        )
+    if _TEST_HEADING.search(heading):
+        return "test"
+    return "test" if _TEST_TEXT.search(fact.text) else "history"
+
+
+@lru_cache(maxsize=512)
+def typed_record(facts: tuple[Fact, ...], self_report: str, opening: tuple[str, ...]) -> TypedRecord:
+    """Type the facts of a case."""
+    lexicon = english()
+    typed = tuple(_typed(fact, lexicon) for fact in facts)
+    told = [self_report, *(fact.text for fact in facts if fact.topic in opening)]
+    complaint = frozenset(
+        c for text in told for c in lexicon.read(text, "tell").concepts if lexicon.kinds[c] != "topics"
+    )
+    if not complaint:
+        first = next((t for t in typed if t.kind == "history"), None)
+        complaint = (
+            frozenset(c for c in first.reading.concepts if lexicon.kinds[c] != "topics") if first else frozenset()
+        )
+    return TypedRecord(typed, complaint)
+
+
+def record_of(case: Case) -> TypedRecord:
+    """The typed facts of a case."""
+    return typed_record(case.facts, case.self_report, case.opening)
+
+
+def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
+    own = lexicon.read(_COUNTER_QUESTION.sub(" ", fact.text), "tell")
+    if "family" in own.aspects and _REPORTS.search(fact.text):  # a relative who tells it, not one who has it
+        own = replace(own, aspects=own.aspects - {"family"})
+    heading = plain_text(_NUMBERED.sub("", fact.topic))
+    asked = _answered(heading, fact.text, own, lexicon) if _is_question(heading) else None
+    under: set[str] = set()
+    if asked is None:
+        last = heading.rsplit(":", 1)[-1].strip()
+        under = {name for name, words in lexicon.headings.items() if heading in words or last in words}
+        if re.search(r"\bf(?:amily )?h(?:istory|x)?\b", heading) and "family" not in under:
+            under.add("family")
+        if not under:
+            read = lexicon.read(heading, "tell")
+            under = set(read.concepts) if len(heading.split()) <= 4 else set()
+    reading = own
+    if asked is not None:
+        reading = Reading(
+            own.concepts | asked.concepts,
+            own.aspects | asked.aspects,
+            own.places | asked.places,
+            own.rest,
+            own.stems | asked.stems,
+        )
+    if "family" in under:
+        reading = Reading(reading.concepts, reading.aspects | {"family"}, reading.places, reading.rest, reading.stems)
+    return Typed(
+        fact,
+        kind_of(fact),
+        own,
+        reading,
+        asked,
+        frozenset(under),
+        _NO.search(fact.text) is not None or "n't" in fact.text or "n’t" in fact.text,
+        _NONE_AT_ALL.search(fact.text) is not None,
+    )
+
+
+def _is_question(heading: str) -> bool:
+    return "?" in heading or len(heading.split()) > 5
+
+
+def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Reading | None:
+    """What the recorded question asked for, as far as the answer goes into it."""
+    if _EMPTY.match(text):
+        return Reading(frozenset(), frozenset(), frozenset(), frozenset(), frozenset())
+    parts = [lexicon.read(part, "ask") for part in _SENTENCE.split(heading) if "?" in part] or [
+        lexicon.read(heading, "ask")
+    ]
+    parts = [part for part in parts if not part.silent or part.rest]
+    parts = [part for part in parts if not part.aspects & SHOWN - own.aspects]
+    chosen = [part for part in parts if _touches(part, own, lexicon)]
+    # an answer that names none of what was asked says yes or no to all, if it names nothing else and is short
+    short = len(text.split()) <= SHORT_ANSWER and not own.concepts
+    if not chosen and (short or (len(parts) == 1 and _YES_OR_NO.match(text))):
+        chosen = parts
+    return Reading(
+        frozenset().union(*(p.concepts for p in chosen)),
+        frozenset().union(*(p.aspects for p in chosen)),
+        frozenset().union(*(p.places for p in chosen)),
+        frozenset().union(*(p.rest for p in chosen)),
+        frozenset().union(*(p.stems for p in chosen)),
+    )
+
+
+def _touches(part: Reading, own: Reading, lexicon: Lexicon) -> bool:
+    return bool(
+        part.concepts & own.concepts
+        or any(part.concepts & lexicon.broader[c] for c in own.concepts)
+        or (part.aspects & own.aspects)
+        or (part.rest & own.stems)
+    )

@@ -1,0 +1,172 @@
+"""How well a patient of imported cases understands natural questions: data/calibration/patient_*.jsonl.
+
+A row holds a source, a case id, a question and `answers`: digests of the facts that answer it (`digest`), none where it
+is off the record. The cases themselves are not in the repository; they are read from a folder of the public sets.
+
+    right     the patient told a fact that answers the question
+    wrong     it told another one
+    unknown   it said that it does not know
+    unplaced  a model's words that match no fact on record
+    invented  off the record, it told something all the same
+"""
+
+import asyncio
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clinic.cases import Case, Fact
+from clinic.config import CaseSource, SplitParams
+from clinic.language import says_unknown
+from clinic.loaders import load_source
+from clinic.loaders.records import facts_of
+from clinic.patients.base import Answer, Patient, clauses, statement_matcher
+from clinic.patients.llm import LanguageModelPatient
+from clinic.patients.scripted import ScriptedPatient
+from doctor.calibration import CALIBRATION, read_lines
+from doctor.environments import open_factory
+from doctor.parameters import ROOT, ParameterError, Params
+
+FILES = {
+    "agentclinic": ("agentclinic", "agentclinic_medqa.jsonl"),
+    "mtmeddialog": ("mtmeddialog_cases", "mtmeddialog_sft_cases.jsonl.gz"),
+    "primock57": ("", "primock57.jsonl.gz"),
+}
+SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
+_SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)
+_CONCLUSION = re.compile(r"\A\s*(?:imp|plan|ddx|diagnosis)\b", re.IGNORECASE)
+_HEADING = re.compile(r"\A\s*([A-Za-z][A-Za-z /]{0,24}?)\s*[:;]\s*(.*)\Z")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+
+
+def digest(fact: Fact) -> str:
+    """A fact's text as 12 hexadecimal digits, so that labels can name it without quoting it."""
+    return hashlib.sha256(fact.text.encode()).hexdigest()[:12]
+
+
+def load_cases_of(source: str, folder: Path) -> list[Case]:
+    """The cases of one of `FILES`."""
+    name, file = FILES[source]
+    if not name:
+        return list(_clinical_notes(folder / file))
+    given = CaseSource.model_validate({"format": name, "path": str(folder / file), "cases": 0, "licence": "-"})
+    return load_source(given, _SPLIT)[0]
+
+
+def _clinical_notes(path: Path) -> Iterator[Case]:
+    """PriMock57: every sentence of the clinician's note before the conclusion is a fact under its heading ("PMH")."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for record in map(json.loads, file):
+            told: list[tuple[str, str]] = []
+            heading = "Note"
+            for line in record["note"].splitlines():
+                if _CONCLUSION.match(line):
+                    break
+                found = _HEADING.match(line)
+                heading, text = (found[1], found[2]) if found else ("Note", line)
+                told += [(heading, part.strip()) for part in _SENTENCE_END.split(text) if part.strip(" .-")]
+            yield Case(
+                case_id=record["case_id"],
+                group_id=record["case_id"],
+                split="test",
+                source="primock57",
+                licence="CC BY 4.0",
+                language="en",
+                category="unclassified",
+                persona="plain",
+                self_report=record["presenting_complaint"],
+                opening=(),
+                facts=facts_of(told),
+                diagnosis_id="unknown",
+                diagnosis="unknown",
+                synonyms=(),
+                parents=(),
+                recommendation="",
+                urgent=False,
+                red_flags=(),
+                flags=(),
+            )
+
+
+def understanding(
+    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, Case], patient: Callable[[Case], Patient]
+) -> dict[str, float]:
+    """Shares of the labelled questions; see the head of this module.
+
+    Args:
+        rows: labelled questions of cases in `cases`.
+        cases: by id.
+        patient: makes the patient of a case; each question meets a fresh one.
+    """
+    outcomes = asyncio.run(_outcomes(rows, cases, patient))
+    on = [outcome for outcome, row in zip(outcomes, rows, strict=True) if row["answers"]]
+    off = [outcome for outcome, row in zip(outcomes, rows, strict=True) if not row["answers"]]
+    shares = {name: on.count(name) / max(len(on), 1) for name in ("right", "wrong", "unknown", "unplaced")}
+    return {
+        "on_record": len(on),
+        "off_record": len(off),
+        **shares,
+        "invented": 1 - off.count("unknown") / max(len(off), 1),
+    }
+
+
+async def _outcomes(
+    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, Case], patient: Callable[[Case], Patient]
+) -> list[str]:
+    played = [(row, cases[row["case_id"]], patient(cases[row["case_id"]])) for row in rows]
+    answers = await asyncio.gather(*(seated.answer(row["question"]) for row, _, seated in played))
+    return [
+        _outcome(row, case, answer, by_rules=isinstance(seated, ScriptedPatient))
+        for (row, case, seated), answer in zip(played, answers, strict=True)
+    ]
+
+
+def _outcome(row: Mapping[str, Any], case: Case, answer: Answer, *, by_rules: bool) -> str:
+    labelled = {fact.topic for fact in case.facts if digest(fact) in row["answers"]}
+    if answer.topic in labelled:
+        return "right"
+    if says_unknown(answer.text, case.language):
+        return "unknown"
+    if by_rules:
+        return "wrong"
+    match = statement_matcher(case)
+    told = {topic for clause in clauses(answer.text) if (topic := match(clause)) is not None}
+    if told & labelled:
+        return "right"
+    return "wrong" if told or not labelled else "unplaced"
+
+
+def patient_lines(params: Params, folder: Path) -> list[str]:
+    """A line for each half, source and way of matching; where a model plays the patient, of that patient.
+
+    Raises:
+        ParameterError: a set is not in the folder.
+    """
+    for _, file in FILES.values():
+        if not (folder / file).exists():
+            raise ParameterError(f"{folder / file} does not exist; give --cases the folder of the public case sets")
+    cases = {case.case_id: case for source in FILES for case in load_cases_of(source, folder)}
+    model = params.language_models.patient
+    lines = []
+    for way in ("lexical", "hybrid") if model is None else (model.model,):
+        patient = _patient(params, way)
+        for half in ("open", "sealed"):
+            rows = read_lines(CALIBRATION / f"patient_{half}.jsonl")
+            for source in (*FILES, "all"):
+                found = understanding([row for row in rows if source in ("all", row["source"])], cases, patient)
+                shares = ", ".join(f"{name} {found[name]:.3f}" for name in SHARES)
+                counts = f"{found['on_record']:.0f} on record, {found['off_record']:.0f} off"
+                lines.append(f"{way:<8} {half:<7} {source:<12} {shares} ({counts})")
+    return lines
+
+
+def _patient(params: Params, way: str) -> Callable[[Case], Patient]:
+    factory = open_factory(params, ROOT / "data/kb_index")
+    if params.language_models.patient is not None:
+        return lambda case: LanguageModelPatient(case, None, factory.generate)
+    embed = factory.embed if way == "hybrid" else None
+    return lambda case: ScriptedPatient(case, None, embed)

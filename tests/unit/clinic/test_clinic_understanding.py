@@ -1,0 +1,181 @@
+"""What a question asks for and what a fact tells: by type and by meaning, on a record written for this test."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clinic.cases import Fact
+from clinic.patients.base import question_matcher
+from clinic.patients.llm import LanguageModelPatient
+from clinic.patients.scripted import ScriptedPatient
+from clinic.understanding.lexicon import english, stem
+from clinic.understanding.matcher import QuestionMatcher
+from clinic.understanding.record import kind_of, record_of
+
+FACTS = {
+    "Demographics": "51-year-old woman",
+    "History (1)": "Cramping pain in the upper abdomen began six days ago and comes on an hour after meals.",
+    "History (2)": "The pain goes through to the back and is eased by sitting forward.",
+    "History (3)": "Her mother had gallstones.",
+    "Symptoms: Secondary Symptoms": "Nausea",
+    "Past Medical History": "Type 2 diabetes, treated with metformin; appendectomy at 20.",
+    "Allergies": "Penicillin causes hives.",
+    "Social History (1)": "Works as a baker and lives with her sister.",
+    "Social History (2)": "Ten cigarettes a day; no alcohol.",
+    "Review of Systems": "Denies fever, jaundice and any urinary symptoms.",
+    "Vital Signs: Blood Pressure": "142/88 mmHg",
+    "Blood Work: Lipase": "Normal",
+}
+
+
+@pytest.fixture
+def record(make_case):
+    return make_case(
+        self_report="My stomach hurts (51-year-old woman)",
+        opening=("Demographics",),
+        facts=tuple(Fact(topic, True, text) for topic, text in FACTS.items()),
+        source="records",
+        persona="plain",
+    )
+
+
+def ask(patient, text):
+    return asyncio.run(patient.answer(text))
+
+
+@pytest.mark.parametrize(
+    ("question", "topic"),
+    [
+        ("How long has this been going on?", "History (1)"),
+        ("When did your tummy start to ache?", "History (1)"),
+        ("What sort of pain is it?", "History (1)"),
+        ("Does it spread anywhere?", "History (2)"),
+        ("Is there anything that makes it better?", "History (2)"),
+        ("Do any illnesses run in your family?", "History (3)"),
+        ("Have you felt queasy?", "Symptoms: Secondary Symptoms"),
+        ("Are you diabetic?", "Past Medical History"),
+        ("Which tablets do you take?", "Past Medical History"),
+        ("Have you ever been operated on?", "Past Medical History"),
+        ("Is there any drug you react badly to?", "Allergies"),
+        ("What is your job?", "Social History (1)"),
+        ("Who's at home with you?", "Social History (1)"),
+        ("Do you smoke?", "Social History (2)"),
+        ("How much do you drink?", "Social History (2)"),
+        ("Have you been running a temperature?", "Review of Systems"),
+        ("Have your eyes turned yellow?", "Review of Systems"),
+        ("Does it sting when you pass water?", "Review of Systems"),
+    ],
+)
+def test_a_question_is_understood_by_type_and_by_meaning(record, question, topic):
+    answer = ask(ScriptedPatient(record, None), question)
+    assert answer.topic == topic
+    assert answer.text == FACTS[topic]  # as it stands: a denial stays one
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Is there blood in your stool?",  # not the blood pressure
+        "Do you have a cough?",
+        "Does your mother have asthma?",  # not her gallstones
+        "Do you have gallstones?",  # her mother's are not hers
+        "Have you been abroad?",
+        "Does your shoulder hurt?",
+        "Do you keep pigeons?",
+        "What was your blood pressure?",
+        "Was the lipase normal?",
+        "",
+        "?!",
+    ],
+)
+def test_what_is_not_on_record_is_not_known(record, question):
+    assert ask(ScriptedPatient(record, None), question).topic is None
+
+
+def test_tests_reach_what_was_examined_and_nothing_else(record):
+    patient = ScriptedPatient(replace(record, persona="reluctant"), None)
+    assert asyncio.run(patient.examine("Vital signs: blood pressure")).text == "142/88 mmHg"
+    for topic, text in FACTS.items():
+        told = asyncio.run(patient.examine(text)).topic
+        assert told in (None, "Vital Signs: Blood Pressure", "Blood Work: Lipase"), topic
+
+
+@pytest.mark.parametrize(
+    ("topic", "text", "kind"),
+    [
+        ("Review of Systems: Psychiatric (2)", "Anxious", "history"),
+        ("Medications", "None", "history"),
+        ("Do you have any blood test results?", "No", "history"),
+        ("Abdominal Examination: Palpation", "Soft", "test"),
+        ("Rheumatoid Factor: Result", "Negative", "test"),
+        ("Note (3)", "On examination the abdomen is soft.", "test"),
+        ("Note (4)", "The pain is worse at night.", "history"),
+        ("血常规", "白细胞升高", "test"),
+        ("既往史", "高血压", "history"),
+    ],
+)
+def test_the_heading_says_who_knows_a_fact(topic, text, kind):
+    assert kind_of(Fact(topic, True, text)) == kind
+
+
+def test_a_recorded_answer_counts_for_what_it_answers(make_case):
+    facts = (
+        Fact("How long has it been? Is it severe?", True, "Six months."),
+        Fact("Do you have a fever? Do you cough?", True, "No."),
+        Fact("Are your bowels normal?", True, "I live by the sea and could not come earlier because of the storm."),
+    )
+    match = question_matcher(make_case(facts=facts, self_report="A sore knee", opening=(), source="records"))
+    assert match("Since when?") == facts[0].topic
+    assert match("Have you been coughing?") == facts[1].topic
+    assert match("Any diarrhoea?") is None
+    assert match(facts[2].topic) == facts[2].topic  # the very question of the record
+
+
+def test_other_languages_are_matched_by_words_and_only_against_the_history(make_case):
+    facts = (Fact("咳嗽", True, "咳嗽三天，有痰"), Fact("化验", True, "咳嗽变异性检查：白细胞升高"))
+    match = question_matcher(make_case(facts=facts, language="zh", opening=(), source="records"))
+    assert match("你咳嗽吗？") == "咳嗽"
+    assert match("白细胞升高吗？") is None
+
+
+def vectors(texts):
+    """Stand-in embeddings: everything about moods is near everything about moods."""
+    rows = np.array(
+        [[1.0, 0.1] if {"blue", "gloomy"} & set(text.lower().strip("?.").split()) else [0.0, 1.0] for text in texts]
+    )
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_embeddings_answer_where_the_lexicon_names_nothing(make_case):
+    facts = (Fact("History (1)", True, "He grew gloomy."), Fact("History (2)", True, "Cough"))
+    case = make_case(facts=facts, opening=(), self_report="-", source="records")
+    assert QuestionMatcher(record_of(case)).match("Somewhat blue?") is None
+    assert QuestionMatcher(record_of(case), vectors).match("Somewhat blue?") == "History (1)"
+    assert QuestionMatcher(record_of(case), vectors).match("Blue rash?") is None  # named, and not on record
+
+
+def test_an_empty_record_knows_nothing(make_case):
+    case = make_case(facts=(), opening=(), source="records")
+    assert QuestionMatcher(record_of(case), vectors).match("Do you cough?") is None
+
+
+def test_a_model_that_says_it_does_not_know_has_told_nothing(record):
+    async def unknowing(messages):
+        return "I don't know."
+
+    answer = ask(LanguageModelPatient(record, None, unknowing), "Do you smoke?")
+    assert (answer.text, answer.topic) == ("I don't know.", None)
+
+
+def test_the_lexicon_knows_its_own_names():
+    lexicon = english()
+    known = set(lexicon.kinds)
+    assert all(wider <= known for wider in lexicon.broader.values())
+    assert set(lexicon.headings) <= known | set(lexicon.aspects["ask"])
+    assert lexicon.broader["knee_pain"] >= {"leg_pain", "joint_pain", "pain"}
+    read = lexicon.read("Any bleeding between periods?", "ask")
+    assert read.concepts == {"vaginal_bleeding"}  # the longer phrase stands for itself
+    assert lexicon.read("What makes it better or worse?", "ask").aspects == {"aggravate", "relieve"}
+    assert (stem("vomiting"), stem("was")) == ("vomit", "was")
