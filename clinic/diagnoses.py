@@ -1,0 +1,120 @@
+"""Does a named diagnosis fit the case?
+
+Both are read (`clinic.reading`) and compared in a normal form (`clinic.naming`); the names of a case are its diagnosis,
+its synonyms and what the bundled list says of them. What no rule can decide is "other": a diagnosis is exact or it is
+not, and credit is never given on a part of its words.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+
+from clinic.cases import Case
+from clinic.generative import Condition
+from clinic.naming import group_of, is_abbreviation, is_bundled, keys, kept_apart, names_of_group, words
+from clinic.reading import Reading, is_sentence, parts, readings
+
+LEAST_INITIALS = 3  # letters of an abbreviation that nobody listed: "Chronic granulomatous disease" is CGD
+_SMALL_WORDS = frozenset("of the a an and in on to with by for".split())
+
+
+def relation(case: Case | Condition, diagnosis: str) -> str:
+    """How a named diagnosis relates to a case's own, or to a condition: "exact" (name or synonym), "parent" (accepted,
+    broader) or "other".
+    """
+    own = case.diagnosis if isinstance(case, Case) else case.name
+    if same_disease(diagnosis, (own, *case.synonyms)):
+        return "exact"
+    broader = {key for term in case.parents for key in keys(term)}
+    return "parent" if any(keys(reading.name) & broader and not reading.asides for reading in readings(diagnosis)) else "other"
+
+
+@lru_cache(maxsize=65536)
+def same_disease(diagnosis: str, names: tuple[str, ...]) -> bool:
+    """Whether an answer names the disease that has these names, the usual one first."""
+    return any(_is_exact(reading, names) for reading in readings(diagnosis))
+
+
+def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
+    known = known_keys(names)
+    outside = _names(reading.name, names, known)
+    inside = [_names(aside, names, known) for aside in reading.asides]
+    if outside:
+        return all(inside) or all(
+            fits or _unknown_abbreviation(aside) for fits, aside in zip(inside, reading.asides, strict=True)
+        )
+    return is_abbreviation(reading.name) and _unknown_abbreviation(reading.name) and bool(inside) and all(inside)
+
+
+def _unknown_abbreviation(name: str) -> bool:
+    return is_abbreviation(name) and not any(is_bundled(key) for key in keys(name))
+
+
+def _names(name: str, names: tuple[str, ...], known: frozenset[str]) -> bool:
+    """Whether a name is one of the case's, or names each of its parts where the truth is several diseases."""
+    found = keys(name)
+    if found & known:
+        return not kept_apart(name, names[0])
+    if _is_initials(name, names):
+        return True
+    said = parts(name)
+    return len(said) > 1 and any(_same_parts(said, parts(reading.name)) for own in names for reading in readings(own))
+
+
+def _same_parts(said: Sequence[str], true: Sequence[str]) -> bool:
+    """Whether two lists of diseases are the same ones in any order."""
+    fits = [[bool(keys(one) & known_keys((other,))) for other in true] for one in said]
+    return len(said) == len(true) > 1 and all(map(any, fits)) and all(map(any, zip(*fits, strict=True)))
+
+
+def _is_initials(name: str, names: Iterable[str]) -> bool:
+    """Whether an abbreviation that the list does not know is the initials of one of the names."""
+    if not is_abbreviation(name) or not name.isupper() or len(name) < LEAST_INITIALS or not _unknown_abbreviation(name):
+        return False
+    return any(name == initials(reading.name) for own in names for reading in readings(own))
+
+
+@lru_cache(maxsize=65536)
+def initials(name: str) -> str:
+    """The first letters of a name's words, in capitals, small words left out."""
+    return "".join(word[0] for word in name.replace("-", " ").split() if word.lower() not in _SMALL_WORDS).upper()
+
+
+@lru_cache(maxsize=16384)
+def known_keys(names: tuple[str, ...]) -> frozenset[str]:
+    """The keys of names that mean one disease, and of the bundled names of the first of them that is in the list."""
+    read = [reading.name for own in names for reading in readings(own) if _stands_alone(own, reading)]
+    short = [aside for own in names for reading in readings(own) for aside in reading.asides if is_abbreviation(aside)]
+    group = next((number for name in read if (number := group_of(name)) is not None), None)
+    listed = names_of_group(group) if group is not None else ()
+    return frozenset(key for name in (*read, *short, *listed) for key in keys(name))
+
+
+def _stands_alone(own: str, reading: Reading) -> bool:
+    """Whether a truth may be called by this reading: its brackets hold an abbreviation or another name of it, and not a
+    qualification such as "(initial infection)".
+    """
+    return not reading.asides or all(
+        is_abbreviation(aside) or (group_of(aside) is not None and group_of(aside) == group_of(reading.name)) or is_sentence(own)
+        for aside in reading.asides
+    )
+
+
+def is_placed(diagnosis: str, known: Collection[str] = ()) -> bool:
+    """Whether an answer names a disease at all: a bundled one or, by their keys (`keys_of_run`), one of the run's."""
+    return any(
+        is_bundled(key) or key in known
+        for reading in readings(diagnosis)
+        for name in (reading.name, *parts(reading.name))
+        for key in keys(name)
+    )
+
+
+def keys_of_run(cases: Iterable[Case]) -> frozenset[str]:
+    """The keys of every name in a run's cases."""
+    return frozenset(
+        key
+        for names in {(case.diagnosis, *case.synonyms, *case.parents) for case in cases}
+        for name in names
+        for reading in readings(name)
+        for key in keys(reading.name)
+    )

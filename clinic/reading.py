@@ -1,0 +1,162 @@
+"""What an answer or a truth in free text names: "The most likely diagnosis is acute appendicitis." is acute appendicitis.
+
+Hedges, articles and the words that introduce a diagnosis go; what remains is compared as a whole, so a list of several
+diseases, a denial or a question is no name. An explanation behind the name ("..., which is causing your pain") is cut
+off if it speaks of no disease.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from clinic.naming import is_abbreviation, is_bundled, keys, words
+
+_SURE = (
+    r"(?:most|very|highly|quite|more|rather)? ?(?:likely|probabl[ey]|possibl[ey]|presum(?:ably|ed|ptive)|apparently|clearly|definitely|certainly"
+    r"|suspected|provisional|confirmed|perhaps|maybe|potential|plausible|working|final|primary|main|principal|leading|top|clinical|typical|classic)"
+)
+_VERBS = (
+    r"(?:is|are|has|have|had|'s|'ve got|has got|have got|looks? like|sounds? like|seems? (?:to be|to have|like)|appears? (?:to be|to have|like)|suggests?|indicates?|points? (?:to|towards?)|represents?"
+    r"|(?:is|are|am)? ?(?:most |highly )?(?:consistent with|suggestive of|indicative of|compatible with|in keeping with|due to|related to|caused by|diagnosed with|suffering from|experiencing|dealing with|suspicious for)"
+    r"|suffers? from|caught|has caught|have caught|got|(?:can|could|may|might|must|would|will) (?:well )?(?:be|have|represent|be suffering from|be experiencing|be related to|be due to))"
+)
+_WHO = r"(?:you|he|she|it|this|that|these|they|we|the|your|my|patient|child|baby|infant|son|daughter|boy|girl|wife|husband|mother|father|little|woman|man|symptoms?|findings?|picture|presentation|history|pain|all|overall|there)"
+_LEADS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:]*?(?:, (?!and )|(?= (?:your?|it|this|the diagnosis|he|she|i) [^.;:,]*\b(?:has|have|had|is|appears?|seems?|suffer|think|caught)\b))",
+        rf"(?:{_SURE}\W+)*(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer)\s*(?:is|would be|was|:|-|–|=)\s*",
+        rf"(?:my|the|a|your|our|his|her)\W+(?:{_SURE}\W+)*(?:clinical )?(?:diagnosis|impression|assessment|conclusion|suspicion|guess|answer|cause|explanation)\W+(?:here |in this case |for this patient )?"
+        rf"(?:here )?(?:is|would be|was|of|:)\s+(?:{_SURE}\s+)*",
+        r"i(?:'m| am| would| do|'d)? ?(?:(?:strongly|also|most|now|do|fairly|quite|pretty) )*(?:think|believe|suspect|suppose|conclude|say|favou?r|diagnose|confirm|call|suspecting|leaning towards?|sure|confident)(?: that)?(?: you with| this as| this)?\b:?\s*",
+        rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just)\s+)*{_VERBS}\b(?:\s+(?:been )?(?:diagnosed with|suffering from|experiencing|caught))?\s*",
+        rf"{_SURE}\b[:\s-]*(?=\S)",
+        r"(?:a|an|the|some|your|his|her|be|to be|that|is|it's|to)\s+",
+        r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|clear|acute|early|simple|likely)\s+)?(?:case|form|bout|episode|picture|diagnosis|signs?|symptoms?|type|suspicion|attack) of)\s+",
+        r"(?:suspicious for|concerning for|consistent with|suggestive of|compatible with|in keeping with|suffering from|experiencing|diagnosed with)\s+",
+        r"(?:\?+|[-*•#>]+|\d+[.)])\s*",
+        r"(?:(?:(?:mild|moderate|severe)(?: to (?:moderate|severe))?)(?! (?:combined|acute respiratory|cognitive|intellectual|neurocognitive|mental))|(?:left|right)-sided|bilateral|unilateral|(?:left|right)(?! (?:\w+ )?(?:ventric|atri|heart|bundle|main|coronary|side|sided)))\s+",
+        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|您|你|患者|病人|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|有|:|：)+",
+    )
+)
+_TRAILS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"[\s,;–-]*\(?\b(?:is |was |as |being )?(?:the |my |a )?{_SURE}(?: (?:the )?(?:diagnosis|cause|explanation|candidate|culprit))?\)?\Z",
+        r"\s+(?:is|would be|was) (?:the|my|your) (?:\w+ ){0,2}(?:diagnosis|cause|explanation|impression)\Z",
+        r"[\s,;–-]*(?:until proven otherwise|is suspected|suspected|i think|i believe|i suspect|in my opinion|nos|unspecified|(?:on|of) the (?:left|right)(?: side)?)\Z",
+        r"(?:可能性大|可能|待查)\Z",
+        r"[\s.!?;:,。！？；，\"'*_`\]]+\Z",
+    )
+)
+_SENTENCE = re.compile(r"(?<=[^\W\d][^\W\d][^\W\d][)\"'])\.\s+|(?<=[^\W\d]{3})[.!]\s+|[;。；\n]\s*|,? (?=(?:rather than|instead of|as opposed to)\b)")
+_EXPLANATION = re.compile(
+    r",?\s+(?:which|that|who)\s+\w+|,\s*(?:likely|probably|possibly|perhaps|most likely)?\s*(?:caus|trigger|relat|result|exacerbat|aggravat|complicat|du|given|becaus|bas|as|since|so|after|follow|affect|lead|for)\w*\b"
+    r"|\s+(?:likely|probably|possibly|perhaps)\s+(?:due|caused|related|from|after|triggered|because|resulting|following|secondary)\b|\s+(?:because|based on|given)\b|\s+[–—-]\s+|,\s*(?:not|but not)\s|,\s*(?:an?|the)\s",
+    re.IGNORECASE,
+)
+# denials and definitions, whatever they speak of
+_IDLE = re.compile(
+    r"\W*(?:not|but not|rather than|instead of|as opposed to|(?:which|that) (?:is|are|means) (?:an? |the )?inflammation of)\b", re.IGNORECASE
+)
+_ASIDE = re.compile(r"\s*[(\[（【]([^()\[\]（）【】]*)[)\]）】]")
+_ALSO = re.compile(r"\A(?:also (?:known as|called|termed)|a\.?k\.?a\.?|i\.?e\.?|that is|formerly|or|known as|so-called|previously|又称|即)[,:\s]*", re.IGNORECASE)
+_ALSO_INSIDE = re.compile(r",?\s+(?:also (?:known as|called)|a\.?k\.?a\.?|i\.e\.|that is,?|otherwise known as|or so-called)\s+", re.IGNORECASE)
+_DISEASE_WORD = re.compile(
+    r"(?:[a-z]{2,}(?:itis|oma|omatosis|osis|iasis|emia|pathy|plegia|penia|trophy|sclerosis|ectasis|ismus|thyroidism|philia|cytosis|myelia|dysplasia)"
+    r"|cancer|stroke|infarction|hernia|asthma|diabete|diabetes|epilepsy|migraine|pneumonia|gout|lupu|psoriasi|pox|measle|malaria|embolism|thrombosi|schizophrenia|depression|dementia)\Z"
+)
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|may|might|could|should|would|appears?|seems?|suggests?|indicates?|needs?|suffers?|suffering|experiencing|diagnosed|you|your|he|she|i)\b"
+    r"|您|你|患者|孩子|宝宝",
+    re.IGNORECASE,
+)
+LONGEST_NAME = 14  # words; "Rupture of the flexor digitorum profundus tendon at its point of insertion" has 12
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read a text as a name."""
+
+    name: str
+    asides: tuple[str, ...] = ()  # what stands in brackets behind it, or after "also known as"
+
+
+@lru_cache(maxsize=65536)
+def readings(text: str) -> tuple[Reading, ...]:
+    """The names that a text may be read as, likeliest first: as it stands, and bare, with and without its brackets."""
+    flat = " ".join(unicodedata.normalize("NFKC", text).split())
+    bare = _bare(flat)
+    outside = _ASIDE.sub("", bare).strip()
+    asides = tuple(_bare(_ALSO.sub("", inside.strip())) for inside in _ASIDE.findall(bare))
+    also = _ALSO_INSIDE.split(outside)
+    found = [Reading(flat), Reading(bare)]
+    if asides and outside:
+        found.append(Reading(_bare(outside), asides))
+    if len(also) > 1:
+        found.append(Reading(_bare(also[0]), (*map(_bare, also[1:]), *asides)))
+    return tuple(dict.fromkeys(found))
+
+
+def _bare(text: str) -> str:
+    """The text without further sentences, explanations, hedges and introductions."""
+    text = _without_rest(text.strip(" \"'“”*_`"), _SENTENCE)
+    before = ""
+    while text != before:
+        before = text
+        for pattern in _TRAILS:
+            text = _shorter(text, pattern.sub("", text))
+        for pattern in _LEADS:
+            found = pattern.match(text)
+            text = _shorter(text, text[found.end() :]) if found else text
+        text = _without_rest(text, _EXPLANATION)
+    return text
+
+
+def _shorter(text: str, cut: str) -> str:
+    """The cut text, if a word is left of it."""
+    return cut.strip() if any(c.isalnum() for c in cut) else text
+
+
+def _without_rest(text: str, boundary: re.Pattern[str]) -> str:
+    """The text up to a boundary, if what follows names no disease; as it is otherwise."""
+    found = boundary.search(text)
+    if found is None or not any(c.isalnum() for c in text[: found.start()]):
+        return text
+    rest = text[found.start() :]
+    return text[: found.start()] if _IDLE.match(rest) or not speaks_of_disease(rest) else text
+
+
+@lru_cache(maxsize=65536)
+def speaks_of_disease(text: str) -> bool:
+    """Whether a text has the name of a disease in it: a bundled one, or a word with such an ending."""
+    said = words(text)
+    if any(_DISEASE_WORD.search(word) for word in said):
+        return True
+    runs = (" ".join(said[i : i + n]) for n in range(1, 6) for i in range(len(said) - n + 1))
+    return any(is_bundled(key) for run in runs if len(run) > 3 for key in keys(run))
+
+
+def is_disease_word(word: str) -> bool:
+    """Whether one word, in the form of `clinic.naming.words`, can stand for a disease alone."""
+    return bool(_DISEASE_WORD.search(word))
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """The names joined in one by "and", "with" or a comma; the name alone if it is one."""
+    found = [part.strip() for part in re.split(r"\s*(?:[,，、+&;]|\b(?:and|with|plus|along with|as well as)\b)\s*", name) if part.strip()]
+    return tuple(dict.fromkeys(_bare(part) for part in found)) if len(found) > 1 else (name,)
+
+
+def is_sentence(diagnosis: str) -> bool:
+    """Whether a truth is written as a sentence, and so is hard to match: it has a verb or addresses somebody, or has
+    more words than a name.
+    """
+    return bool(_VERB.search(_ASIDE.sub("", diagnosis))) or len(diagnosis.split()) > LONGEST_NAME
+
+
+def abbreviations(reading: Reading) -> Iterator[str]:
+    """The asides that are abbreviations."""
+    return (aside for aside in reading.asides if is_abbreviation(aside))
