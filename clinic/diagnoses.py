@@ -5,16 +5,18 @@ its synonyms and what the bundled list says of them. What no rule can decide is 
 not, and credit is never given on a part of its words.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from clinic.cases import Case
 from clinic.generative import Condition
-from clinic.naming import group_of, is_abbreviation, is_bundled, keys, kept_apart, names_of_group, words
-from clinic.reading import Reading, is_sentence, parts, readings
+from clinic.naming import group_of, is_abbreviation, is_bundled, kept_apart, keys, names_of_group, shared_names
+from clinic.reading import Reading, is_sentence, parts, readings, speaks_of_disease
 
 LEAST_INITIALS = 3  # letters of an abbreviation that nobody listed: "Chronic granulomatous disease" is CGD
-_SMALL_WORDS = frozenset("of the a an and in on to with by for".split())
+_SMALL_WORDS = frozenset(["of", "the", "a", "an", "and", "in", "on", "to", "with", "by", "for"])
 
 
 def relation(case: Case | Condition, diagnosis: str) -> str:
@@ -25,7 +27,11 @@ def relation(case: Case | Condition, diagnosis: str) -> str:
     if same_disease(diagnosis, (own, *case.synonyms)):
         return "exact"
     broader = {key for term in case.parents for key in keys(term)}
-    return "parent" if any(keys(reading.name) & broader and not reading.asides for reading in readings(diagnosis)) else "other"
+    return (
+        "parent"
+        if any(keys(reading.name) & broader and not reading.asides for reading in readings(diagnosis))
+        else "other"
+    )
 
 
 @lru_cache(maxsize=65536)
@@ -42,7 +48,7 @@ def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
         return all(inside) or all(
             fits or _unknown_abbreviation(aside) for fits, aside in zip(inside, reading.asides, strict=True)
         )
-    return is_abbreviation(reading.name) and _unknown_abbreviation(reading.name) and bool(inside) and all(inside)
+    return bool(inside) and all(inside) and not speaks_of_disease(reading.name)
 
 
 def _unknown_abbreviation(name: str) -> bool:
@@ -94,9 +100,18 @@ def _stands_alone(own: str, reading: Reading) -> bool:
     qualification such as "(initial infection)".
     """
     return not reading.asides or all(
-        is_abbreviation(aside) or (group_of(aside) is not None and group_of(aside) == group_of(reading.name)) or is_sentence(own)
+        is_abbreviation(aside)
+        or (group_of(aside) is not None and group_of(aside) == group_of(reading.name))
+        or is_sentence(own)
         for aside in reading.asides
     )
+
+
+def shared_names_of(diagnosis: str) -> tuple[str, ...]:
+    """Abbreviations of a diagnosis that the bundled list gives to other diseases too."""
+    groups = (group_of(reading.name) for reading in readings(diagnosis))
+    group = next((number for number in groups if number is not None), None)
+    return shared_names(group) if group is not None else ()
 
 
 def is_placed(diagnosis: str, known: Collection[str] = ()) -> bool:
@@ -118,3 +133,57 @@ def keys_of_run(cases: Iterable[Case]) -> frozenset[str]:
         for reading in readings(name)
         for key in keys(reading.name)
     )
+
+
+def with_names_of_run(cases: Sequence[Case]) -> tuple[list[Case], dict[str, tuple[str, ...]]]:
+    """Settle whose the names are that several diseases could bear.
+
+    A synonym that is another disease's name or synonym is taken from both; an abbreviation that the bundled list gives
+    to two diseases becomes a synonym where one of them alone is among the cases.
+
+    Returns:
+        the cases, in order, and each name that was taken: name -> the diagnoses that had it.
+    """
+    named = {(case.diagnosis, case.synonyms) for case in cases}
+    diseases = _diseases({diagnosis for diagnosis, _ in named})
+    bearers: dict[str, set[int]] = defaultdict(set)
+    for diagnosis, synonyms in named:
+        for key in _own_keys(diagnosis).union(*(keys(name) for name in synonyms)):
+            bearers[key].add(diseases[diagnosis])
+    short: dict[str, set[int]] = defaultdict(set)
+    for diagnosis, _ in named:
+        for name in shared_names_of(diagnosis):
+            short[name].add(diseases[diagnosis])
+    taken: dict[str, set[str]] = defaultdict(set)
+    settled = {}
+    for diagnosis, synonyms in named:
+        own = _own_keys(diagnosis)
+        kept = [name for name in synonyms if keys(name) & own or all(len(bearers[key]) == 1 for key in keys(name))]
+        for name in set(synonyms) - set(kept):
+            taken[name].add(diagnosis)
+        given = [name for name in shared_names_of(diagnosis) if len(short[name]) == 1 and name not in kept]
+        settled[diagnosis, synonyms] = (*kept, *given)
+    return (
+        [replace(case, synonyms=settled[case.diagnosis, case.synonyms]) for case in cases],
+        {name: tuple(sorted(diagnoses)) for name, diagnoses in sorted(taken.items())},
+    )
+
+
+def _own_keys(diagnosis: str) -> frozenset[str]:
+    return known_keys((diagnosis,))
+
+
+def _diseases(diagnoses: Iterable[str]) -> dict[str, int]:
+    """Diagnosis -> the number of its disease; diagnoses that share a key are one disease."""
+    number: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for place, diagnosis in enumerate(sorted(diagnoses)):
+        own = _own_keys(diagnosis) or frozenset({diagnosis})
+        joined = {first[key] for key in own if key in first}
+        least = min(joined, default=place)
+        first |= dict.fromkeys(own, least)
+        number[diagnosis] = least
+        if len(joined) > 1:
+            first = {key: least if n in joined else n for key, n in first.items()}
+            number = {name: least if n in joined else n for name, n in number.items()}
+    return number

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from clinic.cases import Case
+from clinic.diagnoses import relation
 from clinic.events import Asked, Event, final_diagnosis, told_topics
-from clinic.matching import normalise, relation
+from clinic.matching import normalise
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.tables import Comparison, DoctorTable, Interval, McNemar, Summary
 

@@ -5,14 +5,14 @@ accents), singular, without possessives and articles, Roman numerals as digits, 
 "kidney"), simplified characters. A second form keeps the order and drops the spaces, so that "heat stroke" is
 "heatstroke". `disease_names.yaml` beside this file says which names mean the same where no rule can.
 
-An abbreviation that two diseases share is no name (`shared`); `clinic.diagnoses.with_names_of_run` gives it back to a
+An abbreviation that two diseases share is no name (`shared_names`); `clinic.diagnoses.with_names_of_run` gives it back to a
 run in which one of the two is among the cases.
 """
 
 import re
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,13 +28,35 @@ _SIMPLIFIED = str.maketrans(
 )
 _NUMERALS = {
     numeral: str(n)
-    for n, names in enumerate(
-        ("i one", "ii two", "iii three", "iv four", "v five", "vi", "vii", "viii", "ix"), start=1
-    )
+    for n, names in enumerate(("i one", "ii two", "iii three", "iv four", "v five", "vi", "vii", "viii", "ix"), start=1)
     for numeral in names.split()
 }
 _ARTICLES = frozenset(
-    "a an the of in on at by for from to with and due caused because s its his her your my induced related associated type".split()
+    [
+        "the",
+        "of",
+        "in",
+        "on",
+        "at",
+        "by",
+        "for",
+        "from",
+        "to",
+        "with",
+        "and",
+        "due",
+        "caused",
+        "because",
+        "its",
+        "his",
+        "her",
+        "your",
+        "my",
+        "induced",
+        "related",
+        "associated",
+        "type",
+    ]
 )
 _SAME_WORDS = {
     "renal": "kidney",
@@ -106,8 +128,11 @@ def words(text: str) -> tuple[str, ...]:
     plain = "".join(c for c in plain if not unicodedata.combining(c) and unicodedata.category(c) != "Cf")
     plain = plain.translate(_SIMPLIFIED).replace("ß", "ss").replace("ø", "o").replace("ł", "l")
     plain = re.sub(r"(?<=[a-z])'s?(?![a-z])", "", plain)
-    plain = re.sub(r"\bmalignant (?:neoplasms?|tumou?rs?)\b", "cancer", plain.replace("æ", "ae").replace("œ", "oe"))
     plain = re.sub(r"\bin (?:an? |the )?(?:child|children|infants?|baby|babies)\b|\bpa?ediatric\b(?=.*\w)", " ", plain)
+    plain = re.sub(r"\bmalignant (?:neoplasms?|tumou?rs?)\b", "cancer", plain.replace("æ", "ae").replace("œ", "oe"))
+    plain = re.sub(
+        r"(?:\A\W*|\b(?:of|from|with|in|to|by|on|for|and|has|have|is)\s+)an?\s(?=\w)", " of ", plain
+    )  # not "hepatitis A"
     return tuple(_one_word(token) for token in _TOKEN.findall(plain))
 
 
@@ -123,9 +148,9 @@ def _one_word(token: str) -> str:
     token = re.sub("is(?=(?:e|ed|ing|ation)s?\\Z)", "iz", token) if len(token) > 6 else token
     token = token.replace("yse", "yze").replace("sulph", "sulf").replace("leuco", "leuko")
     token = re.sub(r"omata\Z", "oma", re.sub(r"itides\Z", "itis", token))
-    if re.search(r"(?:[oy]s|[cl]as|tas)es\Z", token) and not token.endswith(("noses", "uses")):
-        token = f"{token[:-2]}is"
-    elif token.endswith("noses"):
+    if (re.search(r"(?:[oy]s|[cl]as|tas)es\Z", token) and not token.endswith(("noses", "uses"))) or token.endswith(
+        "noses"
+    ):
         token = f"{token[:-2]}is"
     elif token.endswith("ies") and len(token) > 4:
         token = f"{token[:-3]}y"
@@ -154,15 +179,19 @@ def keys(name: str) -> frozenset[str]:
     content = [word for word in given if word not in _ARTICLES] or given
     if not content:
         return frozenset()
-    found = {_bag(content), "".join(content)}
+    found = {_bag(content), _run(content)}
     rest = [word for word in content if _SAME_WORDS.get(word, word) not in HEADS]
     if rest and len(rest) < len(content) and _bag(rest) not in lexicon().incomplete:
-        found |= {_bag(rest), "".join(rest)}
+        found |= {_bag(rest), _run(rest)}
     return frozenset(found)
 
 
 def _bag(content: Iterable[str]) -> str:
-    return " ".join(sorted({_SAME_WORDS.get(word, word) for word in content}))
+    return " ".join(sorted(_SAME_WORDS.get(word, word) for word in content))
+
+
+def _run(content: Sequence[str]) -> str:
+    return re.sub("ae|oe", "e", "".join(content))  # gastro-oesophageal
 
 
 @dataclass(frozen=True)
@@ -218,10 +247,11 @@ def is_bundled(key: str) -> bool:
     return key in index or key in shared
 
 
-def shared_names() -> Mapping[str, int]:
-    """Bundled names that more than one group has, and how many."""
+@lru_cache(maxsize=4096)
+def shared_names(number: int) -> tuple[str, ...]:
+    """The names of a bundled group that another group has too."""
     _, shared = _index()
-    return Counter(name for names in lexicon().groups for name in names if keys(name) & shared)
+    return tuple(name for name in lexicon().groups[number] if keys(name) & shared)
 
 
 @lru_cache(maxsize=4096)

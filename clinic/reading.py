@@ -26,10 +26,15 @@ _WHO = r"(?:you|he|she|it|this|that|these|they|we|the|your|my|patient|child|baby
 _LEADS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:]*?(?:, (?!and )|(?= (?:your?|it|this|the diagnosis|he|she|i) [^.;:,]*\b(?:has|have|had|is|appears?|seems?|suffer|think|caught)\b))",
+        r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:]*?, (?!and )(?=[^,.;:]*\b(?:you|it|this|diagnosis|he|she|i|child|baby|patient|your|appears|likely|most)\b|[^,]*\Z)",
+        r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:,]*?(?= (?:your?|it|this|the diagnosis|he|she|i) [^.;:,]*\b(?:has|have|had|is|appears?|seems?|suffer|think|caught)\b)",
         rf"(?:{_SURE}\W+)*(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer)\s*(?:is|would be|was|:|-|–|=)\s*",
         rf"(?:my|the|a|your|our|his|her)\W+(?:{_SURE}\W+)*(?:clinical )?(?:diagnosis|impression|assessment|conclusion|suspicion|guess|answer|cause|explanation)\W+(?:here |in this case |for this patient )?"
         rf"(?:here )?(?:is|would be|was|of|:)\s+(?:{_SURE}\s+)*",
+        r"(?:it|this)(?: most likely| likely)? (?:appears|seems|looks|is (?:most |very )?(?:likely|possible|probable))(?: like| that| as if)?\s+(?=(?:you|your|he|she|the|it|this|they)\b)",
+        r"i can confirm(?: that)?\s+",
+        r"(?:(?:you|they)(?:'re|’re| are)|(?:it|he|she)(?:'s|’s))\s+(?:(?:most|very) )?(?:likely |probably |currently )?(?:experiencing |suffering from |having |developing |showing (?:symptoms|signs) of )?",
+        r"(?:currently|recently|newly)\s+(?:diagnosed with\s+)?",
         r"i(?:'m| am| would| do|'d)? ?(?:(?:strongly|also|most|now|do|fairly|quite|pretty) )*(?:think|believe|suspect|suppose|conclude|say|favou?r|diagnose|confirm|call|suspecting|leaning towards?|sure|confident)(?: that)?(?: you with| this as| this)?\b:?\s*",
         rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just)\s+)*{_VERBS}\b(?:\s+(?:been )?(?:diagnosed with|suffering from|experiencing|caught))?\s*",
         rf"{_SURE}\b[:\s-]*(?=\S)",
@@ -51,7 +56,9 @@ _TRAILS = tuple(
         r"[\s.!?;:,。！？；，\"'*_`\]]+\Z",
     )
 )
-_SENTENCE = re.compile(r"(?<=[^\W\d][^\W\d][^\W\d][)\"'])\.\s+|(?<=[^\W\d]{3})[.!]\s+|[;。；\n]\s*|,? (?=(?:rather than|instead of|as opposed to)\b)")
+_SENTENCE = re.compile(
+    r"(?<=[^\W\d][^\W\d][^\W\d][)\"'])\.\s+|(?<=[^\W\d]{3})[.!]\s+|[;。；\n]\s*|,? (?=(?:rather than|instead of|as opposed to)\b)"
+)
 _EXPLANATION = re.compile(
     r",?\s+(?:which|that|who)\s+\w+|,\s*(?:likely|probably|possibly|perhaps|most likely)?\s*(?:caus|trigger|relat|result|exacerbat|aggravat|complicat|du|given|becaus|bas|as|since|so|after|follow|affect|lead|for)\w*\b"
     r"|\s+(?:likely|probably|possibly|perhaps)\s+(?:due|caused|related|from|after|triggered|because|resulting|following|secondary)\b|\s+(?:because|based on|given)\b|\s+[–—-]\s+|,\s*(?:not|but not)\s|,\s*(?:an?|the)\s",
@@ -59,17 +66,23 @@ _EXPLANATION = re.compile(
 )
 # denials and definitions, whatever they speak of
 _IDLE = re.compile(
-    r"\W*(?:not|but not|rather than|instead of|as opposed to|(?:which|that) (?:is|are|means) (?:an? |the )?inflammation of)\b", re.IGNORECASE
+    r"\W*(?:not|but not|rather than|instead of|as opposed to|(?:which|that) (?:is|are|means) (?:an? |the )?inflammation of)\b",
+    re.IGNORECASE,
 )
 _ASIDE = re.compile(r"\s*[(\[（【]([^()\[\]（）【】]*)[)\]）】]")
-_ALSO = re.compile(r"\A(?:also (?:known as|called|termed)|a\.?k\.?a\.?|i\.?e\.?|that is|formerly|or|known as|so-called|previously|又称|即)[,:\s]*", re.IGNORECASE)
-_ALSO_INSIDE = re.compile(r",?\s+(?:also (?:known as|called)|a\.?k\.?a\.?|i\.e\.|that is,?|otherwise known as|or so-called)\s+", re.IGNORECASE)
+_ALSO = re.compile(
+    r"\A(?:also (?:known as|called|termed)|a\.?k\.?a\.?|i\.?e\.?|that is|formerly|or|known as|so-called|previously|又称|即)[,:\s]*",
+    re.IGNORECASE,
+)
+_ALSO_INSIDE = re.compile(
+    r",?\s+(?:also (?:known as|called)|a\.?k\.?a\.?|i\.e\.|that is,?|otherwise known as|or so-called)\s+", re.IGNORECASE
+)
 _DISEASE_WORD = re.compile(
     r"(?:[a-z]{2,}(?:itis|oma|omatosis|osis|iasis|emia|pathy|plegia|penia|trophy|sclerosis|ectasis|ismus|thyroidism|philia|cytosis|myelia|dysplasia)"
     r"|cancer|stroke|infarction|hernia|asthma|diabete|diabetes|epilepsy|migraine|pneumonia|gout|lupu|psoriasi|pox|measle|malaria|embolism|thrombosi|schizophrenia|depression|dementia)\Z"
 )
 _VERB = re.compile(
-    r"\b(?:is|are|was|were|has|have|had|may|might|could|should|would|appears?|seems?|suggests?|indicates?|needs?|suffers?|suffering|experiencing|diagnosed|you|your|he|she|i)\b"
+    r"\b(?:is|are|was|were|has|have|had|may|might|could|should|would|appears?|seems?|suggests?|indicates?|needs?|suffers?|suffering|experiencing|diagnosed|you|your|he|she|i (?:think|suspect|believe|would|can))\b"
     r"|您|你|患者|孩子|宝宝",
     re.IGNORECASE,
 )
@@ -146,7 +159,11 @@ def is_disease_word(word: str) -> bool:
 
 def parts(name: str) -> tuple[str, ...]:
     """The names joined in one by "and", "with" or a comma; the name alone if it is one."""
-    found = [part.strip() for part in re.split(r"\s*(?:[,，、+&;]|\b(?:and|with|plus|along with|as well as)\b)\s*", name) if part.strip()]
+    found = [
+        part.strip()
+        for part in re.split(r"\s*(?:[,，、+&;]|\b(?:and|with|plus|along with|as well as)\b)\s*", name)
+        if part.strip()
+    ]
     return tuple(dict.fromkeys(_bare(part) for part in found)) if len(found) > 1 else (name,)
 
 

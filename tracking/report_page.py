@@ -21,8 +21,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clinic.actions import Kind, parse
 from clinic.cases import Case
+from clinic.diagnoses import relation
 from clinic.events import Event, Inquiry, final_diagnosis, told_topics
-from clinic.matching import normalise, relation
+from clinic.matching import normalise
 from clinic.metrics import MEASURES
 from clinic.tables import Evaluation
 

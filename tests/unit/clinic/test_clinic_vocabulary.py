@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from clinic.diagnoses import relation
 from clinic.errors import ClinicError
-from clinic.matching import relation
 from clinic.vocabulary import Term, Vocabulary, read_vocabulary, with_vocabulary
 
 DOID = Path(__file__).parents[4] / "shared/data/terms/doid_terms.csv"
