@@ -31,7 +31,7 @@ _NUMERALS = {
     for n, names in enumerate(("i one", "ii two", "iii three", "iv four", "v five", "vi", "vii", "viii", "ix"), start=1)
     for numeral in names.split()
 }
-_ARTICLES = frozenset(
+ARTICLES = frozenset(
     [
         "the",
         "of",
@@ -176,7 +176,7 @@ def keys(name: str) -> frozenset[str]:
     if is_abbreviation(name) and name.strip().lower() in lexicon().everyday:
         return frozenset({f"={name.strip().upper()}"})
     given = [word for word in words(name) if word != "mellitus"]
-    content = [word for word in given if word not in _ARTICLES] or given
+    content = [word for word in given if word not in ARTICLES] or given
     if not content:
         return frozenset()
     found = {_bag(content), _run(content)}
@@ -190,6 +190,11 @@ def _bag(content: Iterable[str]) -> str:
     return " ".join(sorted(_SAME_WORDS.get(word, word) for word in content))
 
 
+def same_word(word: str) -> str:
+    """The word that stands for this one in a key: "kidney" for "renal"."""
+    return _SAME_WORDS.get(word, word)
+
+
 def _run(content: Sequence[str]) -> str:
     return re.sub("ae|oe", "e", "".join(content))  # gastro-oesophageal
 
@@ -201,6 +206,8 @@ class Lexicon:
     groups: tuple[tuple[str, ...], ...]  # names that mean the same, the usual one first
     apart: tuple[frozenset[str], ...]
     incomplete: frozenset[str]
+    complaints: frozenset[str]  # keys of what a patient feels
+    surnames: frozenset[str]  # eponyms that are everyday words
     everyday: frozenset[str]  # words that are abbreviations in capitals alone
     corrections: Mapping[str, tuple[str, ...]]
 
@@ -213,6 +220,8 @@ def lexicon() -> Lexicon:
         groups=tuple(_several(line) for line in content["same"]),
         apart=tuple(frozenset(_several(line)) for line in content["apart"]),
         incomplete=frozenset(_bag(words(name)) for name in content["incomplete"]),
+        complaints=frozenset(_bag(words(name)) for line in content["complaints"] for name in _several(line)),
+        surnames=frozenset(word for name in content["surnames"] for word in words(name)),
         everyday=frozenset(content["words"]),
         corrections={label: tuple(names) for label, names in content["corrections"].items()},
     )

@@ -1,0 +1,189 @@
+"""Words that tell a diagnosis, and where a text says them.
+
+Beside its names a disease is told by its head word ("melanoma" for nodular melanoma), by an adjective ("diabetic"), by
+its eponym ("Crohn's"), by its initials and by a misspelling. An everyday word counts only where it stands as a name:
+"a cold", not "felt cold"; "Still's", not "still". Complaints ("headache", "fever") are findings and tell nothing.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from clinic.diagnoses import initials
+from clinic.naming import ARTICLES, group_of, is_abbreviation, keys, lexicon, names_of_group, same_word, shared_names, words
+from clinic.reading import is_disease_word, readings
+
+LONGEST_WINDOW = 6  # words of a name in a text, articles included
+LEAST_MISSPELT = 7  # letters; shorter words have too many neighbours
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_BOUNDARY = re.compile(r"[.!?;:,。！？；，、\n()]")
+_HEAD_WORDS = frozenset("ulcer polyp cyst abscess tumor aneurysm palsy fibroid arrhythmia hemorrhage cardiomyopathy delirium autism sepsis eczema acne".split())
+_ADJECTIVES = (  # ending -> what may stand for it
+    ("diabetes", ("diabetic",)),
+    ("tuberculosis", ("tuberculous", "tubercular")),
+    ("syphilis", ("syphilitic",)),
+    ("herpes", ("herpetic",)),
+    ("asthma", ("asthmatic",)),
+    ("gonorrhea", ("gonorrheal", "gonococcal")),
+    ("malaria", ("malarial",)),
+    ("leprosy", ("leprous",)),
+    ("gout", ("gouty",)),
+    ("cancer", ("cancerous",)),
+    ("migraine", ("migrainous", "migraineur")),
+    ("dementia", ("demented",)),
+    ("hemophilia", ("hemophiliac", "hemophilic")),
+    ("infarction", ("infarct", "infarcted")),
+    ("thrombosis", ("thrombotic", "thrombosed")),
+    ("hernia", ("herniated", "herniation", "hernial")),
+    ("ulcer", ("ulcerous", "ulcerated")),
+    ("hemorrhoid", ("hemorrhoidal",)),
+    ("appendicitis", ("appendiceal", "appendicitic")),
+    ("thyroidism", ("thyroid",)),
+    ("tension", ("tensive",)),
+    ("pathy", ("pathic",)),
+    ("trophy", ("trophic",)),
+    ("psy", ("ptic",)),
+    ("psis", ("ptic",)),
+    ("itis", ("itic",)),
+    ("osis", ("otic",)),
+    ("iasis", ("iatic", "iasic")),
+    ("asis", ("atic",)),
+    ("ema", ("ematous",)),
+    ("oma", ("omatous",)),
+    ("nism", ("nic", "nian")),
+    ("lism", ("lic",)),
+    ("tism", ("tistic",)),
+    ("ism", ("ic",)),
+    ("ia", ("ic",)),
+)
+_TITLE = re.compile(r"\b(?:dr|doctor|mr|mrs|ms|miss|prof|professor|nurse)\.?\s*\Z", re.IGNORECASE)
+# "cold" is an illness after an article or a verb of having, and before nothing that it could describe
+_A_COLD = re.compile(
+    r"(?:\b(?:an?|my|the|this|that|his|her|your|our|bad|slight|heavy|nasty|head|chest|common|summer|winter|another|of|from|with|have|had|has|got|getting over|catch|caught|catching|colds?,?|or|and|like|no|just|simple|mild)\s+)\Z",
+    re.IGNORECASE,
+)
+_NOT_A_COLD = re.compile(
+    r"(?:\b(?:in the|the|feel|feels|felt|feeling|am|is|was|were|are|get|gets|got|getting|very|so|too|quite|really|bit|hot (?:or|and)|warm (?:or|and)|of the|to the)\s+)\Z",
+    re.IGNORECASE,
+)
+_AFTER_A_COLD = re.compile(r"\s*(?:\Z|[^\w\s]|(?:and|or|for|since|with|but|that|which|who|last|this|about|a|two|three|some|few|in|on|at|when|before|after|now|again|lately|recently|then|so|because|every|went|came|is|was|has|had|from|lasting|going|coming|i|he|she|we|my|it|not|symptoms?|virus)\b)", re.IGNORECASE)
+
+
+class Span(NamedTuple):
+    """Where a text names a disease."""
+
+    start: int
+    end: int
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Names to look for in a text."""
+
+    keys: frozenset[str]
+    words: frozenset[str]  # of the keys
+
+
+@lru_cache(maxsize=4096)
+def wanted(names: frozenset[str]) -> Wanted:
+    """The keys of names, without abbreviations and complaints."""
+    found = frozenset(key for name in names if not is_abbreviation(name) and not is_complaint(name) for key in keys(name))
+    return Wanted(found, frozenset(word for key in found for word in key.split()))
+
+
+def is_complaint(name: str) -> bool:
+    """Whether a name says what a patient feels rather than what it comes from."""
+    return bool(keys(name) & lexicon().complaints)
+
+
+def named_in(text: str, these: Wanted) -> Iterator[Span]:
+    """Spans of a text that are one of the names, in any form; they may overlap."""
+    found = [(match.start(), match.end(), words(match.group())) for match in _WORD.finditer(text)]
+    content = [all(word in ARTICLES or same_word(word) in these.words or word in these.words for word in said) for _, _, said in found]
+    for first, (start, _, said) in enumerate(found):
+        if not content[first] or said[0] in ARTICLES:
+            continue
+        for last in range(first, min(first + LONGEST_WINDOW, len(found))):
+            end = found[last][1]
+            if not content[last] or _BOUNDARY.search(text, start, end):
+                break
+            named = keys(text[start:end]) & these.keys
+            if named and (last > first or stands_as_name(text, start, end)):
+                yield Span(start, end, named)
+
+
+def stands_as_name(text: str, start: int, end: int) -> bool:
+    """Whether one word of a text is meant as the name of a disease, where it could be an everyday word."""
+    said, before, after = text[start:end], text[:start], text[end:]
+    word = words(said)[0]
+    if word == "cold":
+        return bool(_A_COLD.search(before)) and not _NOT_A_COLD.search(before) and bool(_AFTER_A_COLD.match(after))
+    if _TITLE.search(before):
+        return False
+    if word in lexicon().surnames:
+        return "'" in said or "’" in said or (said[0].isupper() and bool(before.strip()) and before.rstrip()[-1] not in ".!?:;")
+    return True
+
+
+@lru_cache(maxsize=4096)
+def telling_words(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Single words and abbreviations that tell the disease with these names: head words, adjectives, initials and the
+    bundled abbreviations; none for a complaint.
+    """
+    own = tuple(reading.name for name in names for reading in readings(name) if not is_complaint(reading.name))
+    heads = {word for name in own for word in _WORD.findall(name) if _is_head(word)}
+    heads |= {name for name in own if len(_WORD.findall(name)) == 1}
+    adjectives = {adjective for word in heads for adjective in adjectives_of(word)}
+    short = {name for other in all_names(names) if is_abbreviation(other) for name in (other,)}
+    spelt = {initials(name) for name in own if 3 <= len(initials(name)) <= 5 and len(name.split()) == len(initials(name))}
+    return tuple(sorted(heads | adjectives | short | spelt - lexicon().everyday))
+
+
+def all_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names, as read, with the bundled ones of the same disease, those that another disease shares included."""
+    own = tuple(reading.name for name in names for reading in readings(name))
+    groups = dict.fromkeys(number for name in own if (number := group_of(name)) is not None)
+    return tuple(dict.fromkeys((*own, *(name for number in groups for name in (*names_of_group(number), *shared_names(number))))))
+
+
+def _is_head(word: str) -> bool:
+    plain = words(word)
+    return len(plain) == 1 and len(word) > 3 and not is_complaint(word) and (is_disease_word(plain[0]) or plain[0] in _HEAD_WORDS)
+
+
+def adjectives_of(word: str) -> tuple[str, ...]:
+    """What may be said for a disease as an adjective: "diabetic", "asthmatic", "psoriatic"."""
+    plain = "".join(words(word.lower().removesuffix("s"))) if word.lower().endswith(("ids", "ines")) else word.lower()
+    spelled = plain.replace("ae", "e").replace("oe", "e")
+    for ending, forms in _ADJECTIVES:
+        if spelled.endswith(ending):
+            return tuple(spelled.removesuffix(ending) + form for form in forms)
+    return ()
+
+
+def misspelt_in(text: str, these: Iterable[str]) -> Iterator[Span]:
+    """Spans of a text that are one letter, or two neighbouring letters, away from one of these words."""
+    near = tuple(word.lower() for word in these if len(word) >= LEAST_MISSPELT and word.isalpha())
+    for match in _WORD.finditer(text):
+        said = match.group().lower()
+        if len(said) < LEAST_MISSPELT - 1 or not said.isalpha():
+            continue
+        if any(said[:2] == word[:2] and said != word and _one_slip(said, word) for word in near):
+            yield Span(match.start(), match.end(), keys(match.group()))
+
+
+def _one_slip(said: str, meant: str) -> bool:
+    """Whether one letter is missing, added or changed, or two neighbours are swapped."""
+    if abs(len(said) - len(meant)) > 1:
+        return False
+    at = next((i for i, (a, b) in enumerate(zip(said, meant, strict=False)) if a != b), min(len(said), len(meant)))
+    rest, wanted_rest = said[at:], meant[at:]
+    return (
+        rest[1:] == wanted_rest[1:]
+        or rest == wanted_rest[1:]
+        or rest[1:] == wanted_rest
+        or (rest[:2] == wanted_rest[1::-1] and rest[2:] == wanted_rest[2:])
+    )
