@@ -171,19 +171,33 @@ def is_abbreviation(name: str) -> bool:
 def keys(name: str) -> frozenset[str]:
     """The forms by which a name is compared; two names mean the same if they share one. None if it has no words.
 
+    They are its full forms, and those without "disease" or "syndrome" where the rest still says which one.
+    """
+    rest = [word for word in _content(name) if same_word(word) not in HEADS]
+    short = rest and _bag(rest) not in lexicon().incomplete and not full_keys(name) & {_spelled_word(name)}
+    return full_keys(name) | {_bag(rest), _run(rest)} if short else full_keys(name)
+
+
+@lru_cache(maxsize=65536)
+def full_keys(name: str) -> frozenset[str]:
+    """The forms of a name with all its words.
+
     An abbreviation that spells an everyday word has one form of its own, so that COLD is never a cold.
     """
     if is_abbreviation(name) and name.strip().lower() in lexicon().everyday:
-        return frozenset({f"={name.strip().upper()}"})
+        return frozenset({_spelled_word(name)})
+    content = _content(name)
+    return frozenset({_bag(content), _run(content)}) if content else frozenset()
+
+
+def _spelled_word(name: str) -> str:
+    return f"={name.strip().upper()}"
+
+
+def _content(name: str) -> list[str]:
+    """The words that tell one disease from another, in order."""
     given = [word for word in words(name) if word != "mellitus"]
-    content = [word for word in given if word not in ARTICLES] or given
-    if not content:
-        return frozenset()
-    found = {_bag(content), _run(content)}
-    rest = [word for word in content if _SAME_WORDS.get(word, word) not in HEADS]
-    if rest and len(rest) < len(content) and _bag(rest) not in lexicon().incomplete:
-        found |= {_bag(rest), _run(rest)}
-    return frozenset(found)
+    return [word for word in given if word not in ARTICLES] or given
 
 
 def _bag(content: Iterable[str]) -> str:
@@ -207,6 +221,7 @@ class Lexicon:
     apart: tuple[frozenset[str], ...]
     incomplete: frozenset[str]
     complaints: frozenset[str]  # keys of what a patient feels
+    organs: frozenset[str]  # and other words that begin a name like an eponym does
     surnames: frozenset[str]  # eponyms that are everyday words
     everyday: frozenset[str]  # words that are abbreviations in capitals alone
     corrections: Mapping[str, tuple[str, ...]]
@@ -221,6 +236,7 @@ def lexicon() -> Lexicon:
         apart=tuple(frozenset(_several(line)) for line in content["apart"]),
         incomplete=frozenset(_bag(words(name)) for name in content["incomplete"]),
         complaints=frozenset(_bag(words(name)) for line in content["complaints"] for name in _several(line)),
+        organs=frozenset(content["organs"]),
         surnames=frozenset(word for name in content["surnames"] for word in words(name)),
         everyday=frozenset(content["words"]),
         corrections={label: tuple(names) for label, names in content["corrections"].items()},

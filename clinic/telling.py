@@ -12,14 +12,44 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from clinic.diagnoses import initials
-from clinic.naming import ARTICLES, group_of, is_abbreviation, keys, lexicon, names_of_group, same_word, shared_names, words
+from clinic.naming import (
+    ARTICLES,
+    full_keys,
+    group_of,
+    is_abbreviation,
+    keys,
+    lexicon,
+    names_of_group,
+    same_word,
+    shared_names,
+    words,
+)
 from clinic.reading import is_disease_word, readings
 
 LONGEST_WINDOW = 6  # words of a name in a text, articles included
 LEAST_MISSPELT = 7  # letters; shorter words have too many neighbours
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _BOUNDARY = re.compile(r"[.!?;:,。！？；，、\n()]")
-_HEAD_WORDS = frozenset("ulcer polyp cyst abscess tumor aneurysm palsy fibroid arrhythmia hemorrhage cardiomyopathy delirium autism sepsis eczema acne".split())
+_HEAD_WORDS = frozenset(
+    [
+        "ulcer",
+        "polyp",
+        "cyst",
+        "abscess",
+        "tumor",
+        "aneurysm",
+        "palsy",
+        "fibroid",
+        "arrhythmia",
+        "hemorrhage",
+        "cardiomyopathy",
+        "delirium",
+        "autism",
+        "sepsis",
+        "eczema",
+        "acne",
+    ]
+)
 _ADJECTIVES = (  # ending -> what may stand for it
     ("diabetes", ("diabetic",)),
     ("tuberculosis", ("tuberculous", "tubercular")),
@@ -68,7 +98,10 @@ _NOT_A_COLD = re.compile(
     r"(?:\b(?:in the|the|feel|feels|felt|feeling|am|is|was|were|are|get|gets|got|getting|very|so|too|quite|really|bit|hot (?:or|and)|warm (?:or|and)|of the|to the)\s+)\Z",
     re.IGNORECASE,
 )
-_AFTER_A_COLD = re.compile(r"\s*(?:\Z|[^\w\s]|(?:and|or|for|since|with|but|that|which|who|last|this|about|a|two|three|some|few|in|on|at|when|before|after|now|again|lately|recently|then|so|because|every|went|came|is|was|has|had|from|lasting|going|coming|i|he|she|we|my|it|not|symptoms?|virus)\b)", re.IGNORECASE)
+_AFTER_A_COLD = re.compile(
+    r"\s*(?:\Z|[^\w\s]|(?:and|or|for|since|with|but|that|which|who|last|this|about|a|two|three|some|few|in|on|at|when|before|after|now|again|lately|recently|then|so|because|every|went|came|is|was|has|had|from|lasting|going|coming|i|he|she|we|my|it|not|symptoms?|virus)\b)",
+    re.IGNORECASE,
+)
 
 
 class Span(NamedTuple):
@@ -85,13 +118,18 @@ class Wanted:
 
     keys: frozenset[str]
     words: frozenset[str]  # of the keys
+    short: frozenset[str]  # abbreviations
 
 
 @lru_cache(maxsize=4096)
-def wanted(names: frozenset[str]) -> Wanted:
-    """The keys of names, without abbreviations and complaints."""
-    found = frozenset(key for name in names if not is_abbreviation(name) and not is_complaint(name) for key in keys(name))
-    return Wanted(found, frozenset(word for key in found for word in key.split()))
+def wanted(names: frozenset[str], broader: frozenset[str] = frozenset()) -> Wanted:
+    """Names by their keys, abbreviations apart, complaints left out; broader terms with all their words alone, so that
+    "joint disease" is no joint.
+    """
+    own = {key for name in names if not is_abbreviation(name) and not is_complaint(name) for key in keys(name)}
+    found = frozenset(own.union(*(full_keys(name) for name in broader if not is_complaint(name))))
+    short = frozenset(name for name in names if is_abbreviation(name))
+    return Wanted(found, frozenset(word for key in found for word in key.split()), short)
 
 
 def is_complaint(name: str) -> bool:
@@ -102,8 +140,18 @@ def is_complaint(name: str) -> bool:
 def named_in(text: str, these: Wanted) -> Iterator[Span]:
     """Spans of a text that are one of the names, in any form; they may overlap."""
     found = [(match.start(), match.end(), words(match.group())) for match in _WORD.finditer(text)]
-    content = [all(word in ARTICLES or same_word(word) in these.words or word in these.words for word in said) for _, _, said in found]
-    for first, (start, _, said) in enumerate(found):
+    content = [
+        all(word in ARTICLES or same_word(word) in these.words or word in these.words for word in said)
+        for _, _, said in found
+    ]
+    for first, (start, after, said) in enumerate(found):
+        written = text[start:after].removesuffix("s")
+        if written in these.short or (
+            len(written) > 2 and written.upper() in these.short and written.lower() not in lexicon().everyday
+        ):
+            yield Span(start, after, keys(written.upper()))
+        if first + 1 < len(found) and (joined := "".join((*said, *found[first + 1][2]))) in these.keys:
+            yield Span(start, found[first + 1][1], frozenset({joined}))
         if not content[first] or said[0] in ARTICLES:
             continue
         for last in range(first, min(first + LONGEST_WINDOW, len(found))):
@@ -111,7 +159,7 @@ def named_in(text: str, these: Wanted) -> Iterator[Span]:
             if not content[last] or _BOUNDARY.search(text, start, end):
                 break
             named = keys(text[start:end]) & these.keys
-            if named and (last > first or stands_as_name(text, start, end)):
+            if named and found[last][2][-1] not in ARTICLES and (last > first or stands_as_name(text, start, end)):
                 yield Span(start, end, named)
 
 
@@ -124,7 +172,11 @@ def stands_as_name(text: str, start: int, end: int) -> bool:
     if _TITLE.search(before):
         return False
     if word in lexicon().surnames:
-        return "'" in said or "’" in said or (said[0].isupper() and bool(before.strip()) and before.rstrip()[-1] not in ".!?:;")
+        return (
+            "'" in said
+            or "’" in said
+            or (said[0].isupper() and bool(before.strip()) and before.rstrip()[-1] not in ".!?:;")
+        )
     return True
 
 
@@ -137,21 +189,44 @@ def telling_words(names: tuple[str, ...]) -> tuple[str, ...]:
     heads = {word for name in own for word in _WORD.findall(name) if _is_head(word)}
     heads |= {name for name in own if len(_WORD.findall(name)) == 1}
     adjectives = {adjective for word in heads for adjective in adjectives_of(word)}
-    short = {name for other in all_names(names) if is_abbreviation(other) for name in (other,)}
-    spelt = {initials(name) for name in own if 3 <= len(initials(name)) <= 5 and len(name.split()) == len(initials(name))}
+    short = {name for name in all_names(names) if is_abbreviation(name)}
+    spelt = {
+        initials(name) for name in own if 3 <= len(initials(name)) <= 5 and len(name.split()) == len(initials(name))
+    }
     return tuple(sorted(heads | adjectives | short | spelt - lexicon().everyday))
+
+
+@lru_cache(maxsize=4096)
+def owners(names: tuple[str, ...]) -> re.Pattern[str] | None:
+    """Finds the surname of an eponym with its 's alone: "Kaposi's" for Kaposi sarcoma."""
+    first = sorted({name.split()[0] for name in all_names(names) if _is_owned(name)})
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, first))})['’]s\b", re.IGNORECASE) if first else None
 
 
 def all_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names, as read, with the bundled ones of the same disease, those that another disease shares included."""
     own = tuple(reading.name for name in names for reading in readings(name))
     groups = dict.fromkeys(number for name in own if (number := group_of(name)) is not None)
-    return tuple(dict.fromkeys((*own, *(name for number in groups for name in (*names_of_group(number), *shared_names(number))))))
+    return tuple(
+        dict.fromkeys((*own, *(name for number in groups for name in (*names_of_group(number), *shared_names(number)))))
+    )
+
+
+def _is_owned(name: str) -> bool:
+    """Whether a name is a surname and a disease word: "Kaposi sarcoma", of which "Kaposi's" tells as much."""
+    first, _, second = name.partition(" ")
+    surname = first.istitle() and len(first) > 3 and first.lower() not in lexicon().organs
+    return surname and same_word(first.lower()) == first.lower() and second.islower() and _is_head(second)
 
 
 def _is_head(word: str) -> bool:
     plain = words(word)
-    return len(plain) == 1 and len(word) > 3 and not is_complaint(word) and (is_disease_word(plain[0]) or plain[0] in _HEAD_WORDS)
+    return (
+        len(plain) == 1
+        and len(word) > 3
+        and not is_complaint(word)
+        and (is_disease_word(plain[0]) or plain[0] in _HEAD_WORDS)
+    )
 
 
 def adjectives_of(word: str) -> tuple[str, ...]:
@@ -166,12 +241,12 @@ def adjectives_of(word: str) -> tuple[str, ...]:
 
 def misspelt_in(text: str, these: Iterable[str]) -> Iterator[Span]:
     """Spans of a text that are one letter, or two neighbouring letters, away from one of these words."""
-    near = tuple(word.lower() for word in these if len(word) >= LEAST_MISSPELT and word.isalpha())
-    for match in _WORD.finditer(text):
-        said = match.group().lower()
-        if len(said) < LEAST_MISSPELT - 1 or not said.isalpha():
-            continue
-        if any(said[:2] == word[:2] and said != word and _one_slip(said, word) for word in near):
+    near = {form for word in these if len(word) >= LEAST_MISSPELT for form in (word.lower(), "".join(words(word)))}
+    for match in _WORD.finditer(text) if near else ():
+        said = {match.group().lower(), "".join(words(match.group()))}
+        if len(match.group()) >= LEAST_MISSPELT and any(
+            one[:1] == word[0] and not word.startswith(one) and _one_slip(one, word) for one in said for word in near
+        ):
             yield Span(match.start(), match.end(), keys(match.group()))
 
 
