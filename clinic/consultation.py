@@ -118,7 +118,7 @@ class Consultation:
             (Examined, self._patient.examine) if action.kind is Kind.TEST else (Asked, self._patient.answer)
         )
         answer = await respond(action.text)
-        text, leaks = self._filter.clean(answer.text)
+        text, leaks = self._filter.clean(answer.text, action.text)
         repeated = normalise(action.text) in self._asked or (answer.topic is not None and answer.topic in self._told)
         if not answer.withheld:
             self._asked.add(normalise(action.text))

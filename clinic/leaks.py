@@ -108,7 +108,7 @@ def _held_together(term: _Skeleton, text: _Skeleton, start: int) -> bool:
         return all(set(gap) <= _JOINERS or gap.isspace() for gap in gaps)
     # a word broken at the end of a line
     gaps = ["-" if gap.startswith("-") and gap.strip() == "-" else gap for gap in gaps]
-    spelled_out = len(gaps) > 1 and all(gaps)
+    spelled_out = len(gaps) > 1 and all(gaps) and len(set(term.letters)) > 1  # not "a, a, a cream"
     return spelled_out or all(
         set(gap) <= _JOINERS or (term.gaps[k] and not _SENTENCE_END.search(gap))
         for k, gap in zip(inner, gaps, strict=True)

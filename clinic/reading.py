@@ -78,7 +78,7 @@ _ALSO_INSIDE = re.compile(
     r",?\s+(?:also (?:known as|called)|a\.?k\.?a\.?|i\.e\.|that is,?|otherwise known as|or so-called)\s+", re.IGNORECASE
 )
 _DISEASE_WORD = re.compile(
-    r"(?:[a-z]{2,}(?:itis|oma|omatosis|osis|iasis|emia|pathy|plegia|penia|trophy|sclerosis|ectasis|ismus|thyroidism|philia|cytosis|myelia|dysplasia)"
+    r"(?:(?!(?:dia|pro)gnosis)[a-z]{2,}(?:itis|oma|omatosis|osis|iasis|emia|pathy|plegia|penia|trophy|sclerosis|ectasis|ismus|thyroidism|philia|cytosis|myelia|dysplasia)"
     r"|cancer|stroke|infarction|hernia|asthma|diabete|diabetes|epilepsy|migraine|pneumonia|gout|lupu|psoriasi|pox|measle|malaria|embolism|thrombosi|schizophrenia|depression|dementia)\Z"
 )
 _VERB = re.compile(
@@ -146,7 +146,7 @@ def _without_rest(text: str, boundary: re.Pattern[str]) -> str:
 def speaks_of_disease(text: str) -> bool:
     """Whether a text has the name of a disease in it: a bundled one, or a word with such an ending."""
     said = words(text)
-    if any(_DISEASE_WORD.search(word) for word in said):
+    if any(_DISEASE_WORD.match(word) for word in said):
         return True
     runs = (" ".join(said[i : i + n]) for n in range(1, 6) for i in range(len(said) - n + 1))
     return any(is_bundled(key) for run in runs if len(run) > 3 for key in keys(run))
@@ -154,7 +154,7 @@ def speaks_of_disease(text: str) -> bool:
 
 def is_disease_word(word: str) -> bool:
     """Whether one word, in the form of `clinic.naming.words`, can stand for a disease alone."""
-    return bool(_DISEASE_WORD.search(word))
+    return bool(_DISEASE_WORD.match(word))
 
 
 def parts(name: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from clinic.naming import (
     shared_names,
     words,
 )
-from clinic.reading import is_disease_word, readings
+from clinic.reading import is_disease_word, is_sentence, readings
 
 LONGEST_WINDOW = 6  # words of a name in a text, articles included
 LEAST_MISSPELT = 7  # letters; shorter words have too many neighbours
@@ -185,7 +185,7 @@ def telling_words(names: tuple[str, ...]) -> tuple[str, ...]:
     """Single words and abbreviations that tell the disease with these names: head words, adjectives, initials and the
     bundled abbreviations; none for a complaint.
     """
-    own = tuple(reading.name for name in names for reading in readings(name) if not is_complaint(reading.name))
+    own = tuple(name for name in _read(names) if not is_complaint(name))
     heads = {word for name in own for word in _WORD.findall(name) if _is_head(word)}
     heads |= {name for name in own if len(_WORD.findall(name)) == 1}
     adjectives = {adjective for word in heads for adjective in adjectives_of(word)}
@@ -205,11 +205,17 @@ def owners(names: tuple[str, ...]) -> re.Pattern[str] | None:
 
 def all_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names, as read, with the bundled ones of the same disease, those that another disease shares included."""
-    own = tuple(reading.name for name in names for reading in readings(name))
+    own = _read(names)
     groups = dict.fromkeys(number for name in own if (number := group_of(name)) is not None)
     return tuple(
         dict.fromkeys((*own, *(name for number in groups for name in (*names_of_group(number), *shared_names(number)))))
     )
+
+
+def _read(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that stand in the given ones; a sentence as it is only where no name can be read in it."""
+    found = tuple(reading.name for name in names for reading in readings(name))
+    return tuple(name for name in found if not is_sentence(name)) or found
 
 
 def _is_owned(name: str) -> bool:

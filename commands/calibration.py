@@ -1,8 +1,10 @@
-"""How well the simulated patient understands questions, and how well a judge agrees with labels.
+"""How well questions and names of diagnoses are understood, leaks heard, and how well a judge agrees with labels.
 
 What is measured:
 
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right topic, or rightly none
+    names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
+    leaks       what the leak filter hears of data/calibration/leaks_*.jsonl
     judge       the model of language_models.reward_judge (or evaluation_judge) against data/calibration/judge.jsonl
 """
 
@@ -15,7 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["questions", "judge"])
+    parser.add_argument("what", choices=["questions", "names", "leaks", "judge"])
     parser.add_argument(
         "--imported",
         metavar="FORMAT=FILE",
@@ -23,14 +25,23 @@ def main() -> int:
     )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
     given = parser.parse_args()
+    from clinic.errors import ClinicError
     from doctor.calibration import judge_lines, questions, recorded_pairs
+    from doctor.naming_calibration import hearing_lines, naming_lines
     from doctor.parameters import ParameterError, load_params
 
     try:
         params = load_params()
-        asked = recorded_pairs(params, given.imported) if given.imported else []
-        lines = judge_lines(params, given.judge) if given.what == "judge" else asked or questions(params)
-    except ParameterError as error:
+        match given.what:
+            case "judge":
+                lines = judge_lines(params, given.judge)
+            case "names":
+                lines = naming_lines(params)
+            case "leaks":
+                lines = hearing_lines()
+            case _:
+                lines = recorded_pairs(params, given.imported) if given.imported else questions(params)
+    except (ParameterError, ClinicError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     sys.stdout.write("\n".join(lines) + "\n")

@@ -16,6 +16,7 @@ from clinic.consultation import Consultation, Message, Retrieve, draw_turn_budge
 from clinic.dialogues import chart_opening, topic_matcher
 from clinic.events import FoundPassage
 from clinic.generative import GenerativeClinic
+from clinic.leaks import without_diagnosis
 from clinic.matching import Embed, HybridMatcher, TopicMatcher
 from clinic.patients.base import Generate, Matcher
 from clinic.patients.llm import LanguageModelPatient
@@ -126,9 +127,11 @@ class ConsultationFactory:
             return SingleTurn(case)
         matcher = self.matchers.get(case.source)
         llm = self.patient_model is not None
-        patient = LanguageModelPatient(case, matcher, self.generate) if llm else ScriptedPatient(case, matcher)
+        imported = case.source != self.clinic.name
+        known = without_diagnosis(case) if imported else case
+        patient = LanguageModelPatient(known, matcher, self.generate) if llm else ScriptedPatient(known, matcher)
         opened = ChartConsultation if chart else Consultation
-        return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
+        return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm or imported else ())
 
     def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int, first: int = 0) -> list[EpisodeSpec]:
         """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling
