@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from clinic.cases import Case
 from clinic.generative import Condition
+from clinic.matching import normalise
 from clinic.naming import group_of, is_abbreviation, is_bundled, kept_apart, keys, names_of_group, shared_names
 from clinic.reading import Reading, is_sentence, parts, readings, speaks_of_disease
 
@@ -24,14 +25,16 @@ def relation(case: Case | Condition, diagnosis: str) -> str:
     broader) or "other".
     """
     own = case.diagnosis if isinstance(case, Case) else case.name
+    said = normalise(diagnosis)
+    if not said:
+        return "other"
+    if said in {normalise(name) for name in (own, *case.synonyms)}:
+        return "exact"
+    if said in {normalise(name) for name in case.parents}:
+        return "parent"
     if same_disease(diagnosis, (own, *case.synonyms)):
         return "exact"
-    broader = {key for term in case.parents for key in keys(term)}
-    return (
-        "parent"
-        if any(keys(reading.name) & broader and not reading.asides for reading in readings(diagnosis))
-        else "other"
-    )
+    return "parent" if any(same_disease(diagnosis, (broader,)) for broader in case.parents) else "other"
 
 
 @lru_cache(maxsize=65536)
@@ -115,13 +118,28 @@ def shared_names_of(diagnosis: str) -> tuple[str, ...]:
 
 
 def is_placed(diagnosis: str, known: Collection[str] = ()) -> bool:
-    """Whether an answer names a disease at all: a bundled one or, by their keys (`keys_of_run`), one of the run's."""
-    return any(
+    """Whether an answer speaks of a disease at all: a bundled one, one of the run's by their keys (`keys_of_run`), or
+    any word with such an ending.
+    """
+    return speaks_of_disease(diagnosis) or any(
         is_bundled(key) or key in known
         for reading in readings(diagnosis)
         for name in (reading.name, *parts(reading.name))
         for key in keys(name)
     )
+
+
+DIAGNOSIS_IS_SENTENCE = "diagnosis_is_sentence"
+
+
+def flag_diagnosis(case: Case) -> Case:
+    """The case, flagged "diagnosis_is_sentence" if its truth is a sentence in which no name can be read and no synonym
+    gives one, so that no answer can be right but by luck.
+    """
+    names = (reading.name for name in (case.diagnosis, *case.synonyms) for reading in readings(name))
+    if DIAGNOSIS_IS_SENTENCE in case.flags or any(not is_sentence(name) for name in names):
+        return case
+    return replace(case, flags=(*case.flags, DIAGNOSIS_IS_SENTENCE))
 
 
 def keys_of_run(cases: Iterable[Case]) -> frozenset[str]:

@@ -15,8 +15,9 @@ from clinic.naming import is_abbreviation, is_bundled, keys, words
 
 _SURE = (
     r"(?:most|very|highly|quite|more|rather)? ?(?:likely|probabl[ey]|possibl[ey]|presum(?:ably|ed|ptive)|apparently|clearly|definitely|certainly"
-    r"|suspected|provisional|confirmed|perhaps|maybe|potential|plausible|working|final|primary|main|principal|leading|top|clinical|typical|classic)"
+    r"|suspected|provisional|confirmed|perhaps|maybe|potential|plausible)"
 )
+_RANK = rf"(?:{_SURE}|working|final|primary|main|principal|leading|top|clinical|single|best|overall)"
 _VERBS = (
     r"(?:is|are|has|have|had|'s|'ve got|has got|have got|looks? like|sounds? like|seems? (?:to be|to have|like)|appears? (?:to be|to have|like)|suggests?|indicates?|points? (?:to|towards?)|represents?"
     r"|(?:is|are|am)? ?(?:most |highly )?(?:consistent with|suggestive of|indicative of|compatible with|in keeping with|due to|related to|caused by|diagnosed with|suffering from|experiencing|dealing with|suspicious for)"
@@ -28,8 +29,8 @@ _LEADS = tuple(
     for pattern in (
         r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:]*?, (?!and )(?=[^,.;:]*\b(?:you|it|this|diagnosis|he|she|i|child|baby|patient|your|appears|likely|most)\b|[^,]*\Z)",
         r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:,]*?(?= (?:your?|it|this|the diagnosis|he|she|i) [^.;:,]*\b(?:has|have|had|is|appears?|seems?|suffer|think|caught)\b)",
-        rf"(?:{_SURE}\W+)*(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer)\s*(?:is|would be|was|:|-|–|=)\s*",
-        rf"(?:my|the|a|your|our|his|her)\W+(?:{_SURE}\W+)*(?:clinical )?(?:diagnosis|impression|assessment|conclusion|suspicion|guess|answer|cause|explanation)\W+(?:here |in this case |for this patient )?"
+        rf"(?:{_RANK}\W+)*(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer)\s*(?:is|would be|was|:|-|–|=)\s*",
+        rf"(?:my|the|a|your|our|his|her)\W+(?:{_RANK}\W+)*(?:clinical )?(?:diagnosis|impression|assessment|conclusion|suspicion|guess|answer|cause|explanation)\W+(?:here |in this case |for this patient )?"
         rf"(?:here )?(?:is|would be|was|of|:)\s+(?:{_SURE}\s+)*",
         r"(?:it|this)(?: most likely| likely)? (?:appears|seems|looks|is (?:most |very )?(?:likely|possible|probable))(?: like| that| as if)?\s+(?=(?:you|your|he|she|the|it|this|they)\b)",
         r"i can confirm(?: that)?\s+",
@@ -39,7 +40,7 @@ _LEADS = tuple(
         rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just)\s+)*{_VERBS}\b(?:\s+(?:been )?(?:diagnosed with|suffering from|experiencing|caught))?\s*",
         rf"{_SURE}\b[:\s-]*(?=\S)",
         r"(?:a|an|the|some|your|his|her|be|to be|that|is|it's|to)\s+",
-        r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|clear|acute|early|simple|likely)\s+)?(?:case|form|bout|episode|picture|diagnosis|signs?|symptoms?|type|suspicion|attack) of)\s+",
+        r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|clear|likely)\s+)?(?:case|form|bout|episode|picture|diagnosis|signs?|symptoms?|type|suspicion|attack) of)\s+",
         r"(?:suspicious for|concerning for|consistent with|suggestive of|compatible with|in keeping with|suffering from|experiencing|diagnosed with)\s+",
         r"(?:\?+|[-*•#>]+|\d+[.)])\s*",
         r"(?:(?:(?:mild|moderate|severe)(?: to (?:moderate|severe))?)(?! (?:combined|acute respiratory|cognitive|intellectual|neurocognitive|mental))|(?:left|right)-sided|bilateral|unilateral|(?:left|right)(?! (?:\w+ )?(?:ventric|atri|heart|bundle|main|coronary|side|sided)))\s+",
@@ -61,7 +62,7 @@ _SENTENCE = re.compile(
 )
 _EXPLANATION = re.compile(
     r",?\s+(?:which|that|who)\s+\w+|,\s*(?:likely|probably|possibly|perhaps|most likely)?\s*(?:caus|trigger|relat|result|exacerbat|aggravat|complicat|du|given|becaus|bas|as|since|so|after|follow|affect|lead|for)\w*\b"
-    r"|\s+(?:likely|probably|possibly|perhaps)\s+(?:due|caused|related|from|after|triggered|because|resulting|following|secondary)\b|\s+(?:because|based on|given)\b|\s+[–—-]\s+|,\s*(?:not|but not)\s|,\s*(?:an?|the)\s",
+    r"|\s+(?:likely|probably|possibly|perhaps)\s+(?:due|caused|related|from|after|triggered|because|resulting|following|secondary)\b|\s+(?:because|based on|given)\b|\s+[–—-]\s+(?=.*\b(?:is|are|needs?|with|please|see|start|treat|refer|because|due|this|you)\b)|,\s*(?:not|but not)\s|,\s*(?:an?|the)\s",
     re.IGNORECASE,
 )
 # denials and definitions, whatever they speak of

@@ -63,7 +63,7 @@ class Vocabulary:
     def _is_own(self, term: Term, name: str, labels: Collection[str]) -> bool:
         """Whether a synonym names its term and nothing else that is known; noted if not."""
         group, own = group_of(name), group_of(term.label)
-        corrected = name in lexicon().corrections.get(term.label, ())
+        corrected = normalise(name) in map(normalise, lexicon().corrections.get(term.label, ()))
         elsewhere = normalise(name) in labels and normalise(name) != normalise(term.label)
         if corrected or elsewhere or (group is not None and own is not None and group != own):
             self.ambiguous[normalise(name)] = (*self.ambiguous.get(normalise(name), ()), term.label)
@@ -160,5 +160,5 @@ def with_vocabulary(case: Case, vocabulary: Vocabulary) -> Case:
         case,
         diagnosis_id=term.term_id,
         synonyms=(*case.synonyms, *new),
-        parents=tuple(dict.fromkeys((*case.parents, *term.parents))),
+        parents=tuple(dict.fromkeys((*case.parents, *(p for p in term.parents if not keys(p) & keys(term.label))))),
     )
