@@ -13,7 +13,7 @@ from functools import lru_cache
 from clinic.cases import Case
 from clinic.generative import Condition
 from clinic.matching import normalise
-from clinic.naming import group_of, is_abbreviation, is_bundled, kept_apart, keys, names_of_group, shared_names
+from clinic.naming import group_of, is_abbreviation, is_bundled, kept_apart, keys, names_of_group, shared_names, words
 from clinic.reading import Reading, is_sentence, parts, readings, speaks_of_disease
 
 LEAST_INITIALS = 3  # letters of an abbreviation that nobody listed: "Chronic granulomatous disease" is CGD
@@ -40,7 +40,15 @@ def relation(case: Case | Condition, diagnosis: str) -> str:
 @lru_cache(maxsize=65536)
 def same_disease(diagnosis: str, names: tuple[str, ...]) -> bool:
     """Whether an answer names the disease that has these names, the usual one first."""
+    if _other_side(diagnosis, names[0]):
+        return False
     return any(_is_exact(reading, names) for reading in readings(diagnosis))
+
+
+def _other_side(said: str, true: str) -> bool:
+    """Whether two names are of opposite sides; a side that one of them leaves open is no difference."""
+    sides = [set(words(name)) & {"left", "right"} for name in (said, true)]
+    return all(sides) and sides[0].isdisjoint(sides[1])
 
 
 def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:

@@ -23,8 +23,8 @@ _TOKEN = re.compile(r"[a-z]+|\d+|[^\W\d_a-z]+")
 _APOSTROPHES = str.maketrans(dict.fromkeys("’‘`´ʼ′＇", "'"))
 # traditional characters that stand in names of diseases
 _SIMPLIFIED = str.maketrans(
-    "頭腸腎膽結關節風濕過氣瘡癥貧壓腦脈動靜縮腫發膚傳單純皰熱傷潰瘍闌門齒齦竇聽視網內經產婦兒驚癇憂鬱慮強雙極癱綜徵質鬆減進狀體積乾癬銀蕁臟緊張壞癰痺痲顱脫離絲蟲環損礙謝纖維樣黃疸膠囊韌帶盤滯亂應變態",
-    "头肠肾胆结关节风湿过气疮症贫压脑脉动静缩肿发肤传单纯疱热伤溃疡阑门齿龈窦听视网内经产妇儿惊痫忧郁虑强双极瘫综征质松减进状体积干癣银荨脏紧张坏痈痹麻颅脱离丝虫环损碍谢纤维样黄疸胶囊韧带盘滞乱应变态",
+    "類頭腸腎膽結關節風濕過氣瘡癥貧壓腦脈動靜縮腫發膚傳單純皰熱傷潰瘍闌門齒齦竇聽視網內經產婦兒驚癇憂鬱慮強雙極癱綜徵質鬆減進狀體積乾癬銀蕁臟緊張壞癰痺痲顱脫離絲蟲環損礙謝纖維樣黃疸膠囊韌帶盤滯亂應變態",
+    "类头肠肾胆结关节风湿过气疮症贫压脑脉动静缩肿发肤传单纯疱热伤溃疡阑门齿龈窦听视网内经产妇儿惊痫忧郁虑强双极瘫综征质松减进状体积干癣银荨脏紧张坏痈痹麻颅脱离丝虫环损碍谢纤维样黄疸胶囊韧带盘滞乱应变态",
 )
 _NUMERALS = {
     numeral: str(n)
@@ -162,7 +162,9 @@ def _one_word(token: str) -> str:
 
 
 def is_abbreviation(name: str) -> bool:
-    """Whether a name is written as an abbreviation: one word, two capitals at least, no more than eight characters."""
+    """Whether a name is written as an abbreviation: one word, two capitals at least, no more than eight
+    characters.
+    """
     bare = name.strip().removesuffix("s")
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.&/+-]{0,7}", bare)) and sum(c.isupper() for c in bare) >= 2
 

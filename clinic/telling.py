@@ -91,15 +91,20 @@ _ADJECTIVES = (  # ending -> what may stand for it
 _TITLE = re.compile(r"\b(?:dr|doctor|mr|mrs|ms|miss|prof|professor|nurse)\.?\s*\Z", re.IGNORECASE)
 # "cold" is an illness after an article or a verb of having, and before nothing that it could describe
 _A_COLD = re.compile(
-    r"(?:\b(?:an?|my|the|this|that|his|her|your|our|bad|slight|heavy|nasty|head|chest|common|summer|winter|another|of|from|with|have|had|has|got|getting over|catch|caught|catching|colds?,?|or|and|like|no|just|simple|mild)\s+)\Z",
+    r"(?:\b(?:an?|my|the|this|that|his|her|your|our|bad|slight|heavy|nasty|head|chest|common|summer|winter"
+    r"|another|of|from|with|have|had|has|got|getting over|catch|caught|catching|colds?,?|or|and|like|no"
+    r"|just|simple|mild)\s+)\Z",
     re.IGNORECASE,
 )
 _NOT_A_COLD = re.compile(
-    r"(?:\b(?:in the|the|feel|feels|felt|feeling|am|is|was|were|are|get|gets|got|getting|very|so|too|quite|really|bit|hot (?:or|and)|warm (?:or|and)|of the|to the)\s+)\Z",
+    r"(?:\b(?:in the|the|feel|feels|felt|feeling|am|is|was|were|are|get|gets|got|getting|very|so|too|quite"
+    r"|really|bit|hot (?:or|and)|warm (?:or|and)|of the|to the)\s+)\Z",
     re.IGNORECASE,
 )
 _AFTER_A_COLD = re.compile(
-    r"\s*(?:\Z|[^\w\s]|(?:and|or|for|since|with|but|that|which|who|last|this|about|a|two|three|some|few|in|on|at|when|before|after|now|again|lately|recently|then|so|because|every|went|came|is|was|has|had|from|lasting|going|coming|i|he|she|we|my|it|not|symptoms?|virus)\b)",
+    r"\s*(?:\Z|[^\w\s]|(?:and|or|for|since|with|but|that|which|who|last|this|about|a|two|three|some|few|in"
+    r"|on|at|when|before|after|now|again|lately|recently|then|so|because|every|went|came|is|was|has|had"
+    r"|from|lasting|going|coming|i|he|she|we|my|it|not|symptoms?|virus)\b)",
     re.IGNORECASE,
 )
 
@@ -145,11 +150,8 @@ def named_in(text: str, these: Wanted) -> Iterator[Span]:
         for _, _, said in found
     ]
     for first, (start, after, said) in enumerate(found):
-        written = text[start:after].removesuffix("s")
-        if written in these.short or (
-            len(written) > 2 and written.upper() in these.short and written.lower() not in lexicon().everyday
-        ):
-            yield Span(start, after, keys(written.upper()))
+        if _is_short(text[start:after].removesuffix("s"), these.short, text.isupper()):
+            yield Span(start, after, keys(text[start:after].removesuffix("s").upper()))
         if first + 1 < len(found) and (joined := "".join((*said, *found[first + 1][2]))) in these.keys:
             yield Span(start, found[first + 1][1], frozenset({joined}))
         if not content[first] or said[0] in ARTICLES:
@@ -161,6 +163,16 @@ def named_in(text: str, these: Wanted) -> Iterator[Span]:
             named = keys(text[start:end]) & these.keys
             if named and found[last][2][-1] not in ARTICLES and (last > first or stands_as_name(text, start, end)):
                 yield Span(start, end, named)
+
+
+def _is_short(written: str, short: frozenset[str], shouted: bool) -> bool:
+    """Whether a word is one of the abbreviations: in its capitals, or in any letters if it is long and no everyday
+    word; an everyday word in a text of capitals is none.
+    """
+    everyday = written.lower() in lexicon().everyday
+    return (written in short and not (everyday and shouted)) or (
+        len(written) > 2 and not everyday and written.upper() in short
+    )
 
 
 def stands_as_name(text: str, start: int, end: int) -> bool:

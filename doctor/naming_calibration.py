@@ -63,7 +63,9 @@ def naming(rows: Sequence[Mapping[str, Any]], vocabulary: Vocabulary | None) -> 
 
 
 def hearing(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Kind of leak -> how many were caught (of "none": how many texts stayed as they were), and how many there are."""
+    """Kind of leak -> how many were caught (of "none": how many texts stayed as they were), and how many
+    there are.
+    """
     good: Counter[str] = Counter()
     for row in rows:
         said, _ = LeakFilter(case_of(row["truth"])).clean(row["text"])
@@ -81,7 +83,8 @@ def naming_lines(params: Params) -> list[str]:
         for what, vocabulary in known.items():
             found = naming(rows, vocabulary)
             lines.append(
-                f"{half:<7} {what}: recall {found['recall']:.3f}, precision {found['precision']:.3f} of {found['pairs']:.0f} pairs; unplaced {found['unplaced']:.3f}"
+                f"{half:<7} {what}: recall {found['recall']:.3f}, precision {found['precision']:.3f} of"
+                f" {found['pairs']:.0f} pairs; unplaced {found['unplaced']:.3f}"
             )
     return lines
 
