@@ -101,6 +101,10 @@ _NOT_A_COLD = re.compile(
     r"|really|bit|hot (?:or|and)|warm (?:or|and)|of the|to the)\s+)\Z",
     re.IGNORECASE,
 )
+_IT_IS = re.compile(r"\bit(?: is|'s|’s| was| might be| may be| could be)\s+\Z", re.IGNORECASE)
+_I_THINK = re.compile(
+    r"\s*,?\s*(?:i|they|he|she|the doctor|my \w+) (?:think|thinks|thought|guess|believe|said|say|says)\b", re.IGNORECASE
+)
 _AFTER_A_COLD = re.compile(
     r"\s*(?:\Z|[^\w\s]|(?:and|or|for|since|with|but|that|which|who|last|this|about|a|two|three|some|few|in"
     r"|on|at|when|before|after|now|again|lately|recently|then|so|because|every|went|came|is|was|has|had"
@@ -180,6 +184,8 @@ def stands_as_name(text: str, start: int, end: int) -> bool:
     said, before, after = text[start:end], text[:start], text[end:]
     word = words(said)[0]
     if word == "cold":
+        if _IT_IS.search(before) and _I_THINK.match(after):
+            return True
         return bool(_A_COLD.search(before)) and not _NOT_A_COLD.search(before) and bool(_AFTER_A_COLD.match(after))
     if _TITLE.search(before):
         return False
@@ -216,8 +222,12 @@ def owners(names: tuple[str, ...]) -> re.Pattern[str] | None:
 
 
 def all_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names, as read, with the bundled ones of the same disease, those that another disease shares included."""
+    """Names, as read, with the bundled ones of the same disease, those that another disease shares included; a
+    complaint has its stated names alone.
+    """
     own = _read(names)
+    if any(map(is_complaint, own)):
+        return own
     groups = dict.fromkeys(number for name in own if (number := group_of(name)) is not None)
     return tuple(
         dict.fromkeys((*own, *(name for number in groups for name in (*names_of_group(number), *shared_names(number)))))

@@ -149,6 +149,7 @@ TOLD = [
     ("Chickenpox", "My sister had chicken pox.", "chicken pox"),
     ("Common cold", "I have a cold.", "cold"),
     ("Common cold", "It's just a cold, isn't it?", "cold"),
+    ("Common cold", "It is cold, I think.", "cold"),
     ("Common cold", "I caught a nasty cold last week", "cold"),
     ("You most likely have gastritis.", "My gastritis is back.", "gastritis"),
 ]
