@@ -13,7 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from clinic.cases import Case, Rejected, flag_opening, write_cases, write_rejected
 from clinic.config import PatientCasesParams
 from clinic.contamination import check, inherit_groups
-from clinic.diagnoses import with_names_of_run
+from clinic.diagnoses import flag_diagnosis, with_names_of_run
 from clinic.errors import ClinicError
 from clinic.loaders import GENERATED, load_source
 from clinic.patients.scripted import persona_of
@@ -59,7 +59,7 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     if repeated:
         raise ClinicError(f"patient_cases: case id {repeated[0]!r} comes from two sources; rename it in one of them")
     authored, bridging = inherit_groups([case for case in cases if case.source not in generated], params.near_duplicate)
-    authored, taken = with_names_of_run(authored)
+    authored, taken = with_names_of_run([flag_diagnosis(case) for case in authored])
     for name, diagnoses in taken.items():
         log.warning("%r names %s, and counts for none of them", name, " as well as ".join(diagnoses))
     cases = [*(case for case in cases if case.source in generated), *authored]
