@@ -215,7 +215,7 @@ def _run(content: Sequence[str]) -> str:
     return re.sub("ae|oe", "e", "".join(content))  # gastro-oesophageal
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Lexicon:
     """The bundled names."""
 
