@@ -133,7 +133,7 @@ class Consultation:
 
     def _note(self, asked: str, answer: Answer) -> dict[str, Any]:
         """What is recorded of a question or test and its answer, as the doctor hears it."""
-        text, leaks = self._filter.clean(answer.text)
+        text, leaks = self._filter.clean(answer.text, asked)
         repeated = normalise(asked) in self._asked or (answer.topic is not None and answer.topic in self._told)
         if not answer.withheld:
             self._asked.add(normalise(asked))

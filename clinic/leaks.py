@@ -1,26 +1,44 @@
-"""The leak filter: what a patient says never names the case's diagnosis, its synonyms or accepted parents, whoever
-plays the patient.
+"""The leak filter: what a patient says never tells the case's diagnosis, whoever plays the patient.
 
-Text and terms are compared by their skeleton: letters and digits alone, folded (case, full-width forms, accents,
-British ae and oe, Cyrillic, Greek and digit look-alikes), so that hyphens, dots, invisible characters or a spelled-out
-word hide nothing. A Latin term counts as a whole word, in singular or plural, since the same letters inside another
-word tell nothing; a Chinese one wherever it stands. Terms of up to four letters are compared without the digit
-look-alikes, and abbreviations only in capitals or with dots: "10 lbs" is no IBS.
-Not caught: paraphrase, another language than the terms', misspelling by other letters, traditional for simplified
-characters.
+What tells it: its names, synonyms and accepted parents and the bundled names of the same disease, in any spelling and
+order of words (`clinic.naming`), its head word, adjective, eponym, initials, common abbreviation and a misspelling of
+one letter (`clinic.telling`). A complaint ("fever") tells only where it is the diagnosis itself.
 
-A model that echoes a list of diseases without the true one would give it away as surely, so where a model plays the
-patient every other disease known to the run is masked too (`others`).
+Names are also compared by their skeleton: letters and digits alone, folded (case, full-width forms, accents, British ae
+and oe, Cyrillic, Greek and digit look-alikes), so that hyphens, dots, invisible characters or a spelled-out word hide
+nothing. A Latin term counts as a whole word, in singular or plural, since the same letters inside another word tell
+nothing; a Chinese one wherever it stands. Terms of up to four letters are compared without the digit look-alikes, and
+abbreviations that are everyday words, or have two letters, only in capitals or with dots: "10 lbs" is no IBS.
+Not caught: paraphrase, another language than the terms', misspelling by several letters.
+
+The mask confirms no guess. The patient plays a record without the diagnosis (`without_diagnosis`), so that asking for it
+by name finds nothing; and where a doctor names a disease that the run knows, the reply says "that illness" for it,
+whether or not it is the true one. Where a model plays the patient, every other disease known to the run is masked in
+what it says (`others`), unless the record speaks of it.
 """
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from clinic.cases import Case
 from clinic.language import phrases
+from clinic.matching import normalise
+from clinic.naming import is_abbreviation, lexicon, words
+from clinic.telling import (
+    Wanted,
+    all_names,
+    is_complaint,
+    misspelt_in,
+    named_in,
+    owners,
+    stands_as_name,
+    telling_words,
+    wanted,
+)
 
 _LOOKALIKES = str.maketrans(
     {
@@ -32,9 +50,11 @@ _LOOKALIKES = str.maketrans(
     }
 )
 _LETTERS_ALONE = {code: letter for code, letter in _LOOKALIKES.items() if not chr(code).isascii()}
+LOWER_CASE = 3  # letters of an abbreviation that is known without capitals
 SHORT = 4  # letters of a term that is compared strictly
 _JOINERS = frozenset("-‐‑‒–—_.·•*/'’´`~+")
 _SENTENCE_END = re.compile(r"[!?;:。！？；：]|\.\s")
+_ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 _LONGEST_GAP = 3  # characters between two letters of a term
 
 
@@ -88,7 +108,7 @@ def _held_together(term: _Skeleton, text: _Skeleton, start: int) -> bool:
         return all(set(gap) <= _JOINERS or gap.isspace() for gap in gaps)
     # a word broken at the end of a line
     gaps = ["-" if gap.startswith("-") and gap.strip() == "-" else gap for gap in gaps]
-    spelled_out = len(gaps) > 1 and all(gaps)
+    spelled_out = len(gaps) > 1 and all(gaps) and len(set(term.letters)) > 1  # not "a, a, a cream"
     return spelled_out or all(
         set(gap) <= _JOINERS or (term.gaps[k] and not _SENTENCE_END.search(gap))
         for k, gap in zip(inner, gaps, strict=True)
@@ -134,55 +154,128 @@ def mentions(term: str, text: str) -> Iterator[tuple[int, int]]:
             after = _ends_at(wanted, given, start)
             if after is not None and _held_together(wanted, given, start):
                 span = given.starts[start], given.ends[after - 1]
-                if span not in seen and (not (strict and form.isupper()) or _abbreviated(text, *span)):
+                if span not in seen and (not (strict and form.isupper()) or _abbreviated(form, text, *span)):
                     seen.add(span)
                     yield span
             start = given.letters.find(wanted.letters, start + 1)
 
 
-def _abbreviated(text: str, start: int, end: int) -> bool:
-    """Whether letters are written as an abbreviation: in capitals (a plural s apart), with dots, or with a capital in
-    the middle of a sentence.
+def _abbreviated(form: str, text: str, start: int, end: int) -> bool:
+    """Whether letters are written as an abbreviation: in capitals (a plural s apart) in a text that is not all
+    capitals, with dots, or with a capital in the middle of a sentence; three letters that are no everyday word, anyhow.
     """
     said, before = text[start:end], text[:start].rstrip()
+    everyday = form.lower() in lexicon().everyday
+    if everyday and text.isupper() and len(text) > len(said) + 2:
+        return False
     return (
-        said.removesuffix("s").isupper()
-        or "." in said
-        or (said[0].isupper() and bool(before) and before[-1] not in ".!?:;。！？")
+        said.replace(".", "") in (form, f"{form}s")
+        or (len(form) >= LOWER_CASE and not everyday)
+        or ("." in said and not everyday)
+        or (said[0].isupper() and not everyday and bool(before) and before[-1] not in ".!?:;。！？")
     )
 
 
 class LeakFilter:
-    """Removes one case's diagnosis, its synonyms and accepted parents from anything said to the doctor."""
+    """Removes what tells one case's diagnosis from anything said to the doctor."""
 
     def __init__(self, case: Case, others: Collection[str] = ()) -> None:
-        """Args: the case; names of other diseases that are masked too, uncounted (for patients that could echo the
-        doctor), unless the record itself speaks of them.
+        """Args: the case; names of the run's other diseases, masked too and uncounted where they echo the doctor or the
+        record does not speak of them.
         """
-        self._terms = tuple(
-            sorted({term for term in (case.diagnosis, *case.synonyms, *case.parents) if skeleton(term).letters})
-        )
-        record = "\n".join((case.self_report, *(fact.text for fact in case.facts)))
-        self._others = tuple(other for other in others if next(mentions(other, record), None) is None)
+        names = (case.diagnosis, *case.synonyms)
+        self._terms, self._forms, self._single, self._owners = _telling(names, case.parents)
+        self._stated = frozenset(normalise(name) for name in (*names, *case.parents))
+        self._others = _others(frozenset(others)) if others else None
+        self._case = case
         self._instead = phrases(case.language).that_illness
 
-    def clean(self, text: str) -> tuple[str, int]:
-        """Return the text without the terms, and how often one of the case's was removed; overlapping mentions count
-        once.
+    def clean(self, text: str, asked: str = "") -> tuple[str, int]:
+        """Return the text without what tells the diagnosis, and how often that was removed; overlapping mentions count
+        once. `asked` is what the doctor said before.
         """
-        text, leaks = self._without(self._terms, text)
-        return self._without(self._others, text)[0] if self._others else text, leaks
+        found = [
+            (start, end)
+            for term in self._terms
+            for start, end in mentions(term, text)
+            if " " in text[start:end] or stands_as_name(text, start, end)
+        ]
+        found += [(start, end) for start, end, _ in (*named_in(text, self._forms), *misspelt_in(text, self._single))]
+        found += [match.span() for match in self._owners.finditer(text)] if self._owners else []
+        text, leaks = self._without([span for span in found if not self._is_finding(text[slice(*span)])], text)
+        if self._others is None:
+            return text, leaks
+        echoed = {key for span in named_in(asked, self._others) for key in span.keys}
+        known = self._on_record - echoed
+        return self._without(
+            [(start, end) for start, end, found in named_in(text, self._others) if not found & known], text
+        )[0], leaks
 
-    def _without(self, terms: Iterable[str], text: str) -> tuple[str, int]:
-        spans = sorted(span for term in terms for span in mentions(term, text))
+    def _is_finding(self, said: str) -> bool:
+        """Whether these words, no stated name of the case, are one of its findings ("a cold" for recent_cold): findings
+        have ids, not headings.
+        """
+        return normalise(said) not in self._stated and any(set(words(said)) <= topic for topic in self._findings)
+
+    @cached_property
+    def _findings(self) -> frozenset[frozenset[str]]:
+        return frozenset(frozenset(words(fact.topic)) for fact in self._case.facts if _ID.fullmatch(fact.topic))
+
+    @cached_property
+    def _on_record(self) -> frozenset[str]:
+        """The keys of the other diseases that the record itself speaks of."""
+        record = "\n".join((self._case.self_report, *(fact.text for fact in self._case.facts)))
+        return frozenset(key for span in named_in(record, self._others or wanted(frozenset())) for key in span.keys)
+
+    def _without(self, spans: Sequence[tuple[int, int]], text: str) -> tuple[str, int]:
         if not spans:
             return text, 0
-        merged = [spans[0]]
-        for start, end in spans[1:]:
-            if start < merged[-1][1]:
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted(spans):
+            if merged and start < merged[-1][1]:
                 merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
             else:
                 merged.append((start, end))
         for start, end in reversed(merged):
             text = text[:start] + self._instead + text[end:]
         return text, len(merged)
+
+
+@lru_cache(maxsize=4096)
+def _telling(
+    names: tuple[str, ...], parents: tuple[str, ...]
+) -> tuple[tuple[str, ...], Wanted, tuple[str, ...], re.Pattern[str] | None]:
+    """Terms to compare by their skeletons, names to find in any form, single words to find misspelt, and owners."""
+    told = telling_words(names)
+    every = (*names, *parents, *all_names(names), *told)
+    single = tuple(word for word in told if not is_abbreviation(word))
+    return (
+        tuple(sorted({term for term in every if skeleton(term).letters})),
+        wanted(frozenset((*names, *all_names(names))), frozenset(parents)),
+        single,
+        owners(names),
+    )
+
+
+@lru_cache(maxsize=4)
+def _others(names: frozenset[str]) -> Wanted:
+    """Every disease of a run, by all that would tell it if it were the diagnosis."""
+    return wanted(
+        frozenset(
+            form
+            for name in names
+            if not is_complaint(name)
+            for form in (name, *all_names((name,)), *telling_words((name,)))
+        )
+    )
+
+
+@lru_cache(maxsize=1024)
+def without_diagnosis(case: Case) -> Case:
+    """The record as the patient plays it: its own words do not tell the diagnosis."""
+    clean = LeakFilter(case).clean
+    return replace(
+        case,
+        self_report=clean(case.self_report)[0],
+        facts=tuple(replace(fact, text=clean(fact.text)[0]) for fact in case.facts),
+    )

@@ -1,4 +1,4 @@
-"""Which topic does a question ask about, and does a named diagnosis fit the case: free text in, meaning out.
+"""Which topic does a question ask about: free text in, meaning out.
 
 Lexical: exact after normalisation first, then the share of rare words in common (TF-IDF cosine over words and
 character trigrams, so that scripts without spaces work too).
@@ -12,9 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-
-from clinic.cases import Case
-from clinic.generative import Condition
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to unit vectors, float32 (n, D)."""
@@ -154,14 +151,3 @@ class HybridMatcher:
         ]
         best = int(np.argmax(score))
         return self._topics[best] or None if score[best] >= self.LEAST else None
-
-
-def relation(case: Case | Condition, diagnosis: str) -> str:
-    """How a named diagnosis relates to a case's own, or to a condition: "exact" (name or synonym), "parent" (accepted,
-    broader) or "other".
-    """
-    name = normalise(diagnosis)
-    own = case.diagnosis if isinstance(case, Case) else case.name
-    if name in {normalise(term) for term in (own, *case.synonyms)}:
-        return "exact"
-    return "parent" if name in {normalise(term) for term in case.parents} else "other"

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from clinic import intervals
 from clinic.cases import Case
+from clinic.diagnoses import is_placed, relation
 from clinic.events import Asked, Event, final_diagnosis, one_by_one, told_topics
 from clinic.generative import Condition
-from clinic.matching import normalise, relation
+from clinic.matching import normalise
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.tables import Comparison, DoctorTable, Interval, McNemar, Summary
 
@@ -70,7 +71,7 @@ def measure(
             (`answer_first`); empty if unknown.
         verdict: the evaluation judge's diagnosis and recommendation, each in [0, 1]; None without a judge or where it
             failed.
-        diseases: names of all diseases of the run, normalised; None: answers are not placed among them.
+        diseases: keys of the names of all diseases of the run (`keys_of`); None: answers are not placed among them.
 
     Returns:
         accuracy, accepted_parent, top3, each 0 or 1 (None for a single-turn question); unplaced: 1 if the answer is a
@@ -130,7 +131,7 @@ def placed(case: Case, named: str, diseases: Collection[str]) -> bool:
     """Whether an answer is a known name: right, accepted, or that of another disease of the run. What is none of these
     counts as wrong, and may be a right name that no rule understands.
     """
-    return relation(case, named) != "other" or normalise(named) in diseases
+    return relation(case, named) != "other" or is_placed(named, diseases)
 
 
 def _combined(diagnosis: float, advice: float, verdict: Mapping[str, float]) -> float:

@@ -1,10 +1,12 @@
-"""How well the simulated patient understands questions, and how well a judge agrees with labels.
+"""How well questions and names of diagnoses are understood, leaks heard, and how well a judge agrees with labels.
 
 What is measured:
 
     patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the scripted patient
                 with both ways of matching, or the model of language_models.patient
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right topic, or rightly none
+    names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
+    leaks       what the leak filter hears of data/calibration/leaks_*.jsonl
     judge       the model of language_models.reward_judge (or evaluation_judge) against data/calibration/judge.jsonl
 """
 
@@ -18,7 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["questions", "patient", "judge"])
+    parser.add_argument("what", choices=["questions", "patient", "names", "leaks", "judge"])
     parser.add_argument(
         "--imported",
         metavar="FORMAT=FILE",
@@ -29,19 +31,26 @@ def main() -> int:
     )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
     given = parser.parse_args()
+    from clinic.errors import ClinicError
     from doctor.calibration import judge_lines, questions, recorded_pairs
+    from doctor.naming_calibration import hearing_lines, naming_lines
     from doctor.parameters import ParameterError, load_params
     from doctor.patient_calibration import patient_lines
 
     try:
         params = load_params()
-        if given.what == "judge":
-            lines = judge_lines(params, given.judge)
-        elif given.what == "patient":
-            lines = patient_lines(params, given.cases)
-        else:
-            lines = recorded_pairs(params, given.imported) if given.imported else questions(params)
-    except ParameterError as error:
+        match given.what:
+            case "judge":
+                lines = judge_lines(params, given.judge)
+            case "patient":
+                lines = patient_lines(params, given.cases)
+            case "names":
+                lines = naming_lines(params)
+            case "leaks":
+                lines = hearing_lines()
+            case _:
+                lines = recorded_pairs(params, given.imported) if given.imported else questions(params)
+    except (ParameterError, ClinicError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     sys.stdout.write("\n".join(lines) + "\n")

@@ -16,6 +16,7 @@ from clinic.consultation import Consultation, Message, Retrieve, draw_turn_budge
 from clinic.dialogues import chart_opening, topic_matcher
 from clinic.events import FoundPassage
 from clinic.generative import GenerativeClinic
+from clinic.leaks import without_diagnosis
 from clinic.matching import Embed, HybridMatcher, TopicMatcher
 from clinic.patients.base import Generate, Matcher
 from clinic.patients.llm import LanguageModelPatient
@@ -127,11 +128,15 @@ class ConsultationFactory:
         matcher = self.matchers.get(case.source)
         llm = self.patient_model is not None
         embed = self.embed if matcher is None and self.rules.matching == "hybrid" else None
+        imported = case.source != self.clinic.name
+        known = without_diagnosis(case) if imported else case
         patient = (
-            LanguageModelPatient(case, matcher, self.generate, embed) if llm else ScriptedPatient(case, matcher, embed)
+            LanguageModelPatient(known, matcher, self.generate, embed)
+            if llm
+            else ScriptedPatient(known, matcher, embed)
         )
         opened = ChartConsultation if chart else Consultation
-        return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm else ())
+        return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm or imported else ())
 
     def opening(self, case: Case, budget: int, *, chart: bool = False) -> list[Message]:
         """What the doctor reads before the first turn; nobody has to be there to answer, and nothing is loaded."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from clinic.cases import Case, read_cases
 from clinic.consultation import largest_turn_budget
+from clinic.diagnoses import keys_of
 from clinic.events import Event, final_diagnosis, leaks_of, read_events
-from clinic.matching import normalise
 from clinic.metrics import Missing, Row, answer_first, by_category, measure, paired
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
@@ -61,7 +61,7 @@ class EvaluationSet:
         self.scorer = Scorer(self.reward, [factory.clinic])
         # of every doctor evaluated so far, for paired comparisons
         self.rows: dict[str, list[Row | Missing]] = {}
-        self._diseases = frozenset(normalise(name) for name in factory.diseases)
+        self._diseases = keys_of(factory.diseases)
 
     @property
     def budget(self) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from clinic.cases import Case
+from clinic.diagnoses import relation
 from clinic.events import Asked, Ending, Invalid, final_diagnosis, leaks_of, one_by_one, read_events
-from clinic.matching import relation
 from clinic.patients.base import Matcher
 from clinic.patients.fidelity import fidelity
 from clinic.questions import SOURCE as QUESTIONS

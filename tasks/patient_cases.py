@@ -13,6 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from clinic.cases import Case, Rejected, flag_opening, write_cases, write_rejected
 from clinic.config import PatientCasesParams
 from clinic.contamination import check, inherit_groups
+from clinic.diagnoses import flag_diagnosis, with_names_of_run
 from clinic.errors import ClinicError
 from clinic.loaders import GENERATED, load_source
 from clinic.patients.scripted import persona_of
@@ -59,6 +60,9 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     if repeated:
         raise ClinicError(f"patient_cases: case id {repeated[0]!r} comes from two sources; rename it in one of them")
     authored, bridging = inherit_groups([case for case in cases if case.source not in generated], params.near_duplicate)
+    authored, taken = with_names_of_run([flag_diagnosis(case) for case in authored])
+    for name, diagnoses in taken.items():
+        log.warning("%r names %s, and counts for none of them", name, " as well as ".join(diagnoses))
     cases = [*(case for case in cases if case.source in generated), *authored]
     rejected += bridging
     check(cases, generated, params.near_duplicate)
@@ -75,6 +79,7 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     return {
         "cases": len(cases),
         "rejected": len(rejected),
+        "ambiguous_names": len(taken),
         "flagged": sum(bool(case.flags) for case in cases),
         "splits": dict(sorted(Counter(case.split for case in cases).items())),
         "sources": dict(sorted(Counter(case.source for case in cases).items())),

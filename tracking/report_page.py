@@ -21,9 +21,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clinic.actions import Kind, parse
 from clinic.cases import Case
+from clinic.diagnoses import relation
 from clinic.events import Asked, Event, Inquiry, final_diagnosis, told_topics
 from clinic.intervals import proportion
-from clinic.matching import normalise, relation
+from clinic.matching import normalise
 from clinic.metrics import MEASURES
 from clinic.tables import FEW, Evaluation
 

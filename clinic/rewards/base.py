@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from clinic.cases import Case
+from clinic.diagnoses import relation
 from clinic.events import Event, final_diagnosis, told_topics
 from clinic.generative import GenerativeClinic
-from clinic.matching import relation
 
 Components = dict[str, float]
 

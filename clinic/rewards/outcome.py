@@ -27,9 +27,9 @@ import numpy as np
 
 from clinic.cases import Case
 from clinic.config import OutcomeParams
+from clinic.diagnoses import relation
 from clinic.events import Ending, Event, Examined, Inquiry, Invalid, final_diagnosis, one_by_one, told_topics
 from clinic.generative import Array, GenerativeClinic
-from clinic.matching import relation
 from clinic.rewards.base import Components, Preset, Record, missed_red_flags
 
 

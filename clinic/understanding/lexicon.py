@@ -36,7 +36,7 @@ class Reading:
         return not (self.concepts or self.aspects)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Lexicon:
     """Compiled patterns, and how concepts relate."""
 

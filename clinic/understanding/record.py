@@ -58,7 +58,7 @@ SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them show
 _SENTENCE = re.compile(r"(?<=[.?!;])\s+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Typed:
     """A fact and what it tells of."""
 
@@ -150,14 +150,14 @@ def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
     if "family" in under:
         reading = Reading(reading.concepts, reading.aspects | {"family"}, reading.places, reading.rest, reading.stems)
     return Typed(
-        fact,
-        kind_of(fact),
-        own,
-        reading,
-        asked,
-        frozenset(under),
-        _NO.search(fact.text) is not None or "n't" in fact.text or "n’t" in fact.text,
-        _NONE_AT_ALL.search(fact.text) is not None,
+        fact=fact,
+        kind=kind_of(fact),
+        own=own,
+        reading=reading,
+        asked=asked,
+        heading=frozenset(under),
+        denies=_NO.search(fact.text) is not None or "n't" in fact.text or "n’t" in fact.text,
+        nothing=_NONE_AT_ALL.search(fact.text) is not None,
     )
 
 

@@ -7,11 +7,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from clinic.contamination import overlaps
+from clinic.diagnoses import relation
 from clinic.dialogues import at_once, chart_dialogue, checklist, hurried, resident_dialogue, topic_matcher
 from clinic.doctors import NearestCase, ReferenceDoctor, greedy, resident
 from clinic.errors import ClinicError
 from clinic.leaks import LeakFilter
-from clinic.matching import relation
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
 
 

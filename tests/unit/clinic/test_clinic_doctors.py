@@ -7,6 +7,7 @@ import pytest
 
 from clinic.actions import Kind, parse
 from clinic.consultation import Consultation
+from clinic.diagnoses import relation
 from clinic.dialogues import (
     CHECKLIST_QUESTIONS,
     asides,
@@ -22,7 +23,6 @@ from clinic.dialogues import (
 )
 from clinic.doctors import ReferenceDoctor, anchored, at_random, chasing, greedy, resident
 from clinic.events import Asked, Diagnosed, Searched
-from clinic.matching import relation
 from clinic.metrics import (
     WITHOUT_A_TURN,
     Missing,

@@ -10,13 +10,13 @@ from clinic.actions import Kind, parse
 from clinic.cases import Fact
 from clinic.config import CaseSource, SplitParams
 from clinic.consultation import Consultation
+from clinic.diagnoses import relation
 from clinic.dialogues import at_once
 from clinic.doctors import inquiry, name_of
 from clinic.events import Asked, Diagnosed
 from clinic.fitted import Commonest, FittedBayes, FittedDoctor, chart, commonest, report, said
 from clinic.language import phrases
 from clinic.loaders import load_source
-from clinic.matching import relation
 from clinic.patients.scripted import ScriptedPatient
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "cases"

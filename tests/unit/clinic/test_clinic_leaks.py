@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clinic.leaks import LeakFilter, mentions
+from clinic.cases import Fact
+from clinic.leaks import LeakFilter, mentions, without_diagnosis
+from clinic.telling import adjectives_of, telling_words
 
 CAUGHT = [
     ("Asthma", "I have ASTHMA!"),
@@ -119,3 +121,153 @@ def test_other_diseases_are_masked_where_a_model_could_echo_them(make_case):
 def test_a_disease_that_the_record_itself_speaks_of_is_no_echo(make_case):
     clean = LeakFilter(make_case(self_report="My migraine is back."), ("Migraine", "Gout")).clean
     assert clean("A migraine, no gout.") == ("A migraine, no that illness.", 0)
+
+
+TOLD = [
+    ("Nodular melanoma", "It was a melanoma, they said.", "melanoma"),
+    ("Psoriatic arthritis", "My arthritis is bad today.", "arthritis"),
+    ("Lobar pneumonia", "I was treated for pneumonias before.", "pneumonias"),
+    ("Chronic obstructive pulmonary disease", "My COPD is worse.", "COPD"),
+    ("Chronic obstructive pulmonary disease", "my copd is worse", "copd"),
+    ("Chronic granulomatous disease", "They wrote CGD on it.", "CGD"),
+    ("Urinary tract infection", "another u.t.i, I think", "u.t.i"),
+    ("Myocardial infarction", "Was it a heart attack?", "heart attack"),
+    ("Herpes zoster", "My aunt calls it shingles.", "shingles"),
+    ("Type 2 diabetes mellitus", "I am diabetic.", "diabetic"),
+    ("Asthma", "I have been asthmatic since school.", "asthmatic"),
+    ("Acute appendicitis", "an appendiceal abscess", "appendiceal"),
+    ("Schizophrenia", "my schizophrenic cousin said so", "schizophrenic"),
+    ("Crohn disease", "It runs in the family, the Crohn's.", "Crohn's"),
+    ("Crohn disease", "my uncle has crohns", "crohns"),
+    ("Kaposi sarcoma", "They called it Kaposi’s.", "Kaposi’s"),
+    ("Graves disease", "The other doctor spoke of Graves.", "Graves"),
+    ("Still disease", "They said that it might be Still's.", "Still's"),
+    ("Bronchitis", "I think it is bronchitus", "bronchitus"),
+    ("Tuberculosis", "it may be tubercolosis", "tubercolosis"),
+    ("Lung infection", "an infection of the lung", "infection of the lung"),
+    ("Coarctation of the aorta", "the aortic coarctation", "aortic coarctation"),
+    ("Chickenpox", "My sister had chicken pox.", "chicken pox"),
+    ("Common cold", "I have a cold.", "cold"),
+    ("Common cold", "It's just a cold, isn't it?", "cold"),
+    ("Common cold", "It is cold, I think.", "cold"),
+    ("Common cold", "I caught a nasty cold last week", "cold"),
+    ("You most likely have gastritis.", "My gastritis is back.", "gastritis"),
+]
+NOT_TOLD = [
+    ("Common cold", "I felt very cold last night."),
+    ("Common cold", "My feet are cold."),
+    ("Common cold", "I had a cold sweat and a cold drink."),
+    ("Common cold", "I stood in the cold for an hour."),
+    ("Chronic obstructive pulmonary disease", "I had a cold in spring."),
+    ("Still disease", "It still hurts. Still, I can walk."),
+    ("Wilson disease", "Dr. Wilson sent me."),
+    ("Down syndrome", "I sit down and lie down."),
+    ("Acute lymphoblastic leukemia", "All my joints hurt, all day."),
+    ("Acute lymphoblastic leukemia", "ALL MY JOINTS HURT"),
+    ("Ankylosing spondylitis", "As I said, it is stiff."),
+    ("Lung cancer", "My lungs are fine."),
+    ("Heart failure", "My heart is racing."),
+    ("Tension headache", "I have a headache."),
+    ("Abdominal aortic aneurysm", "I use a, a, a cream."),
+    ("Shingles", "not a single spot"),
+    ("Sciatica", "along the sciatic nerve"),
+    ("The diagnosis is gastritis.", "Nobody gave me a diagnosis."),
+]
+
+
+@pytest.mark.parametrize(("truth", "text", "told"), TOLD)
+def test_what_tells_the_diagnosis_is_masked(make_case, truth, text, told):
+    said, leaks = LeakFilter(make_case(diagnosis=truth, synonyms=(), parents=())).clean(text)
+    assert (told in said, leaks) == (False, 1)
+    assert said.replace("that illness", told) == text
+
+
+@pytest.mark.parametrize(("truth", "text"), NOT_TOLD)
+def test_everyday_words_and_complaints_stay(make_case, truth, text):
+    assert LeakFilter(make_case(diagnosis=truth, synonyms=(), parents=())).clean(text) == (text, 0)
+
+
+def test_a_broader_term_is_masked_as_a_whole_alone(make_case):
+    clean = LeakFilter(make_case(parents=("chest disease",))).clean
+    assert clean("A chest disease? My chest hurts.") == ("A that illness? My chest hurts.", 1)
+
+
+def test_a_finding_of_the_clinic_is_no_leak_but_a_stated_name_is(make_case):
+    cold = make_case(
+        diagnosis="Common cold", synonyms=(), facts=(Fact("recent_cold", False, "I had no cold"),), parents=()
+    )
+    assert LeakFilter(cold).clean("I had no cold") == ("I had no cold", 0)
+    assert (
+        LeakFilter(make_case(diagnosis="Cold", synonyms=(), facts=cold.facts, parents=())).clean("I had no cold")[1]
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "adjective"),
+    [
+        ("psoriasis", "psoriatic"),
+        ("cirrhosis", "cirrhotic"),
+        ("leukaemia", "leukemic"),
+        ("hypothyroidism", "hypothyroid"),
+        ("epilepsy", "epileptic"),
+        ("eczema", "eczematous"),
+        ("autism", "autistic"),
+    ],
+)
+def test_adjectives(word, adjective):
+    assert adjective in adjectives_of(word)
+
+
+def test_a_complaint_has_no_telling_words():
+    assert telling_words(("Constipation",)) == ()
+    assert telling_words(("Fever",)) == ()
+
+
+RUN = ("Asthma", "Gout", "Type 2 diabetes", "Headache", "Common cold", "COPD")
+
+
+def test_what_the_doctor_names_is_masked_alike_whether_true_or_not(make_case):
+    facts = (Fact("history", True, "I have had gout and asthma for years"),)
+    replies = {
+        truth: LeakFilter(make_case(diagnosis=truth, synonyms=(), parents=(), facts=facts), RUN).clean(
+            facts[0].text, "Do you have asthma?"
+        )
+        for truth in ("Asthma", "Pneumonia")
+    }
+    assert replies == {
+        "Asthma": ("I have had gout and that illness for years", 1),
+        "Pneumonia": ("I have had gout and that illness for years", 0),
+    }
+
+
+def test_what_the_doctor_did_not_name_and_the_record_speaks_of_stays(make_case):
+    facts = (Fact("history", True, "I have had gout for years"),)
+    clean = LeakFilter(make_case(facts=facts, parents=()), RUN).clean
+    assert clean("I have had gout, not diabetes, copd or a headache", "Any diseases?") == (
+        "I have had gout, not that illness, that illness or a headache",
+        0,
+    )
+
+
+def test_an_echo_is_masked_in_the_forms_that_would_tell_the_diagnosis(make_case):
+    for truth in ("Type 2 diabetes", "Asthma"):
+        case = make_case(diagnosis=truth, synonyms=(), parents=())
+        said = "No, I am not diabetic, and not asthmatic."
+        assert (
+            LeakFilter(case, RUN).clean(said, "Are you diabetic or asthmatic?")[0]
+            == "No, I am not that illness, and not that illness."
+        )
+
+
+def test_the_record_that_the_patient_plays_does_not_hold_the_diagnosis(make_case):
+    case = make_case(
+        self_report="Pneumonia again?", facts=(Fact("history", True, "pneumonia twice"), Fact("cough", True, "I cough"))
+    )
+    played = without_diagnosis(case)
+    assert (played.self_report, [fact.text for fact in played.facts]) == (
+        "that illness again?",
+        ["that illness twice", "I cough"],
+    )
+    assert played.diagnosis == case.diagnosis
+    assert [fact.topic for fact in played.facts] == ["history", "cough"]

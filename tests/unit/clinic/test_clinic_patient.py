@@ -5,8 +5,9 @@ import pytest
 
 from clinic.cases import Fact
 from clinic.consultation import Consultation
+from clinic.diagnoses import relation
 from clinic.leaks import LeakFilter
-from clinic.matching import MATCH_THRESHOLD, HybridMatcher, TopicMatcher, normalise, relation
+from clinic.matching import MATCH_THRESHOLD, HybridMatcher, TopicMatcher, normalise
 from clinic.patients.base import Answer
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from clinic.diagnoses import relation
 from clinic.errors import ClinicError
-from clinic.matching import relation
 from clinic.vocabulary import Term, Vocabulary, read_vocabulary, with_vocabulary
 
 DOID = Path(__file__).parents[4] / "shared/data/terms/doid_terms.csv"
@@ -23,7 +23,7 @@ def vocabulary(tmp_path):
 def test_a_known_diagnosis_gets_id_synonyms_and_parents(make_case, vocabulary):
     case = with_vocabulary(make_case(parents=()), vocabulary)
     assert (case.diagnosis_id, case.parents) == ("D:1", ("lung disease",))
-    assert case.synonyms == ("lung infection", "lung inflammation", "Pneumonitis")
+    assert case.synonyms == ("lung infection", "lung inflammation")  # pneumonitis is another term
     for name, expected in (
         ("Lung-Inflammation", "exact"),
         ("lung disease", "parent"),
@@ -41,6 +41,46 @@ def test_a_synonym_of_the_case_finds_it_too_and_a_label_beats_a_synonym(make_cas
         == "D:1"
     )
     assert vocabulary.find(["pneumonitis"]).term_id == "D:3"
+
+
+def test_an_ambiguous_name_is_no_name_and_is_noted():
+    one, two, three = (
+        Term("D:1", "adrenoleukodystrophy", ("XLD", "Siemerling disease"), ()),
+        Term("D:2", "alcoholic liver disease", ("XLD",), ()),
+        Term("D:3", "Siemerling's disease", ("alcohol liver",), ()),
+    )
+    vocabulary = Vocabulary([one, two, three])
+    assert vocabulary.find(["XLD"]) is None
+    assert vocabulary.find(["XLD", "alcoholic liver disease"]) is two
+    assert vocabulary.find(["Siemerling disease"]) is one
+    assert vocabulary.synonyms(one) == ("Siemerling disease",)
+    assert vocabulary.ambiguous == {"xld": ("adrenoleukodystrophy", "alcoholic liver disease")}
+
+
+def test_names_of_the_bundled_list_and_its_corrections_are_not_taken_over(make_case):
+    copd = Term("D:1", "chronic obstructive pulmonary disease", ("COLD", "COPD", "heart attack"), ())
+    vocabulary = Vocabulary([copd])
+    assert vocabulary.synonyms(copd) == ("COPD",)
+    assert vocabulary.find(["common cold"]) is None
+    assert vocabulary.find(["heart attack"]) is None
+    case = with_vocabulary(
+        make_case(diagnosis="COPD (chronic obstructive lung disease)", synonyms=(), parents=()), vocabulary
+    )
+    assert (case.diagnosis_id, case.synonyms) == ("D:1", ("chronic obstructive pulmonary disease", "COPD"))
+
+
+def test_a_term_is_found_in_another_spelling_and_a_parent_of_the_same_words_is_none(make_case):
+    terms = [
+        Term("D:1", "leukaemia of the spleen", (), ("spleen leukemia", "blood cancer")),
+        Term("D:2", "kidney cancer", (), ()),
+    ]
+    case = with_vocabulary(
+        make_case(diagnosis="Most likely splenic leukemia", synonyms=(), parents=()), Vocabulary(terms)
+    )
+    assert (case.diagnosis_id, case.parents) == ("D:1", ("blood cancer",))
+    both = Vocabulary([*terms, Term("D:3", "renal carcinoma", (), ())])
+    assert both.find(["kidney cancer"]) is terms[1]
+    assert both.find(["carcinoma of the kidney"]) is None
 
 
 def test_an_unknown_diagnosis_stays_as_it_was(make_case, vocabulary):
@@ -73,3 +113,7 @@ def test_the_disease_ontology_loads(make_case):
         "exact",
         "parent",
     )
+    copd = with_vocabulary(make_case(diagnosis="COPD", synonyms=(), parents=()), vocabulary)
+    bowel = with_vocabulary(make_case(diagnosis="Irritable bowel syndrome", synonyms=(), parents=()), vocabulary)
+    assert (relation(copd, "cold"), relation(copd, "common cold"), relation(bowel, "IBD")) == ("other",) * 3
+    assert vocabulary.find(["ALD"]) is None

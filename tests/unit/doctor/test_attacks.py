@@ -30,7 +30,7 @@ def test_real_cases_pay_honesty_under_outcome_and_attacks_under_token_f1(name: s
     source = CaseSource.model_validate({"format": name, "path": str(CASES / file), "cases": 0, "licence": "-"})
     table = on_imported(load_params(), source, count, ["outcome", "doctoragent_f1"])
     assert paid_attacks(table, "outcome") == []
-    assert {"gibberish", "boilerplate"} <= set(paid_attacks(table, "doctoragent_f1"))
+    assert "constant_answer" in paid_attacks(table, "doctoragent_f1")
     assert table["gibberish"]["doctoragent_f1"] > table[NEAREST]["doctoragent_f1"]
 
 

@@ -1,0 +1,214 @@
+"""Does a named diagnosis fit the case?
+
+Both are read (`clinic.reading`) and compared in a normal form (`clinic.naming`); the names of a case are its diagnosis,
+its synonyms and what the bundled list says of them. What no rule can decide is "other": a diagnosis is exact or it is
+not, and credit is never given on a part of its words.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from clinic.cases import Case
+from clinic.generative import Condition
+from clinic.matching import normalise
+from clinic.naming import group_of, is_abbreviation, is_bundled, kept_apart, keys, names_of_group, shared_names, words
+from clinic.reading import Reading, is_sentence, parts, readings, speaks_of_disease
+
+LEAST_INITIALS = 3  # letters of an abbreviation that nobody listed: "Chronic granulomatous disease" is CGD
+_SMALL_WORDS = frozenset(["of", "the", "a", "an", "and", "in", "on", "to", "with", "by", "for"])
+
+
+def relation(case: Case | Condition, diagnosis: str) -> str:
+    """How a named diagnosis relates to a case's own, or to a condition: "exact" (name or synonym), "parent" (accepted,
+    broader) or "other".
+    """
+    own = case.diagnosis if isinstance(case, Case) else case.name
+    said = normalise(diagnosis)
+    if not said:
+        return "other"
+    if said in {normalise(name) for name in (own, *case.synonyms)}:
+        return "exact"
+    if said in {normalise(name) for name in case.parents}:
+        return "parent"
+    if same_disease(diagnosis, (own, *case.synonyms)):
+        return "exact"
+    return "parent" if any(same_disease(diagnosis, (broader,)) for broader in case.parents) else "other"
+
+
+@lru_cache(maxsize=65536)
+def same_disease(diagnosis: str, names: tuple[str, ...]) -> bool:
+    """Whether an answer names the disease that has these names, the usual one first."""
+    if _other_side(diagnosis, names[0]):
+        return False
+    return any(_is_exact(reading, names) for reading in readings(diagnosis))
+
+
+def _other_side(said: str, true: str) -> bool:
+    """Whether two names are of opposite sides; a side that one of them leaves open is no difference."""
+    sides = [set(words(name)) & {"left", "right"} for name in (said, true)]
+    return all(sides) and sides[0].isdisjoint(sides[1])
+
+
+def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
+    known = known_keys(names)
+    outside = _names(reading.name, names, known)
+    inside = [_names(aside, names, known) for aside in reading.asides]
+    if outside:
+        return all(inside) or all(
+            fits or _unknown_abbreviation(aside) for fits, aside in zip(inside, reading.asides, strict=True)
+        )
+    return bool(inside) and all(inside) and not speaks_of_disease(reading.name)
+
+
+def _unknown_abbreviation(name: str) -> bool:
+    return is_abbreviation(name) and not any(is_bundled(key) for key in keys(name))
+
+
+def _names(name: str, names: tuple[str, ...], known: frozenset[str]) -> bool:
+    """Whether a name is one of the case's, or names each of its parts where the truth is several diseases."""
+    found = keys(name)
+    if found & known:
+        return not kept_apart(name, names[0])
+    if _is_initials(name, names):
+        return True
+    said = parts(name)
+    return len(said) > 1 and any(_same_parts(said, parts(reading.name)) for own in names for reading in readings(own))
+
+
+def _same_parts(said: Sequence[str], true: Sequence[str]) -> bool:
+    """Whether two lists of diseases are the same ones in any order."""
+    fits = [[bool(keys(one) & known_keys((other,))) for other in true] for one in said]
+    return len(said) == len(true) > 1 and all(map(any, fits)) and all(map(any, zip(*fits, strict=True)))
+
+
+def _is_initials(name: str, names: Iterable[str]) -> bool:
+    """Whether an abbreviation that the list does not know is the initials of one of the names."""
+    if not is_abbreviation(name) or not name.isupper() or len(name) < LEAST_INITIALS or not _unknown_abbreviation(name):
+        return False
+    return any(name == initials(reading.name) for own in names for reading in readings(own))
+
+
+@lru_cache(maxsize=65536)
+def initials(name: str) -> str:
+    """The first letters of a name's words, in capitals, small words left out."""
+    return "".join(word[0] for word in name.replace("-", " ").split() if word.lower() not in _SMALL_WORDS).upper()
+
+
+@lru_cache(maxsize=16384)
+def known_keys(names: tuple[str, ...]) -> frozenset[str]:
+    """The keys of names that mean one disease, and of the bundled names of the first of them that is in the list."""
+    read = [reading.name for own in names for reading in readings(own) if _stands_alone(own, reading)]
+    short = [aside for own in names for reading in readings(own) for aside in reading.asides if is_abbreviation(aside)]
+    group = next((number for name in read if (number := group_of(name)) is not None), None)
+    listed = names_of_group(group) if group is not None else ()
+    return frozenset(key for name in (*read, *short, *listed) for key in keys(name))
+
+
+def _stands_alone(own: str, reading: Reading) -> bool:
+    """Whether a truth may be called by this reading: its brackets hold an abbreviation or another name of it, and not a
+    qualification such as "(initial infection)".
+    """
+    return not reading.asides or all(
+        is_abbreviation(aside)
+        or (group_of(aside) is not None and group_of(aside) == group_of(reading.name))
+        or is_sentence(own)
+        for aside in reading.asides
+    )
+
+
+def shared_names_of(diagnosis: str) -> tuple[str, ...]:
+    """Abbreviations of a diagnosis that the bundled list gives to other diseases too."""
+    groups = (group_of(reading.name) for reading in readings(diagnosis))
+    group = next((number for number in groups if number is not None), None)
+    return shared_names(group) if group is not None else ()
+
+
+def is_placed(diagnosis: str, known: Collection[str] = ()) -> bool:
+    """Whether an answer speaks of a disease at all: a bundled one, one of the run's by their keys (`keys_of_run`), or
+    any word with such an ending.
+    """
+    return speaks_of_disease(diagnosis) or any(
+        is_bundled(key) or key in known
+        for reading in readings(diagnosis)
+        for name in (reading.name, *parts(reading.name))
+        for key in keys(name)
+    )
+
+
+DIAGNOSIS_IS_SENTENCE = "diagnosis_is_sentence"
+
+
+def flag_diagnosis(case: Case) -> Case:
+    """The case, flagged "diagnosis_is_sentence" if its truth is a sentence in which no name can be read and no synonym
+    gives one, so that no answer can be right but by luck.
+    """
+    names = (reading.name for name in (case.diagnosis, *case.synonyms) for reading in readings(name))
+    if DIAGNOSIS_IS_SENTENCE in case.flags or any(not is_sentence(name) for name in names):
+        return case
+    return replace(case, flags=(*case.flags, DIAGNOSIS_IS_SENTENCE))
+
+
+def keys_of(names: Iterable[str]) -> frozenset[str]:
+    """The keys of names: what `is_placed` looks an answer up in."""
+    return frozenset(key for name in set(names) for reading in readings(name) for key in keys(reading.name))
+
+
+def keys_of_run(cases: Iterable[Case]) -> frozenset[str]:
+    """The keys of every name in a run's cases."""
+    return keys_of(name for case in cases for name in (case.diagnosis, *case.synonyms, *case.parents))
+
+
+def with_names_of_run(cases: Sequence[Case]) -> tuple[list[Case], dict[str, tuple[str, ...]]]:
+    """Settle whose the names are that several diseases could bear.
+
+    A synonym that is another disease's name or synonym is taken from both; an abbreviation that the bundled list gives
+    to two diseases becomes a synonym where one of them alone is among the cases.
+
+    Returns:
+        the cases, in order, and each name that was taken: name -> the diagnoses that had it.
+    """
+    named = {(case.diagnosis, case.synonyms) for case in cases}
+    diseases = _diseases({diagnosis for diagnosis, _ in named})
+    bearers: dict[str, set[int]] = defaultdict(set)
+    for diagnosis, synonyms in named:
+        for key in _own_keys(diagnosis).union(*(keys(name) for name in synonyms)):
+            bearers[key].add(diseases[diagnosis])
+    short: dict[str, set[int]] = defaultdict(set)
+    for diagnosis, _ in named:
+        for name in shared_names_of(diagnosis):
+            short[name].add(diseases[diagnosis])
+    taken: dict[str, set[str]] = defaultdict(set)
+    settled = {}
+    for diagnosis, synonyms in named:
+        own = _own_keys(diagnosis)
+        kept = [name for name in synonyms if keys(name) & own or all(len(bearers[key]) == 1 for key in keys(name))]
+        for name in set(synonyms) - set(kept):
+            taken[name].add(diagnosis)
+        given = [name for name in shared_names_of(diagnosis) if len(short[name]) == 1 and name not in kept]
+        settled[diagnosis, synonyms] = (*kept, *given)
+    return (
+        [replace(case, synonyms=settled[case.diagnosis, case.synonyms]) for case in cases],
+        {name: tuple(sorted(diagnoses)) for name, diagnoses in sorted(taken.items())},
+    )
+
+
+def _own_keys(diagnosis: str) -> frozenset[str]:
+    return known_keys((diagnosis,))
+
+
+def _diseases(diagnoses: Iterable[str]) -> dict[str, int]:
+    """Diagnosis -> the number of its disease; diagnoses that share a key are one disease."""
+    number: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for place, diagnosis in enumerate(sorted(diagnoses)):
+        own = _own_keys(diagnosis) or frozenset({diagnosis})
+        joined = {first[key] for key in own if key in first}
+        least = min(joined, default=place)
+        first |= dict.fromkeys(own, least)
+        number[diagnosis] = least
+        if len(joined) > 1:
+            first = {key: least if n in joined else n for key, n in first.items()}
+            number = {name: least if n in joined else n for name, n in number.items()}
+    return number

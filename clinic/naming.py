@@ -1,0 +1,296 @@
+"""Names of diseases in a normal form, and which of them mean the same.
+
+A name is compared by its words without order: lower case, one spelling (British and American, with and without
+accents), singular, without possessives and articles, Roman numerals as digits, organ adjectives as nouns ("renal" is
+"kidney"), simplified characters. A second form keeps the order and drops the spaces, so that "heat stroke" is
+"heatstroke". `disease_names.yaml` beside this file says which names mean the same where no rule can.
+
+An abbreviation that two diseases share is no name (`shared_names`); `clinic.diagnoses.with_names_of_run` gives it back to a
+run in which one of the two is among the cases.
+"""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+_TOKEN = re.compile(r"[a-z]+|\d+|[^\W\d_a-z]+")
+_APOSTROPHES = str.maketrans(dict.fromkeys("’‘`´ʼ′＇", "'"))
+# traditional characters that stand in names of diseases
+_SIMPLIFIED = str.maketrans(
+    "類頭腸腎膽結關節風濕過氣瘡癥貧壓腦脈動靜縮腫發膚傳單純皰熱傷潰瘍闌門齒齦竇聽視網內經產婦兒驚癇憂鬱慮強雙極癱綜徵質鬆減進狀體積乾癬銀蕁臟緊張壞癰痺痲顱脫離絲蟲環損礙謝纖維樣黃疸膠囊韌帶盤滯亂應變態",
+    "类头肠肾胆结关节风湿过气疮症贫压脑脉动静缩肿发肤传单纯疱热伤溃疡阑门齿龈窦听视网内经产妇儿惊痫忧郁虑强双极瘫综征质松减进状体积干癣银荨脏紧张坏痈痹麻颅脱离丝虫环损碍谢纤维样黄疸胶囊韧带盘滞乱应变态",
+)
+_NUMERALS = {
+    numeral: str(n)
+    for n, names in enumerate(("i one", "ii two", "iii three", "iv four", "v five", "vi", "vii", "viii", "ix"), start=1)
+    for numeral in names.split()
+}
+ARTICLES = frozenset(
+    [
+        "the",
+        "of",
+        "in",
+        "on",
+        "at",
+        "by",
+        "for",
+        "from",
+        "to",
+        "with",
+        "and",
+        "due",
+        "caused",
+        "because",
+        "its",
+        "his",
+        "her",
+        "your",
+        "my",
+        "induced",
+        "related",
+        "associated",
+        "type",
+    ]
+)
+_SAME_WORDS = {
+    "renal": "kidney",
+    "nephric": "kidney",
+    "hepatic": "liver",
+    "pulmonary": "lung",
+    "cardiac": "heart",
+    "gastric": "stomach",
+    "cutaneous": "skin",
+    "dermal": "skin",
+    "ocular": "eye",
+    "intestinal": "bowel",
+    "intestine": "bowel",
+    "uterine": "uterus",
+    "ovarian": "ovary",
+    "testicular": "testis",
+    "testicle": "testis",
+    "prostatic": "prostate",
+    "pancreatic": "pancrea",
+    "colonic": "colon",
+    "rectal": "rectum",
+    "esophageal": "esophagus",
+    "duodenal": "duodenum",
+    "jejunal": "jejunum",
+    "cerebral": "brain",
+    "aortic": "aorta",
+    "mammary": "breast",
+    "nasal": "nose",
+    "venous": "vein",
+    "arterial": "artery",
+    "orbital": "orbit",
+    "atrial": "atrium",
+    "thyroidal": "thyroid",
+    "laryngeal": "larynx",
+    "pharyngeal": "pharynx",
+    "meningeal": "meninge",
+    "splenic": "spleen",
+    "appendiceal": "appendix",
+    "bronchial": "bronchus",
+    "tracheal": "trachea",
+    "urethral": "urethra",
+    "vaginal": "vagina",
+    "vulvar": "vulva",
+    "peritoneal": "peritoneum",
+    "pericardial": "pericardium",
+    "pleural": "pleura",
+    "retinal": "retina",
+    "corneal": "cornea",
+    "carcinoma": "cancer",
+    "neoplasm": "tumor",
+    "disorder": "disease",
+    "illness": "disease",
+    "condition": "disease",
+    "morbus": "disease",
+    "disk": "disc",
+    "neurone": "neuron",
+    "ruptured": "rupture",
+    "perforated": "perforation",
+    "herniated": "hernia",
+    "herniation": "hernia",
+}
+HEADS = frozenset({"disease", "syndrome"})
+
+
+@lru_cache(maxsize=65536)
+def words(text: str) -> tuple[str, ...]:
+    """The words of a name in their one spelling and in the singular, in order."""
+    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)).lower()
+    plain = "".join(c for c in plain if not unicodedata.combining(c) and unicodedata.category(c) != "Cf")
+    plain = plain.translate(_SIMPLIFIED).replace("ß", "ss").replace("ø", "o").replace("ł", "l")
+    plain = re.sub(r"(?<=[a-z])'s?(?![a-z])", "", plain)
+    plain = re.sub(r"\bin (?:an? |the )?(?:child|children|infants?|baby|babies)\b|\bpa?ediatric\b(?=.*\w)", " ", plain)
+    plain = re.sub(r"\bmalignant (?:neoplasms?|tumou?rs?)\b", "cancer", plain.replace("æ", "ae").replace("œ", "oe"))
+    plain = re.sub(
+        r"(?:\A\W*|\b(?:of|from|with|in|to|by|on|for|and|has|have|is)\s+)an?\s(?=\w)", " of ", plain
+    )  # not "hepatitis A"
+    return tuple(_one_word(token) for token in _TOKEN.findall(plain))
+
+
+@lru_cache(maxsize=65536)
+def _one_word(token: str) -> str:
+    """One word in American spelling and in the singular; the same letters come out however it was written."""
+    if token in _NUMERALS:
+        return _NUMERALS[token]
+    if not token.isascii() or len(token) < 4:
+        return token
+    token = re.sub(r"(?<=[^aeiou])ae\Z", "a", token)
+    token = re.sub(r"(?<!^)our(?=s?\Z)", "or", re.sub("ae|oe", "e", token))
+    token = re.sub("is(?=(?:e|ed|ing|ation)s?\\Z)", "iz", token) if len(token) > 6 else token
+    token = token.replace("yse", "yze").replace("sulph", "sulf").replace("leuco", "leuko")
+    token = re.sub(r"omata\Z", "oma", re.sub(r"itides\Z", "itis", token))
+    if (re.search(r"(?:[oy]s|[cl]as|tas)es\Z", token) and not token.endswith(("noses", "uses"))) or token.endswith(
+        "noses"
+    ):
+        token = f"{token[:-2]}is"
+    elif token.endswith("ies") and len(token) > 4:
+        token = f"{token[:-3]}y"
+    elif token.endswith(("sses", "shes", "ches", "xes")):
+        token = token[:-2]
+    elif token.endswith("s") and not token.endswith(("ss", "us", "is")):
+        token = token[:-1]
+    return token
+
+
+def is_abbreviation(name: str) -> bool:
+    """Whether a name is written as an abbreviation: one word, two capitals at least, no more than eight
+    characters.
+    """
+    bare = name.strip().removesuffix("s")
+    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.&/+-]{0,7}", bare)) and sum(c.isupper() for c in bare) >= 2
+
+
+@lru_cache(maxsize=65536)
+def keys(name: str) -> frozenset[str]:
+    """The forms by which a name is compared; two names mean the same if they share one. None if it has no words.
+
+    They are its full forms, and those without "disease" or "syndrome" where the rest still says which one.
+    """
+    rest = [word for word in _content(name) if same_word(word) not in HEADS]
+    short = rest and _bag(rest) not in lexicon().incomplete and not full_keys(name) & {_spelled_word(name)}
+    return full_keys(name) | {_bag(rest), _run(rest)} if short else full_keys(name)
+
+
+@lru_cache(maxsize=65536)
+def full_keys(name: str) -> frozenset[str]:
+    """The forms of a name with all its words.
+
+    An abbreviation that spells an everyday word has one form of its own, so that COLD is never a cold.
+    """
+    if is_abbreviation(name) and name.strip().lower() in lexicon().everyday:
+        return frozenset({_spelled_word(name)})
+    content = _content(name)
+    return frozenset({_bag(content), _run(content)}) if content else frozenset()
+
+
+def _spelled_word(name: str) -> str:
+    return f"={name.strip().upper()}"
+
+
+def _content(name: str) -> list[str]:
+    """The words that tell one disease from another, in order."""
+    given = [word for word in words(name) if word != "mellitus"]
+    return [word for word in given if word not in ARTICLES] or given
+
+
+def _bag(content: Iterable[str]) -> str:
+    return " ".join(sorted(_SAME_WORDS.get(word, word) for word in content))
+
+
+def same_word(word: str) -> str:
+    """The word that stands for this one in a key: "kidney" for "renal"."""
+    return _SAME_WORDS.get(word, word)
+
+
+def _run(content: Sequence[str]) -> str:
+    return re.sub("ae|oe", "e", "".join(content))  # gastro-oesophageal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lexicon:
+    """The bundled names."""
+
+    groups: tuple[tuple[str, ...], ...]  # names that mean the same, the usual one first
+    apart: tuple[frozenset[str], ...]
+    incomplete: frozenset[str]
+    complaints: frozenset[str]  # keys of what a patient feels
+    organs: frozenset[str]  # and other words that begin a name like an eponym does
+    surnames: frozenset[str]  # eponyms that are everyday words
+    everyday: frozenset[str]  # words that are abbreviations in capitals alone
+    corrections: Mapping[str, tuple[str, ...]]
+
+
+@lru_cache(maxsize=1)
+def lexicon() -> Lexicon:
+    """Read `disease_names.yaml`."""
+    content = YAML(typ="safe").load(Path(__file__).with_name("disease_names.yaml").read_text(encoding="utf-8"))
+    return Lexicon(
+        groups=tuple(_several(line) for line in content["same"]),
+        apart=tuple(frozenset(_several(line)) for line in content["apart"]),
+        incomplete=frozenset(_bag(words(name)) for name in content["incomplete"]),
+        complaints=frozenset(_bag(words(name)) for line in content["complaints"] for name in _several(line)),
+        organs=frozenset(content["organs"]),
+        surnames=frozenset(word for name in content["surnames"] for word in words(name)),
+        everyday=frozenset(content["words"]),
+        corrections={label: tuple(names) for label, names in content["corrections"].items()},
+    )
+
+
+def _several(line: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in line.split("|"))
+
+
+@lru_cache(maxsize=1)
+def _index() -> tuple[dict[str, int], frozenset[str]]:
+    """Key -> the number of the group that it names; and the keys that name more than one and therefore none."""
+    named: dict[str, set[int]] = defaultdict(set)
+    for number, names in enumerate(lexicon().groups):
+        for name in names:
+            for key in keys(name):
+                named[key].add(number)
+    shared = frozenset(key for key, groups in named.items() if len(groups) > 1)
+    return {key: next(iter(groups)) for key, groups in named.items() if key not in shared}, shared
+
+
+def group_of(name: str) -> int | None:
+    """The number of the bundled group that a name belongs to; None if it is in none, or in more than one."""
+    index, _ = _index()
+    found = {index[key] for key in keys(name) if key in index}
+    return found.pop() if len(found) == 1 else None
+
+
+def is_bundled(key: str) -> bool:
+    """Whether a key is a form of a bundled name, be it shared by two diseases."""
+    index, shared = _index()
+    return key in index or key in shared
+
+
+@lru_cache(maxsize=4096)
+def shared_names(number: int) -> tuple[str, ...]:
+    """The names of a bundled group that another group has too."""
+    _, shared = _index()
+    return tuple(name for name in lexicon().groups[number] if keys(name) & shared)
+
+
+@lru_cache(maxsize=4096)
+def names_of_group(number: int) -> tuple[str, ...]:
+    """The names of a bundled group that no other group has."""
+    _, shared = _index()
+    return tuple(name for name in lexicon().groups[number] if not keys(name) & shared)
+
+
+def kept_apart(one: str, other: str) -> bool:
+    """Whether two names are listed as different diseases, although rules would call them the same."""
+    pair = (frozenset(words(one)), frozenset(words(other)))
+    return any(
+        pair[0] != pair[1] and {frozenset(words(name)) for name in names} >= set(pair) for names in lexicon().apart
+    )

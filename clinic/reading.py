@@ -1,0 +1,220 @@
+"""What an answer or a truth in free text names: "The most likely diagnosis is acute appendicitis." is acute appendicitis.
+
+Hedges, articles and the words that introduce a diagnosis go; what remains is compared as a whole, so a list of several
+diseases, a denial or a question is no name. An explanation behind the name ("..., which is causing your pain") is cut
+off if it speaks of no disease.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from clinic.naming import is_abbreviation, is_bundled, keys, words
+
+_SURE = (
+    r"(?:most|very|highly|quite|more|rather)? ?(?:likely|probabl[ey]|possibl[ey]|presum(?:ably|ed|ptive)"
+    r"|apparently|clearly|definitely|certainly"
+    r"|suspected|provisional|confirmed|perhaps|maybe|potential|plausible)"
+)
+_RANK = rf"(?:{_SURE}|working|final|primary|main|principal|leading|top|clinical|single|best|overall)"
+_VERBS = (
+    r"(?:is|are|has|have|had|'s|'ve got|has got|have got|looks? like|sounds? like|seems? (?:to be|to have"
+    r"|like)|appears? (?:to be|to have|like)|suggests?|indicates?|points? (?:to|towards?)|represents?"
+    r"|(?:is|are|am)? ?(?:most |highly )?(?:consistent with|suggestive of|indicative of|compatible with|in"
+    r" keeping with|due to|related to|caused by|diagnosed with|suffering from|experiencing|dealing with"
+    r"|suspicious for)"
+    r"|suffers? from|caught|has caught|have caught|got|(?:can|could|may|might|must|would|will) (?:well )?"
+    r"(?:be|have|represent|be suffering from|be experiencing|be related to|be due to))"
+)
+_WHO = (
+    r"(?:you|he|she|it|this|that|these|they|we|the|your|my|patient|child|baby|infant|son|daughter|boy|girl|wife|husband"
+    r"|mother|father|little|woman|man|symptoms?|findings?|picture|presentation|history|pain|all|overall|there)"
+)
+_LEADS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:]*?, (?!and"
+        r" )(?=[^,.;:]*\b(?:you|it|this|diagnosis|he|she|i|child|baby|patient|your|appears|likely|most)\b"
+        r"|[^,]*\Z)",
+        r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:,]*?(?= (?:your?|it"
+        r"|this|the diagnosis|he|she|i) [^.;:,]*\b(?:has|have|had|is|appears?|seems?|suffer|think|caught)\b)",
+        rf"(?:{_RANK}\W+)*(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer)\s*"
+        rf"(?:is|would be|was|:|-|–|=)\s*",
+        rf"(?:my|the|a|your|our|his|her)\W+(?:{_RANK}\W+)*(?:clinical )?(?:diagnosis|impression|assessment"
+        rf"|conclusion|suspicion|guess|answer|cause|explanation)\W+(?:here |in this case |for this patient )?"
+        rf"(?:here )?(?:is|would be|was|of|:)\s+(?:{_SURE}\s+)*",
+        r"(?:it|this)(?: most likely| likely)? (?:appears|seems|looks|is (?:most |very )?(?:likely|possible"
+        r"|probable))(?: like| that| as if)?\s+(?=(?:you|your|he|she|the|it|this|they)\b)",
+        r"i can confirm(?: that)?\s+",
+        r"(?:(?:you|they)(?:'re|’re| are)|(?:it|he|she)(?:'s|’s))\s+(?:(?:most|very) )?(?:likely |probably "
+        r"|currently )?(?:experiencing |suffering from |having |developing |showing (?:symptoms|signs) of )?",
+        r"(?:currently|recently|newly)\s+(?:diagnosed with\s+)?",
+        r"i(?:'m| am| would| do|'d)? ?(?:(?:strongly|also|most|now|do|fairly|quite|pretty) )*(?:think|believe"
+        r"|suspect|suppose|conclude|say|favou?r|diagnose|confirm|call|suspecting|leaning towards?|sure"
+        r"|confident)(?: that)?(?: you with| this as| this)?\b:?\s*",
+        rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just)\s+)*{_VERBS}\b"
+        rf"(?:\s+(?:been )?(?:diagnosed with|suffering from|experiencing|caught))?\s*",
+        rf"{_SURE}\b[:\s-]*(?=\S)",
+        r"(?:a|an|the|some|your|his|her|be|to be|that|is|it's|to)\s+",
+        r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|clear|likely)\s+)?(?:case|form|bout"
+        r"|episode|picture|diagnosis|signs?|symptoms?|type|suspicion|attack) of)\s+",
+        r"(?:suspicious for|concerning for|consistent with|suggestive of|compatible with|in keeping with"
+        r"|suffering from|experiencing|diagnosed with)\s+",
+        r"(?:\?+|[-*•#>]+|\d+[.)])\s*",
+        r"(?:(?:(?:mild|moderate|severe)(?: to (?:moderate|severe))?)(?! (?:combined|acute respiratory"
+        r"|cognitive|intellectual|neurocognitive|mental))|(?:left|right)-sided|bilateral|unilateral|(?:left"
+        r"|right)(?! (?:\w+ )?(?:ventric|atri|heart|bundle|main|coronary|side|sided)))\s+",
+        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|您|你|患者|病人|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|有|:|：)+",
+    )
+)
+_TRAILS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"[\s,;–-]*\(?\b(?:is |was |as |being )?(?:the |my |a )?{_SURE}(?: (?:the )?(?:diagnosis|cause"
+        rf"|explanation|candidate|culprit))?\)?\Z",
+        r"\s+(?:is|would be|was) (?:the|my|your) (?:\w+ ){0,2}(?:diagnosis|cause|explanation|impression)\Z",
+        r"[\s,;–-]*(?:until proven otherwise|is suspected|suspected|i think|i believe|i suspect|in my opinion"
+        r"|nos|unspecified|(?:on|of) the (?:left|right)(?: side)?)\Z",
+        r"(?:可能性大|可能|待查)\Z",
+        r"[\s.!?;:,。！？；，\"'*_`\]]+\Z",
+    )
+)
+_SENTENCE = re.compile(
+    r"(?<=[^\W\d][^\W\d][^\W\d][)\"'])\.\s+|(?<=[^\W\d]{3})[.!]\s+|[;。；\n]\s*|,? (?=(?:rather than|instead"
+    r" of|as opposed to)\b)"
+)
+_EXPLANATION = re.compile(
+    r",?\s+(?:which|that|who)\s+\w+|,\s*(?:likely|probably|possibly|perhaps|most likely)?\s*(?:caus"
+    r"|trigger|relat|result|exacerbat|aggravat|complicat|du|given|becaus|bas|as|since|so|after|follow"
+    r"|affect|lead|for)\w*\b"
+    r"|\s+(?:likely|probably|possibly|perhaps)\s+(?:due|caused|related|from|after|triggered|because"
+    r"|resulting|following|secondary)\b|\s+(?:because|based on|given)\b|\s+[–—-]\s+(?=.*\b(?:is|are|needs?"
+    r"|with|please|see|start|treat|refer|because|due|this|you)\b)|,\s*(?:not|but not)\s|,\s*(?:an?|the)\s",
+    re.IGNORECASE,
+)
+# denials and definitions, whatever they speak of
+_IDLE = re.compile(
+    r"\W*(?:not|but not|rather than|instead of|as opposed to|(?:which|that) (?:is|are|means) (?:an? |the"
+    r" )?inflammation of)\b",
+    re.IGNORECASE,
+)
+_ASIDE = re.compile(r"\s*[(\[（【]([^()\[\]（）【】]*)[)\]）】]")
+_ALSO = re.compile(
+    r"\A(?:also (?:known as|called|termed)|a\.?k\.?a\.?|i\.?e\.?|that is|formerly|or|known as|so-called"
+    r"|previously|又称|即)[,:\s]*",
+    re.IGNORECASE,
+)
+_ALSO_INSIDE = re.compile(
+    r",?\s+(?:also (?:known as|called)|a\.?k\.?a\.?|i\.e\.|that is,?|otherwise known as|or so-called)\s+", re.IGNORECASE
+)
+_DISEASE_WORD = re.compile(
+    r"(?:(?!(?:dia|pro)gnosis)[a-z]{2,}(?:itis|oma|omatosis|osis|iasis|emia|pathy|plegia|penia|trophy"
+    r"|sclerosis|ectasis|ismus|thyroidism|philia|cytosis|myelia|dysplasia)"
+    r"|cancer|stroke|infarction|hernia|asthma|diabete|diabetes|epilepsy|migraine|pneumonia|gout|lupu"
+    r"|psoriasi|pox|measle|malaria|embolism|thrombosi|schizophrenia|depression|dementia)\Z"
+)
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|may|might|could|should|would|appears?|seems?|suggests?|indicates?"
+    r"|needs?|suffers?|suffering|experiencing|diagnosed|you|your|he|she|i (?:think|suspect|believe|would"
+    r"|can))\b"
+    r"|您|你|患者|孩子|宝宝",
+    re.IGNORECASE,
+)
+LONGEST_TEXT = 600  # characters; a longer one is no name with an explanation
+LONGEST_NAME = 14  # words; "Rupture of the flexor digitorum profundus tendon at its point of insertion" has 12
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read a text as a name."""
+
+    name: str
+    asides: tuple[str, ...] = ()  # what stands in brackets behind it, or after "also known as"
+
+
+@lru_cache(maxsize=65536)
+def readings(text: str) -> tuple[Reading, ...]:
+    """The names that a text may be read as, likeliest first: as it stands, and bare, with and without
+    its brackets.
+    """
+    flat = " ".join(unicodedata.normalize("NFKC", text).split())
+    if len(flat) > LONGEST_TEXT:
+        return (Reading(flat),)
+    bare = _bare(flat)
+    outside = _ASIDE.sub("", bare).strip()
+    asides = tuple(_bare(_ALSO.sub("", inside.strip())) for inside in _ASIDE.findall(bare))
+    also = _ALSO_INSIDE.split(outside)
+    found = [Reading(flat), Reading(bare)]
+    if asides and outside:
+        found.append(Reading(_bare(outside), asides))
+    if len(also) > 1:
+        found.append(Reading(_bare(also[0]), (*map(_bare, also[1:]), *asides)))
+    return tuple(dict.fromkeys(found))
+
+
+def _bare(text: str) -> str:
+    """The text without further sentences, explanations, hedges and introductions."""
+    text = _without_rest(text.strip(" \"'“”*_`"), _SENTENCE)
+    before = ""
+    while text != before:
+        before = text
+        for pattern in _TRAILS:
+            text = _shorter(text, pattern.sub("", text))
+        for pattern in _LEADS:
+            found = pattern.match(text)
+            text = _shorter(text, text[found.end() :]) if found else text
+        text = _without_rest(text, _EXPLANATION)
+    return text
+
+
+def _shorter(text: str, cut: str) -> str:
+    """The cut text, if a word is left of it."""
+    return cut.strip() if any(c.isalnum() for c in cut) else text
+
+
+def _without_rest(text: str, boundary: re.Pattern[str]) -> str:
+    """The text up to a boundary, if what follows names no disease; as it is otherwise."""
+    found = boundary.search(text)
+    if found is None or not any(c.isalnum() for c in text[: found.start()]):
+        return text
+    rest = text[found.start() :]
+    return text[: found.start()] if _IDLE.match(rest) or not speaks_of_disease(rest) else text
+
+
+@lru_cache(maxsize=65536)
+def speaks_of_disease(text: str) -> bool:
+    """Whether a text has the name of a disease in it: a bundled one, or a word with such an ending."""
+    said = words(text)
+    if any(_DISEASE_WORD.match(word) for word in said):
+        return True
+    runs = (" ".join(said[i : i + n]) for n in range(1, 6) for i in range(len(said) - n + 1))
+    return any(is_bundled(key) for run in runs if len(run) > 3 for key in keys(run))
+
+
+def is_disease_word(word: str) -> bool:
+    """Whether one word, in the form of `clinic.naming.words`, can stand for a disease alone."""
+    return bool(_DISEASE_WORD.match(word))
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """The names joined in one by "and", "with" or a comma; the name alone if it is one."""
+    found = [
+        part.strip()
+        for part in re.split(r"\s*(?:[,，、+&;]|\b(?:and|with|plus|along with|as well as)\b)\s*", name)
+        if part.strip()
+    ]
+    return tuple(dict.fromkeys(_bare(part) for part in found)) if len(found) > 1 else (name,)
+
+
+def is_sentence(diagnosis: str) -> bool:
+    """Whether a truth is written as a sentence, and so is hard to match: it has a verb or addresses somebody, or has
+    more words than a name.
+    """
+    return bool(_VERB.search(_ASIDE.sub("", diagnosis))) or len(diagnosis.split()) > LONGEST_NAME
+
+
+def abbreviations(reading: Reading) -> Iterator[str]:
+    """The asides that are abbreviations."""
+    return (aside for aside in reading.asides if is_abbreviation(aside))

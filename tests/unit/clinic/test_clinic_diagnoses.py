@@ -1,0 +1,213 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clinic.diagnoses import (
+    DIAGNOSIS_IS_SENTENCE,
+    flag_diagnosis,
+    initials,
+    is_placed,
+    keys_of_run,
+    relation,
+    with_names_of_run,
+)
+from clinic.matching import normalise
+from clinic.reading import is_sentence, parts, readings
+
+READ = [
+    ("The most likely diagnosis is acute appendicitis.", "acute appendicitis"),
+    ("My diagnosis is acute appendicitis", "acute appendicitis"),
+    ("Final diagnosis: acute appendicitis", "acute appendicitis"),
+    ("Likely acute appendicitis", "acute appendicitis"),
+    ("most probably an acute appendicitis", "acute appendicitis"),
+    ("Suspected acute appendicitis.", "acute appendicitis"),
+    ("? acute appendicitis", "acute appendicitis"),
+    ("acute appendicitis, most likely", "acute appendicitis"),
+    ("acute appendicitis is the most likely diagnosis", "acute appendicitis"),
+    ("I think you have acute appendicitis", "acute appendicitis"),
+    ("I suspect that this is acute appendicitis", "acute appendicitis"),
+    ("You are probably suffering from acute appendicitis.", "acute appendicitis"),
+    ("Your symptoms are consistent with acute appendicitis", "acute appendicitis"),
+    ("Based on what you told me, it appears that you have acute appendicitis.", "acute appendicitis"),
+    ("It's a case of acute appendicitis", "acute appendicitis"),
+    ("**acute appendicitis**", "acute appendicitis"),
+    ("acute appendicitis, which is why it hurts to walk", "acute appendicitis"),
+    ("acute appendicitis, likely due to a blocked opening", "acute appendicitis"),
+    ("acute appendicitis. You need a surgeon today.", "acute appendicitis"),
+    ("acute appendicitis, not gastroenteritis", "acute appendicitis"),
+    ("severe acute appendicitis", "acute appendicitis"),
+    ("初步诊断为急性阑尾炎。", "急性阑尾炎"),
+    ("您可能患有急性阑尾炎", "急性阑尾炎"),
+]
+
+
+@pytest.mark.parametrize(("text", "name"), READ)
+def test_hedges_and_introductions_go(text, name):
+    assert name in [reading.name for reading in readings(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pneumonia or asthma",
+        "pneumonia, asthma",
+        "Pneumonia. Asthma. Gout.",
+        "pneumonia; asthma",
+        "pneumonia, which could also be asthma",
+        "not pneumonia",
+        "You do not have pneumonia",
+        "I don't think you have pneumonia",
+        "It is not pneumonia",
+        "pneumonia is unlikely",
+        "pneumonia has been ruled out",
+        "rule out pneumonia",
+        "pneumonia (asthma)",
+        "pneumonia (COPD)",
+        "asthma (pneumonia)",
+        "aspiration pneumonia",
+        "pneumonia due to influenza",
+        "chronic pneumonia",
+        "pneumonia-like illness",
+        "severe combined pneumonia",
+        "pneumonia " * 200,
+    ],
+)
+def test_lists_denials_and_other_diseases_are_not_exact(make_case, text):
+    assert relation(make_case(), text) == "other"
+
+
+@pytest.mark.parametrize(
+    ("truth", "said"),
+    [
+        ("Chronic obstructive pulmonary disease (COPD)", "COPD"),
+        ("Chronic obstructive pulmonary disease", "chronic obstructive lung disease (COPD)"),
+        ("COPD", "Chronic obstructive pulmonary disease"),
+        ("Myocardial infarction", "heart attack"),
+        ("Herpes zoster", "Shingles, most likely"),
+        ("Chronic granulomatous disease", "CGD"),
+        ("Gastritis and enteritis", "enteritis with gastritis"),
+        ("Gastritis and enteritis", "Gastritis, enteritis"),
+        ("Hypertension and gout", "gout and high blood pressure"),
+        ("Enteritis (intestinal inflammation)", "enteritis"),
+        ("Left inguinal hernia", "inguinal hernia"),
+        ("Inguinal hernia", "right inguinal hernia"),
+        ("Crohn disease", "regional enteritis, also known as Crohn's disease"),
+        ("You most likely have the common cold.", "a cold"),
+        ("类风湿關節炎", "類風濕关节炎"),
+    ],
+)
+def test_other_names_of_the_disease_are_exact(make_case, truth, said):
+    assert relation(make_case(diagnosis=truth, synonyms=(), parents=()), said) == "exact"
+
+
+@pytest.mark.parametrize(
+    ("truth", "said"),
+    [
+        ("Chronic obstructive pulmonary disease", "cold"),
+        ("Common cold", "COLD"),
+        ("Irritable bowel syndrome", "IBD"),
+        ("Crohn disease", "ulcerative colitis"),
+        ("Gastritis and enteritis", "gastritis"),
+        ("Gastritis", "gastritis and enteritis"),
+        ("HIV (initial infection)", "AIDS"),
+        ("Left inguinal hernia", "right inguinal hernia"),
+        ("Left ventricular failure", "ventricular failure"),
+        ("Abdominal compartment syndrome", "ACS"),
+        ("Alzheimer disease", "AD"),
+        ("Cushing disease", "Cushing's syndrome"),
+        ("Lobar pneumonia", "pneumonia"),
+        ("Acute kidney injury", "chronic kidney disease"),
+    ],
+)
+def test_neighbours_parts_and_shared_abbreviations_are_not(make_case, truth, said):
+    assert relation(make_case(diagnosis=truth, synonyms=(), parents=()), said) == "other"
+
+
+def test_a_listed_parent_stays_a_parent_though_the_bundled_names_would_make_it_exact(make_case):
+    case = make_case(diagnosis="Eczema", synonyms=(), parents=("dermatitis",))
+    assert (relation(case, "dermatitis"), relation(case, "most likely a dermatitis")) == ("parent", "exact")
+
+
+def test_the_starter_clinic_judges_its_own_names_as_literally_as_ever(starter):
+    names = {name for c in starter.conditions for name in (c.name, *c.synonyms, *c.parents)}
+    for condition in starter.conditions:
+        own = {normalise(name) for name in (condition.name, *condition.synonyms)}
+        broader = {normalise(name) for name in condition.parents} - own
+        for name in names:
+            expected = "exact" if normalise(name) in own else "parent" if normalise(name) in broader else "other"
+            assert relation(condition, name) == expected, (condition.name, name)
+
+
+def test_parts_of_a_list():
+    assert parts("gastritis, enteritis and a cold") == ("gastritis", "enteritis", "cold")
+    assert parts("gastritis") == ("gastritis",)
+
+
+def test_initials_leave_small_words_out():
+    assert initials("Disease of the hip-joint") == "DHJ"
+
+
+def test_a_truth_that_is_a_sentence_without_a_name_is_flagged_once(make_case):
+    truth = "It could be the stomach or the bowel, and you need further tests."
+    case = flag_diagnosis(make_case(diagnosis=truth, synonyms=()))
+    assert case.flags == (DIAGNOSIS_IS_SENTENCE,)
+    assert flag_diagnosis(case) is case
+    named = make_case(diagnosis=truth, synonyms=("gastritis",))
+    readable = make_case(diagnosis="You most likely have gastritis.", synonyms=())
+    assert [flag_diagnosis(one) for one in (named, readable)] == [named, readable]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("Bipolar I disorder", False),
+        ("Rupture of the flexor digitorum profundus tendon at its point of insertion", False),
+        ("HIV (initial infection)", False),
+        ("CA 19-9 is a marker for this condition.", True),
+        ("孩子感冒了", True),
+    ],
+)
+def test_sentences_have_a_verb(text, sentence):
+    assert is_sentence(text) is sentence
+
+
+def test_an_answer_is_placed_by_the_run_the_list_or_its_ending(make_case):
+    known = keys_of_run([make_case(diagnosis="Blue finger", synonyms=("Achenbach",), parents=())])
+    assert all(
+        is_placed(said, known)
+        for said in ("Most likely Achenbach's", "heart attack", "a perivasculitis", "blue finger and gout")
+    )
+    assert not any(is_placed(said, known) for said in ("Something with the toe", "", "I cannot say", "blue"))
+
+
+def test_a_name_of_two_diseases_counts_for_neither_and_is_reported(make_case):
+    cases = [
+        make_case(case_id="1", diagnosis="Chronic bronchitis", synonyms=("smoker's lung", "CB")),
+        make_case(case_id="2", diagnosis="Emphysema", synonyms=("smoker's lungs", "chronic bronchitis")),
+        make_case(case_id="3", diagnosis="chronic bronchitis.", synonyms=("smoker's lung",)),
+    ]
+    settled, taken = with_names_of_run(cases)
+    assert [case.case_id for case in settled] == ["1", "2", "3"]
+    assert [case.synonyms for case in settled] == [("CB",), (), ()]
+    assert taken == {
+        "chronic bronchitis": ("Emphysema",),
+        "smoker's lung": ("Chronic bronchitis", "chronic bronchitis."),
+        "smoker's lungs": ("Emphysema",),
+    }
+
+
+def test_an_abbreviation_of_two_diseases_counts_where_the_run_has_one_of_them(make_case):
+    eczema, dementia = (
+        make_case(diagnosis=name, synonyms=(), parents=()) for name in ("Atopic dermatitis", "Alzheimer's disease")
+    )
+    alone, _ = with_names_of_run([eczema])
+    both, _ = with_names_of_run([eczema, dementia])
+    assert [relation(case, "AD") for case in (*alone, *both)] == ["exact", "other", "other"]
+    assert with_names_of_run([])[0] == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=80))
+def test_any_answer_can_be_read(text):
+    assert readings(text)
+    assert is_placed(text) in (True, False)
