@@ -62,7 +62,7 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     cases = [*(case for case in cases if case.source in generated), *authored]
     rejected += bridging
     check(cases, generated, params.near_duplicate)
-    _refuse_empty_splits(cases, params)
+    _refuse_empty_splits(cases)
     cases = [replace(case, persona=persona_of(case.case_id, params.personas)) for case in cases]
     temporary = out.with_name(f".{out.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -114,7 +114,7 @@ def at_root(source: CaseSource) -> CaseSource:
     )
 
 
-def _refuse_empty_splits(cases: Sequence[Case], params: PatientCasesParams) -> None:
+def _refuse_empty_splits(cases: Sequence[Case]) -> None:
     if not cases:
         raise ClinicError(
             "patient_cases: there is no case at all; name a file under imported, or raise starter.cases, in params.yaml"
