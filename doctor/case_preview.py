@@ -136,14 +136,11 @@ def _unknown_names(params: Params, factory: ConsultationFactory, cases: Sequence
             for vocabulary in (known, bundled)
         )
     )
-    asked = (
-        f"{path} nor the starter clinic"
-        if known is not None
-        else "the starter clinic (patient_cases.vocabulary is null)"
-    )
+    beside = f" and {path}" if known is not None else ", and patient_cases.vocabulary is null"
     return [
         "",
-        f"names that {'neither ' if known is not None else ''}{asked} knows: {len(unknown)}, of {sum(unknown.values())} cases; only these words count as right, so check them, give synonyms, or correct them in the mapping",
+        f"diagnoses without a known synonym: {len(unknown)}, of {sum(unknown.values())} cases (known are the starter clinic's{beside})",
+        "only their own words count as right: check them, give synonyms, or correct them in the mapping",
         *(f"  {name}" + f" ({count})" * (count > 1) for name, count in unknown.most_common(SHOWN_NAMES)),
         *(["  ..."] if len(unknown) > SHOWN_NAMES else []),
     ]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -89,6 +89,9 @@ class TrainDoctorParams(_Section):
         ge=1, description="end once so many validations in a row bring nothing better; null: play all steps"
     )
     test_freq: int = Field(ge=1, description="steps between two validations")
+    source_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        description="share of prompts and of validation accuracy by source, in any unit; names every source, own ones as their mapping does; {}: every case counts alike"
+    )
     validation_cases: int = Field(ge=1, description="cases of a validation, at most")
     save_freq: int = Field(ge=1, description="steps between two checkpoints")
     keep_every: int = Field(ge=1, description="older checkpoints that are no multiple of this are deleted")

@@ -5,6 +5,7 @@ result.
 import csv
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,10 +13,11 @@ from clinic.cases import Case, read_cases
 from clinic.config import JUDGED
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
-from doctor.environments import ConsultationFactory, cases_of_draw, open_factory
+from doctor.environments import ConsultationFactory, open_factory
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params, load_params
 from doctor.recipe import load_algorithm, load_reward, pairs_path
+from doctor.sources import by_source, cases_of_draw, check_weights, quotas
 from doctor.stages import input_hash
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups
@@ -65,8 +67,10 @@ class Training:
             HOME / "checkpoints" / params.train_doctor.project / f"{params.train_doctor.experiment}-{digest[:12]}"
         )
         self.train = tuple(read_cases(cases / "cases.parquet", "train"))
-        patients = (case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS)
-        self.validation = tuple(patients)[: params.train_doctor.validation_cases]
+        patients = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS]
+        self.validation = tuple(validation_cases(patients, params))
+        self.weights = params.train_doctor.source_weights
+        check_weights(self.weights, self.train, "training")
         self.session: Session = LocalSession(
             str(warm_start),
             params.machines.compute,
@@ -115,7 +119,11 @@ class Training:
     def cases(self, step: int, draw: int) -> list[Case]:
         """The cases of one rollout of a step."""
         return cases_of_draw(
-            self.train, self.params.rollout.prompts, (step - 1) * self.max_draws + draw, self.params.seed
+            self.train,
+            self.params.rollout.prompts,
+            (step - 1) * self.max_draws + draw,
+            self.params.seed,
+            self.weights,
         )
 
     def keep_played(self, step: int, draw: int, trajectories: list[Trajectory]) -> None:
@@ -155,6 +163,21 @@ class Training:
             trajectories += self.played(step, draw)
             scores += self.scored(step, draw)
         return mask_unscored(trajectories, scores), scores
+
+
+def validation_cases(patients: Sequence[Case], params: Params) -> list[Case]:
+    """The cases by which a checkpoint is chosen: the first, of each source its share where sources have weights.
+
+    Raises:
+        ParameterError: the weights do not fit the cases.
+    """
+    most, weights = params.train_doctor.validation_cases, params.train_doctor.source_weights
+    if not weights:
+        return list(patients[:most])
+    weights = {name: weight for name, weight in weights.items() if name != QUESTIONS}
+    check_weights(weights, patients, "validation")
+    quota = quotas(patients, most, weights)
+    return [case for name, found in by_source(patients).items() for case in found[: quota[name]]]
 
 
 T = TypeVar("T")
