@@ -45,8 +45,24 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class BestOfNParams(_Section):
+    """Rejection sampling: the base model's own best consultations are imitated (arXiv:2308.08998)."""
+
+    samples: int = Field(
+        ge=2, description="consultations of each case; the best is learned from if it is above the mean of all"
+    )
+    cases: int = Field(ge=1, description="training cases, at most; from the beginning of the first reshuffle")
+    temperature: float = Field(gt=0, description="of the sampling")
+
+
 class WarmStartParams(_Section):
     """Section `warm_start`."""
+
+    start: Literal["imitation", "recorded", "best_of_n", "none"] = Field(
+        description="what the base model learns before the reinforcement: the resident's dialogues with starter cases; doctor turns of recorded consultations; "
+        "its own best consultations on all cases; nothing"
+    )
+    best_of_n: BestOfNParams = Field(description="numbers of `start: best_of_n`")
 
     base: str = Field(
         description="the model that becomes a doctor: a folder, or any Hugging Face id (docs/how-to/use-your-own-model.md)"
@@ -162,6 +178,10 @@ class Params(_Section):
             raise ValueError(
                 f"train_doctor.test_freq ({self.train_doctor.test_freq}) must be a multiple of train_doctor.keep_every ({self.train_doctor.keep_every}), "
                 "or the best checkpoint may be deleted before it is chosen"
+            )
+        if self.warm_start.start == "imitation" and not self.patient_cases.starter.cases:
+            raise ValueError(
+                "warm_start.start imitation needs cases of the starter clinic, and patient_cases.starter.cases is 0; choose best_of_n, recorded or none, or draw some"
             )
         if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
             raise ValueError(

@@ -16,7 +16,8 @@ from clinic.rewards import Scorer
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params, load_params
-from doctor.recipe import load_algorithm, load_reward, pairs_path
+from doctor.recipe import load_algorithm, pairs_path
+from doctor.reward_recipe import load_reward
 from doctor.sources import by_source, cases_of_draw, check_weights, quotas
 from doctor.stages import input_hash
 from rl.algorithms import Algorithm

@@ -10,7 +10,8 @@ from ruamel.yaml import YAML
 from clinic.config import PresetName
 from clinic.rewards import PRESETS
 from doctor.parameters import ROOT, ParameterError, load_params, parse_params, read_yaml
-from doctor.recipe import load_algorithm, load_reward
+from doctor.recipe import load_algorithm
+from doctor.reward_recipe import load_reward
 from doctor.training import plan_text
 from rl.algorithms import ALGORITHMS
 
