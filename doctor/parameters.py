@@ -53,6 +53,9 @@ class BestOfNParams(_Section):
     )
     cases: int = Field(ge=1, description="training cases, at most; from the beginning of the first reshuffle")
     temperature: float = Field(gt=0, description="of the sampling")
+    instructions: Literal["short", "full"] = Field(
+        description="under which they are played; full for a model that has not seen the grammar. Learned from them are those of `consultation.instructions`"
+    )
 
 
 class WarmStartParams(_Section):

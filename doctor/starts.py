@@ -92,7 +92,7 @@ def final_words(case: Case) -> str | None:
 def best_examples(
     chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], params: Params, play: Play
 ) -> tuple[list[Example], dict[str, float]]:
-    """The best of several consultations that the base model plays with each case under full instructions, and what
+    """The best of several consultations that the base model plays with each case under instructions of its own, and what
     they were worth.
 
     Learned from is the best of a case if it ended with a diagnosis and earned at least the mean of all; turns that
@@ -107,7 +107,7 @@ def best_examples(
     patients = [case for case in cases if case.source != QUESTIONS]
     order = np.random.default_rng([params.seed, 3]).permutation(len(patients))[: section.cases]
     chosen = [patients[int(place)] for place in order]
-    told = replace(factory, rules=factory.rules.model_copy(update={"instructions": "full"}))
+    told = replace(factory, rules=factory.rules.model_copy(update={"instructions": section.instructions}))
     played = play(told.episodes(chosen, section.samples, params.seed, STEP), section.temperature)
     refuse_if_many_failed(played, params.rollout)
     scores = score_all(Scorer(load_reward("outcome"), [factory.clinic]), chosen, played)
