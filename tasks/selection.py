@@ -36,7 +36,7 @@ def _accuracy(run: Training) -> dict[str, float]:
     trajectories = run.session.rollout(specs, run.params.decoding.evaluate.temperature, Phase("validate", "episodes"))
     refuse_if_many_failed(trajectories, run.params.rollout)
     found = accuracy_by_source(run.validation, trajectories)
-    apart = {f"validation/accuracy@{name}": value for name, value in found.items()} if len(found) > 1 else {}
+    apart = {f"validation/{name}/accuracy": value for name, value in found.items()} if len(found) > 1 else {}
     return {
         "validation/accuracy": weighted_accuracy(run.validation, trajectories, run.weights),
         **apart,
