@@ -113,7 +113,7 @@ def test_a_mix_is_played_by_its_weights(own_alone: Path, run: Run) -> None:
     source = dict(pd.read_parquet(own_alone / "data/cases/cases.parquet")[["case_id", "source"]].to_numpy())
     folder = max((own_alone / "checkpoints/anamnesis").iterdir(), key=lambda path: path.stat().st_mtime)
     prompts = [
-        source[case_id]
+        source[json.loads(case_id)]
         for step in sorted((folder / "steps").iterdir())
         for case_id in pd.read_parquet(step / "rollout.parquet")["case_id"][::4]
     ]
