@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
 MAX_OPENING_WORDS = 60
+_ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,10 @@ _SHAPES = {
     "en": {
         "heading": re.compile(r"\A\s*([A-Z][A-Za-z][A-Za-z /&'-]{0,38}):\s*(?![\s\d+<>-])"),
         "end": re.compile(
-            r"(?<!\b[A-Z]\.)(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bvs\.)(?<=[.!?])[\"”']?\s+(?=[A-Z\d\"“(])"
+            r"(?<!\b[A-Z]\.)(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bvs\.)(?<=[.!?])[\"”']?\s+(?=[A-Z\d\"“(])|(?<=[a-z]\.)(?=[A-Z][a-z])"
         ),
         "turn": re.compile(
-            r"\s*(?:;|,?\s+\b(?:but|however|although)\b,?|,?\s+(?=without\b|with no\b)"
+            r"\s*(?:;|,?\s+\b(?:but|however|although)\b,?|,?\s+(?=without (?!any |the |his |her |relief|improve|success|help|\w+ing\b)|with no (?!improve|relief|help|success))"
             r"|,?\s+\band\b(?=\s+(?:he |she |the patient )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for)\b))\s*",
             re.IGNORECASE,
         ),
@@ -168,7 +169,8 @@ def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
     for part in filter(None, (piece.strip(rules.comma_text) for piece in rules.turn.split(sentence))):
         found = rules.denied.match(part)
         items = [item.strip() for item in rules.comma.split(found["rest"])] if found else []
-        if found and len(items) > 1 and all(0 < rules.length(item) <= MAX_DENIED_WORDS for item in items):
+        short = all(0 < rules.length(item) <= MAX_DENIED_WORDS for item in items)
+        if found and len(items) > 1 and short and not any(_ADJECTIVE.match(item) for item in items[:-1]):
             yield from (_finished(f"{found['who'] or ''}{found['cue']}{item}", rules) for item in items)
         else:
             yield _finished(part, rules)

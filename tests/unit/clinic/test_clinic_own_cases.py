@@ -325,6 +325,8 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("He has no relief with rest.", True),
         ("She has not been able to sleep.", True),
         ("Pain is not only at night.", True),
+        ("He has no appetite.", True),
+        ("The rash has not been improving.", True),
         ("Triple-negative tumour on biopsy.", True),
         ("Nobody else is ill; knowledge is normal.", True),
     ],
@@ -338,6 +340,21 @@ def test_denials_are_heard(text, present):
 )
 def test_chinese_denials_are_heard(text, present):
     assert is_present(text, "zh") is present
+
+
+def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
+    text = "A man comes. He denies cough, chest pain, or fever. There is no urinary or fecal incontinence.He denies pain but has a rash. He tried aspirin without any relief. The skin is warm without redness."
+    assert [s.text for s in statements_of(text, "en")][1:] == [
+        "He denies cough.",
+        "He denies chest pain.",
+        "He denies fever.",
+        "There is no urinary or fecal incontinence.",
+        "He denies pain.",
+        "Has a rash.",
+        "He tried aspirin without any relief.",
+        "The skin is warm.",
+        "Without redness.",
+    ]
 
 
 def test_sections_keep_their_headings_and_verdicts_stay_out():

@@ -146,7 +146,7 @@ def reward_recipe(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: 
     assert old in text
     (folder / "recipes/rewards").mkdir(parents=True)
     (folder / "recipes/rewards/outcome.yaml").write_text(text.replace(old, new, 1))
-    monkeypatch.setattr("doctor.recipe.ROOT", folder)
+    monkeypatch.setattr("doctor.reward_recipe.ROOT", folder)
     monkeypatch.setattr("doctor.parameters.ROOT", folder)
 
 
