@@ -30,7 +30,7 @@ class Statement:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Rules:
     """How texts of one language are parted and read; `kinds` and what follows come from `sentences.yaml`."""
 
