@@ -126,6 +126,7 @@ def test_it_is_trained_and_exported(project: Path, environment: dict[str, str], 
 @pytest.fixture(scope="module")
 def told(project: Path, environment: dict[str, str]) -> dict[str, str]:
     """The other families, trained one after the other: what each said on the terminal."""
+    repro(project, environment, "knowledge_base")
     for family in OTHERS:
         write_base(family, project / "models/base", project / "bases" / family)
         choose_base(project, family, f"params-{family}.yaml")

@@ -7,7 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from doctor import stages
-from doctor.parameters import ROOT, load_params
+from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.stages import WITHOUT_EFFECT, files_hash, input_hash, watched
 
 DECLARED = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
@@ -107,3 +107,8 @@ def test_a_stage_without_its_file_says_which(checkout):
     with pytest.raises(FileNotFoundError, match="cases"):
         input_hash("train_doctor", PARAMS, {})
     assert Path(checkout / "dvc.yaml").exists()
+
+
+def test_what_a_stage_reads_and_nobody_made_is_named_with_the_fix(tmp_path):
+    with pytest.raises(ParameterError, match=r"kb_index is missing, and this stage reads it; dvc repro"):
+        files_hash(tmp_path / "kb_index")
