@@ -7,6 +7,7 @@ from typing import Literal
 
 from clinic.cases import Case, Fact
 from clinic.language import EN, ZH
+from clinic.simplified import simplified
 from clinic.understanding.chinese import ChineseLexicon, chinese, typed_parts
 from clinic.understanding.lexicon import Lexicon, Reading, english, plain_text
 
@@ -88,7 +89,7 @@ def kind_of(fact: Fact) -> Kind:
     of neither sort by its text.
     """
     heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
-    if _CHINESE_TEST.search(heading) and len(heading) <= 12 and "？" not in heading:
+    if _CHINESE_TEST.search(simplified(heading)) and len(heading) <= 12 and "？" not in heading:
         return "test"
     if "?" in heading or "？" in heading or (len(heading.split()) > 8 and ":" not in heading):
         return "history"
