@@ -18,7 +18,9 @@ SHORT_ANSWER = 16  # characters
 SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
 _GAP = r"[^，。！？；,.!?;]{0,6}?"  # between two words of one clause
 _RUN = re.compile(r"[\u3400-\u9fff]+")
-_NO = re.compile(r"无(?!力|诱因)|没|否认|不|未|从不|正常")
+_NO = re.compile(
+    r"无(?!力|法|(?:明显)?(?:诱因|缓解|好转|改善|效))|没(?!力|劲|精神|胃口|兴趣)|否认|不(?!适|舒服|好|太|稳|着|规律)|未(?!缓解|好转|愈)|正常"
+)
 _NONE_AT_ALL = re.compile(r"\A(?:无|没有|无特殊|不详|否认|体健|无异常)[。！]?\Z|无特殊|均?无异常")
 _QUESTION = re.compile(r"[？?]|[吗呢]\Z")
 _EMPTY = re.compile(r"\A(?:好的?|谢谢|嗯+|你好|您好|知道了|明白)[。！，]*\Z")
