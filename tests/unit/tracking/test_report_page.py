@@ -364,7 +364,7 @@ def test_a_doctor_without_accuracy_and_a_comparison_are_shown():
 
 
 def test_a_chinese_run_has_a_chinese_page() -> None:
-    facts = (Fact("咳嗽", True, "我咳嗽"), Fact("盗汗", True, "我夜里出汗"), Fact("皮疹", False, "我没有皮疹"))
+    facts = (Fact("咳嗽", True, "我咳嗽"), Fact("盗汗", True, "我夜里出汗"), Fact("dry_cough", True, "我干咳"))
     chinese = {
         "language": "zh",
         "category": "respiratory",
