@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
-from clinic.understanding.lexicon import Lexicon, Reading, english
+from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
 
 THRESHOLD = 0.75
@@ -48,7 +48,7 @@ class QuestionMatcher:
 
     def __init__(self, record: TypedRecord, embed: Embed | None = None) -> None:
         """Args: the typed record, of which only what the patient knows is told; sentence embeddings, if there are any."""
-        self._lexicon: Lexicon = english()
+        self._lexicon: Lexicon = record.lexicon
         self._complaint = record.complaint
         self._complaint_and_wider = set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
         self._facts: Sequence[Typed] = [typed for typed in record.facts if typed.kind == "history"]

@@ -6,6 +6,9 @@ from functools import lru_cache
 from typing import Literal
 
 from clinic.cases import Case, Fact
+from clinic.language import EN, ZH
+from clinic.simplified import simplified
+from clinic.understanding.chinese import ChineseLexicon, chinese, typed_parts
 from clinic.understanding.lexicon import Lexicon, Reading, english, plain_text
 
 Kind = Literal["history", "test"]
@@ -78,6 +81,7 @@ class TypedRecord:
 
     facts: tuple[Typed, ...]
     complaint: frozenset[str]
+    lexicon: Lexicon  # of the language of the case
 
 
 def kind_of(fact: Fact) -> Kind:
@@ -85,9 +89,9 @@ def kind_of(fact: Fact) -> Kind:
     of neither sort by its text.
     """
     heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
-    if _CHINESE_TEST.search(heading) and len(heading) <= 12:
+    if _CHINESE_TEST.search(simplified(heading)) and len(heading) <= 12 and "？" not in heading:
         return "test"
-    if "?" in heading or (len(heading.split()) > 8 and ":" not in heading):
+    if "?" in heading or "？" in heading or (len(heading.split()) > 8 and ":" not in heading):
         return "history"
     if _HISTORY_HEADING.search(heading) and not re.match(r"(?:physical|vital)", heading, re.IGNORECASE):
         return (
@@ -102,9 +106,11 @@ def kind_of(fact: Fact) -> Kind:
 
 
 @lru_cache(maxsize=512)
-def typed_record(facts: tuple[Fact, ...], self_report: str, opening: tuple[str, ...]) -> TypedRecord:
+def typed_record(
+    facts: tuple[Fact, ...], self_report: str, opening: tuple[str, ...], language: str = EN.code
+) -> TypedRecord:
     """Type the facts of a case."""
-    lexicon = english()
+    lexicon = chinese() if language == ZH.code else english()
     typed = tuple(_typed(fact, lexicon) for fact in facts)
     told = [self_report, *(fact.text for fact in facts if fact.topic in opening)]
     complaint = frozenset(
@@ -115,15 +121,17 @@ def typed_record(facts: tuple[Fact, ...], self_report: str, opening: tuple[str, 
         complaint = (
             frozenset(c for c in first.reading.concepts if lexicon.kinds[c] != "topics") if first else frozenset()
         )
-    return TypedRecord(typed, complaint)
+    return TypedRecord(typed, complaint, lexicon)
 
 
 def record_of(case: Case) -> TypedRecord:
     """The typed facts of a case."""
-    return typed_record(case.facts, case.self_report, case.opening)
+    return typed_record(case.facts, case.self_report, case.opening, case.language)
 
 
 def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
+    if isinstance(lexicon, ChineseLexicon):
+        return Typed(kind=kind_of(fact), **typed_parts(fact, lexicon))
     own = lexicon.read(_COUNTER_QUESTION.sub(" ", fact.text), "tell")
     if "family" in own.aspects and _REPORTS.search(fact.text):  # a relative who tells it, not one who has it
         own = replace(own, aspects=own.aspects - {"family"})
