@@ -6,8 +6,9 @@ one illness that came to mind (it may say which, in its thoughts), and the diagn
 optimal.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -217,22 +218,41 @@ class NearestCase:
 
     def doctor(self, case: Case, questions: int) -> "_FollowsACase":
         """The doctor for one patient, of whom it reads the self-report alone."""
-        like = self._seen[self._nearest.match(case.self_report) or next(iter(self._seen))]
+        like = self.like(case)
         return _FollowsACase(like.facts[:questions], like)
 
+    def like(self, case: Case) -> Case:
+        """The case it has seen that opened in the most similar words."""
+        return self._seen[self._nearest.match(case.self_report) or next(iter(self._seen))]
 
-GENERAL_HISTORY = (
-    "When did it start?",
-    "Do you have any other symptoms?",
-    "Do you have any medical conditions?",
-    "Which medicines do you take?",
-    "Do you smoke or drink alcohol?",
-    "Does any illness run in your family?",
-    "Have you had a fever?",
-    "Does anything make it worse?",
-    "Have you lost weight or appetite?",
+
+GENERAL_HISTORY: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "en": (
+            "When did it start?",
+            "Do you have any other symptoms?",
+            "Do you have any medical conditions?",
+            "Which medicines do you take?",
+            "Do you smoke or drink alcohol?",
+            "Does any illness run in your family?",
+            "Have you had a fever?",
+            "Does anything make it worse?",
+            "Have you lost weight or appetite?",
+        ),
+        "zh": (
+            "什么时候开始的？",
+            "还有别的不舒服吗？",
+            "以前得过什么病吗？",
+            "平时吃什么药？",
+            "抽烟喝酒吗？",
+            "家里人有什么病吗？",
+            "发过烧吗？",
+            "什么情况下会加重？",
+            "体重和胃口有变化吗？",
+        ),
+    }
 )
-"""What anybody would ask anybody."""
+"""What anybody would ask anybody, by language."""
 
 
 class Listener:
@@ -258,7 +278,7 @@ class Listener:
 class _TakesAHistory:
     def __init__(self, listener: Listener, case: Case, questions: int) -> None:
         self._listener, self._heard = listener, [case.self_report]
-        self._questions = iter(GENERAL_HISTORY[:questions])
+        self._questions = iter(GENERAL_HISTORY[case.language][:questions])
         self._words = phrases(case.language)
 
     def turn(self) -> str:
