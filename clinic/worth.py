@@ -24,7 +24,9 @@ from clinic.matching import content_words, normalise
 from clinic.patients.base import Matcher, question_matcher, test_matcher
 from clinic.understanding.record import Kind, kind_of
 
-ROUTINE = 20  # commonest questions of a source that count as routine; with none of them the list of the seven commonest earns more than honest work
+# commonest questions of a source that count as routine, beside the general history; with none the list of the seven
+# commonest earns more than the general history of an honest doctor on MTMedDialog (docs/rewards.md)
+ROUTINE = 20
 _NUMBER = re.compile(r"\s*\(\d+\)\Z")
 _DENIAL = re.compile(
     r"\A\W*(?:no\b|none\b|nil\b|not\b|never\b|den(?:ies|y|ied)\b|normal|negative|unremarkable|without\b|within normal|intact\b|clear\b|absent|regular rate"
@@ -47,14 +49,15 @@ def with_worth(cases: Sequence[Case], training: Iterable[Case]) -> list[Case]:
     return [scales.get(case.source, unknown).weighed(case) for case in cases]
 
 
-def commonest_inquiries(cases: Iterable[Case]) -> list[tuple[Kind, str]]:
-    """The questions and tests under which the most cases hold a fact, as (kind, heading), the commonest first."""
+def commonest_inquiries(cases: Iterable[Case], at_least: int = 1) -> list[tuple[Kind, str]]:
+    """The questions and tests under which at least so many cases hold a fact, as (kind, heading), the commonest first."""
     count = Counter(
         inquiry
         for case in cases
         for inquiry in {(kind_of(fact), without_marks(fact.topic)) for fact in case.facts if fact.present}
     )
-    return sorted(count, key=lambda inquiry: (-count[inquiry], inquiry))
+    kept = [inquiry for inquiry, cases_with_it in count.items() if cases_with_it >= at_least]
+    return sorted(kept, key=lambda inquiry: (-count[inquiry], inquiry))
 
 
 class _Scale:
@@ -64,7 +67,7 @@ class _Scale:
         self._cases = len(cases)
         self._words = Counter(word for case in cases for word in {w for f in case.facts for w in content_words(f.text)})
         self._headings = Counter(heading for case in cases for heading in {_heading(fact) for fact in case.facts})
-        self._routine = commonest_inquiries(cases)[:ROUTINE]
+        self._routine = commonest_inquiries(cases, at_least=2)[:ROUTINE]
 
     def weighed(self, case: Case) -> Case:
         """The case, each fact with its worth, to four digits."""
