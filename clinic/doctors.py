@@ -202,9 +202,19 @@ def inquiry(fact: Fact, words: Phrases) -> str:
     return examination(heading, words) if kind_of(fact) == "test" else question(f"{heading}?", None, words)
 
 
+_WHETHER = {"en": "Do you have this: {}?", "zh": "{}，对吗？"}
+
+
+def _in_words(fact: Fact, words: Phrases) -> str:
+    """A question for what a patient once said: the recorded one, or whether this one would say so too."""
+    if "?" in fact.topic or "？" in fact.topic:
+        return f"{without_marks(fact.topic)}?"
+    return _WHETHER[words.code].format(without_marks(fact.text))
+
+
 class NearestCase:
     """An honest weak doctor for cases of unknown probabilities: it treats a patient as the one it has seen that opened
-    in the most similar words.
+    in the most similar words, and asks for what that one had, the facts of most worth first.
     """
 
     def __init__(self, seen: Sequence[Case]) -> None:
@@ -219,7 +229,11 @@ class NearestCase:
     def doctor(self, case: Case, questions: int) -> "_FollowsACase":
         """The doctor for one patient, of whom it reads the self-report alone."""
         like = self.like(case)
-        return _FollowsACase(like.facts[:questions], like)
+        told = [
+            fact for fact in like.facts if fact.present and fact.topic not in like.opening and kind_of(fact) != "test"
+        ]
+        told.sort(key=lambda fact: -(fact.worth or 0.0))
+        return _FollowsACase(told[:questions], like)
 
     def like(self, case: Case) -> Case:
         """The case it has seen that opened in the most similar words."""
@@ -303,7 +317,7 @@ class _FollowsACase:
         words = phrases(self._like.language)
         if fact is None:
             return diagnosis(name_of(self._like), self._like.recommendation, words)
-        return inquiry(fact, words)
+        return question(_in_words(fact, words), None, words)
 
     def hear(self, event: Event) -> None:
         """It does not listen."""

@@ -4,8 +4,8 @@ comes unasked for.
 The rarity of a fact is that of its words over the training cases of its source, the mean of log(N / n) / log N for a
 word in n of N cases, so in [0, 1]. What is found or said to be normal, or denied, has none; what stands under the
 heading of a test has less the more cases have that test (vital signs: next to none). A fact's worth is its share of
-the rarity of all that the case has to tell, divided by 1 + the number of routine questions that bring it out: the
-general history and the commonest questions of the training cases. So whoever asks everybody the same earns little of
+the rarity of all that the case has to tell, divided by the square of 1 + the number of routine questions that bring it
+out: the general history and the commonest questions of the training cases. So whoever asks everybody the same earns little of
 it (`clinic.attacks`), and the worths of a case sum to less than 1 where much of it is routine.
 
 Facts of generative clinics have none: there the probabilities say what an answer tells.
@@ -76,7 +76,9 @@ class _Scale:
         times = self._brought_out(case)
         return replace(
             case,
-            facts=tuple(replace(f, worth=round(rarity[f.topic] / total / (1 + times[f.topic]), 4)) for f in case.facts),
+            facts=tuple(
+                replace(f, worth=round(rarity[f.topic] / total / (1 + times[f.topic]) ** 2, 4)) for f in case.facts
+            ),
         )
 
     def _brought_out(self, case: Case) -> Counter[str | None]:

@@ -185,7 +185,7 @@ def on_imported(params: Params, source: CaseSource, count: int, presets: Sequenc
     seen = [case for case in found if case.group_id not in groups]
     clinic = load_ddxplus(Path(source.path)) if source.format in GENERATED else None
     factory = open_factory(params, ROOT / "data/kb_index")
-    nearest = NearestCase(seen)
+    nearest = NearestCase(seen if clinic else with_worth(seen, seen))
     heard = [without_diagnosis(case) for case in cases]
     ward = Ward(
         params=params,
