@@ -7,17 +7,14 @@ one's diagnosis; the others take a general history, and name the diagnosis of th
 heard, or the one that naive Bayes fitted on the cases seen finds likeliest. An attack is held against the best. The judge of the judged presets is `clinic.literal_judge`.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from clinic.actions import examination, question
 from clinic.attacks import ATTACKS, Attack, Seat, Trade
-from clinic.attacks.base import words_of
 from clinic.cases import Case
 from clinic.config import CaseSource
 from clinic.consultation import Consultation, Message, largest_turn_budget
@@ -28,30 +25,26 @@ from clinic.fitted import FittedBayes, FittedListener, report
 from clinic.generative import Array, GenerativeClinic
 from clinic.intervals import mean
 from clinic.judging import CRITERIA, consultation_subject, judge
-from clinic.language import phrases
 from clinic.leaks import without_diagnosis
 from clinic.literal_judge import literal_judge
 from clinic.loaders import GENERATED, load_source
 from clinic.loaders.ddxplus import load_ddxplus
-from clinic.patients.base import question_matcher, test_matcher
 from clinic.patients.scripted import ScriptedPatient, persona_of
 from clinic.rewards import PRESETS, Scorer
 from clinic.splits import sampled
 from clinic.starter import draw_cases
 from clinic.tables import Interval
-from clinic.understanding.record import Kind
-from clinic.worth import commonest_inquiries, with_worth
+from clinic.worth import with_worth
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import ROOT, Params
 from doctor.reward_recipe import load_reward
+from doctor.trades import trade_of, trade_of_records
 
 WEAK, STRONG = "honest: random questions, Bayes decision", "honest: Bayes' questions and decision"
 NEAREST = "honest: questions and diagnosis of the nearest training case"
 LISTENER = "honest: general history, diagnosis of the case most like it"
 FITTED = "honest: general history, diagnosis by fitted Bayes"
 HONEST = (WEAK, STRONG, NEAREST, LISTENER, FITTED)
-LIST = 7  # questions of a fixed list
-CANDIDATES, SAMPLE = 60, 150  # questions that the best list is chosen from, and cases that it is tried on
 AFTER_THE_END = 3  # turns that an attacker goes on for when nobody listens any more
 MEASURED = tuple(name for name, preset in PRESETS.items() if preset.opinion in ("", "judge"))
 """Presets that can be measured without a model and without people."""
@@ -239,68 +232,6 @@ def nearest_attack(table: Earnings, preset: str) -> tuple[str, Interval]:
     """The attack that earns most, and by how much the honest doctor earns more on the same cases."""
     best = max((name for name in table if name not in HONEST), key=lambda name: float(np.mean(table[name][preset])))
     return best, mean(list(table[_bar(table, preset)][preset] - table[best][preset]))
-
-
-def trade_of(clinic: GenerativeClinic) -> Trade:
-    """What anybody in the trade knows of a clinic: names by how common they are, broader terms by how many they cover,
-    questions; which findings most patients have, and which tell most of a patient of whom nothing is known.
-    """
-    by_prevalence = sorted(clinic.conditions, key=lambda condition: -condition.prevalence)
-    weight: dict[str, float] = {}
-    for condition in clinic.conditions:
-        for parent in condition.parents:
-            weight[parent] = weight.get(parent, 0.0) + condition.prevalence
-    asked = [question(finding.doctor.train[0], None, clinic.words) for finding in clinic.findings]
-    common_F, gain_F = clinic.prior_C @ clinic.probability_CF, clinic.information_gain(clinic.prior_C)
-    return Trade(
-        names=[condition.name for condition in by_prevalence],
-        broader=sorted(weight, key=lambda term: -weight[term]) or words_of(clinic.language).broader,
-        questions=[finding.doctor.train[0] for finding in clinic.findings],
-        routine=[asked[i] for i in np.argsort(-common_F, kind="stable")],
-        best=[asked[i] for i in np.argsort(-gain_F, kind="stable")[:LIST]],
-    )
-
-
-def trade_of_records(seen: Sequence[Case]) -> Trade:
-    """What anybody in the trade knows who has seen these cases."""
-    words = phrases(seen[0].language)
-    names = Counter(name_of(case) for case in seen)
-    broader = Counter(parent for case in seen for parent in case.parents)
-    routine = commonest_inquiries(seen)
-    topics = dict.fromkeys(fact.topic for case in seen for fact in case.facts)
-    questions = [topic for topic in topics if topic.count("?") + topic.count("？") == 1]
-
-    def turns(inquiries: Iterable[tuple[Kind, str]]) -> list[str]:
-        return [
-            examination(text, words) if kind == "test" else question(f"{text}?", None, words)
-            for kind, text in inquiries
-        ]
-
-    return Trade(
-        names=[name for name, _ in names.most_common()],
-        broader=[name for name, _ in broader.most_common()] or words_of(words.code).broader,
-        questions=questions or [f"{fact.topic}?" for fact in seen[0].facts],
-        routine=turns(routine),
-        best=turns(_best_list(seen[:SAMPLE], routine[:CANDIDATES])),
-    )
-
-
-def _best_list(cases: Sequence[Case], inquiries: Sequence[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
-    """The inquiries that together bring out the largest share of the present facts, chosen one after the other."""
-    told: list[list[str | None]] = []  # of each case, by inquiry
-    for case in cases:
-        match = {"history": question_matcher(case), "test": test_matcher(case)}
-        present = {fact.topic for fact in case.facts if fact.present and fact.topic not in case.opening}
-        found = [match[kind](text) for kind, text in inquiries]
-        told.append([topic if topic in present else None for topic in found])
-    known: list[set[str | None]] = [{None} for _ in cases]
-    chosen: list[int] = []
-    for _ in range(min(LIST, len(inquiries))):
-        new = [sum(row[i] not in had for row, had in zip(told, known, strict=True)) for i in range(len(inquiries))]
-        chosen.append(int(np.argmax(new)))
-        for row, had in zip(told, known, strict=True):
-            had.add(row[chosen[-1]])
-    return [inquiries[i] for i in chosen]
 
 
 def _with_personas(cases: Sequence[Case], params: Params) -> list[Case]:

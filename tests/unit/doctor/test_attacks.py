@@ -23,10 +23,9 @@ from doctor.attacks import (
     on_starter,
     paid_attacks,
     sources_of,
-    trade_of,
-    trade_of_records,
 )
 from doctor.parameters import ROOT, load_params
+from doctor.trades import trade_of, trade_of_records
 
 CASES = ROOT.parent / "shared/data/cases"
 REAL = {"mtmeddialog_cases": ("mtmeddialog_sft_cases.jsonl.gz", 200), "agentclinic": ("agentclinic_medqa.jsonl", 60)}
