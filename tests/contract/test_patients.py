@@ -16,8 +16,8 @@ import pytest
 from clinic.cases import Case, Fact
 from clinic.config import CaseSource, ConsultationParams, SplitParams
 from clinic.consultation import Consultation
-from clinic.doctors import NearestCase
 from clinic.events import Inquiry, leaks_of
+from clinic.experienced import NearestCase
 from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.matching import TopicMatcher

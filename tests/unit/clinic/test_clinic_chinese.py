@@ -9,8 +9,9 @@ from ruamel.yaml import YAML
 from clinic.contamination import overlaps
 from clinic.diagnoses import relation
 from clinic.dialogues import at_once, chart_dialogue, checklist, hurried, resident_dialogue, topic_matcher
-from clinic.doctors import NearestCase, ReferenceDoctor, greedy, resident
+from clinic.doctors import ReferenceDoctor, greedy, resident
 from clinic.errors import ClinicError
+from clinic.experienced import NearestCase
 from clinic.leaks import LeakFilter
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
 
