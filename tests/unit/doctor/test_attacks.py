@@ -67,7 +67,7 @@ def records(tmp_path_factory):
                 if fact.topic not in case.opening and (fact.present or len(fact.text) % 3 == 0)
             ],
         }
-        for case in draw_cases(clinic, 100, 5, params.patient_cases.split)
+        for case in draw_cases(clinic, 240, 5, params.patient_cases.split)
     ]
     (folder / "cases.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows))
     mapping = folder / "mapping.yaml"

@@ -96,7 +96,8 @@ def test_accuracy_is_weighted_by_source(cases):
     right = {case.case_id for case in (*chosen[:1], *chosen[4:])}
     said = {case.case_id: case.diagnosis if case.case_id in right else "?" for case in chosen}
     trajectories = [
-        SimpleNamespace(case_id=case_id, events=(Diagnosed(name, "").to_json(),)) for case_id, name in said.items()
+        SimpleNamespace(case_id=case_id, played=True, events=(Diagnosed(name, "").to_json(),))
+        for case_id, name in said.items()
     ]
     assert accuracy_by_source(chosen, trajectories) == {"starter": 0.25, "mine": 1.0}
     assert weighted_accuracy(chosen, trajectories, {}) == accuracy(chosen, trajectories) == 0.5
