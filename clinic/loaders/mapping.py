@@ -137,7 +137,8 @@ def _mistake(error: ValidationError) -> str:
     first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     key = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":
-        return f"unknown field {key}{did_you_mean(key, list(Mapping.model_fields))}"
+        fields = list(Mapping.model_fields)
+        return f"unknown field {key}{did_you_mean(key, fields) or '; the fields are: ' + ', '.join(fields)}"
     if first["type"] == "missing":
         return f"{key} is missing; name its column"
     message = first["msg"].removeprefix("Value error, ")
@@ -153,7 +154,7 @@ def check_columns(mapping: Mapping, mapped_by: Path, table: Path, columns: Seque
     for field, column in mapping.columns():
         if column not in columns:
             raise ClinicError(
-                f"{mapped_by}: {field}: {table.name} has no column {column!r}{did_you_mean(column, columns)}; it has: {', '.join(columns)}"
+                f"{mapped_by}: {field}: {table.name} has no column {column!r} (it has: {', '.join(columns)}){did_you_mean(column, columns)}"
             )
 
 

@@ -168,7 +168,7 @@ BAD = {
     ),
     "wrong column": (
         b"text,ilness\nA man has a cough. It is dry.,Croup\n",
-        r"error: .*m\.yaml: illness|error: .*m\.yaml: diagnosis: mine\.csv has no column 'illness'; did you mean 'ilness'\?; it has: text, ilness",
+        r"error: .*m\.yaml: illness|error: .*m\.yaml: diagnosis: mine\.csv has no column 'illness' \(it has: text, ilness\); did you mean 'ilness'\?",
     ),
     "mixed encodings": (
         b"text,illness\nA man has a cough. It is dry.,Croup\n" + "A café owner has a rash. It itches.,Eczema\n".encode("latin-1"),

@@ -224,7 +224,7 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
 @pytest.mark.parametrize(
     ("mapping", "told_as"),
     [
-        ("name: mine\nvignette: story\ndiagnosis: diagnosis\n", r"m\.yaml: diagnosis: cases\.jsonl has no column 'diagnosis'; it has: story, dx"),
+        ("name: mine\nvignette: story\ndiagnosis: diagnosis\n", r"m\.yaml: diagnosis: cases\.jsonl has no column 'diagnosis' \(it has: story, dx\)"),
         ("name: mine\nvignette: stroy\ndiagnosis: dx\n", r"m\.yaml: vignette: cases\.jsonl has no column 'stroy'; did you mean 'story'\?"),
         ("name: mine\nvignette: Story \ndiagnosis: DX\n", r"did you mean '(?:dx|story)'\?"),
         ("name: mine\nvignette: story\n", r"m\.yaml: diagnosis is missing; name its column"),
@@ -233,6 +233,7 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
         ("name: starter\nvignette: story\ndiagnosis: dx\n", "name 'starter' is another source's"),
         ("name: My Cases\nvignette: story\ndiagnosis: dx\n", "name = 'My Cases': "),
         ("name: mine\nvignete: story\ndiagnosis: dx\n", "unknown field vignete; did you mean 'vignette'"),
+        ("name: mine\nvignette: story\ndiagnosis: dx\nqqq: dx\n", "unknown field qqq; the fields are: name, diagnosis, vignette"),
         ("name: [\n", "m.yaml is not valid YAML"),
         ("just words\n", "must say `field: column` on each line"),
     ],
