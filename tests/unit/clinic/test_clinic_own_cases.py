@@ -225,7 +225,7 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
     ("mapping", "told_as"),
     [
         ("name: mine\nvignette: story\ndiagnosis: diagnosis\n", r"m\.yaml: diagnosis: cases\.jsonl has no column 'diagnosis' \(it has: story, dx\)"),
-        ("name: mine\nvignette: stroy\ndiagnosis: dx\n", r"m\.yaml: vignette: cases\.jsonl has no column 'stroy'; did you mean 'story'\?"),
+        ("name: mine\nvignette: stroy\ndiagnosis: dx\n", r"m\.yaml: vignette: cases\.jsonl has no column 'stroy' \(it has: story, dx\); did you mean 'story'\?"),
         ("name: mine\nvignette: Story \ndiagnosis: DX\n", r"did you mean '(?:dx|story)'\?"),
         ("name: mine\nvignette: story\n", r"m\.yaml: diagnosis is missing; name its column"),
         ("name: mine\ndiagnosis: dx\n", "nothing tells of the patient; name a column of free text"),
