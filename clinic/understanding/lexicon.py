@@ -64,6 +64,8 @@ class Lexicon:
             aspects = {n: f for n, f in aspects.items() if n not in LOOSE or not _inside(n, f, spans)}
             if aspects.keys() & {"aggravate", "relieve"}:  # "what makes it better or worse"
                 aspects.pop("course", None)
+            if "trigger" in aspects:  # "what were you doing when it started"
+                aspects.pop("onset", None)
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]
