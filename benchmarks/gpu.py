@@ -30,10 +30,12 @@ from benchmarks.setting import GPU, SEED, TINY, Shape, device, write_model
 from benchmarks.sides.updates import Load, experience
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from doctor.environments import cases_of_draw, open_factory
+from doctor.environments import open_factory
 from doctor.parameters import ROOT, load_params
-from doctor.recipe import load_algorithm, load_reward
+from doctor.recipe import load_algorithm
+from doctor.reward_recipe import load_reward
 from doctor.scoring import accuracy, score_all
+from doctor.sources import cases_of_draw
 from rl.config import LoraParams
 from rl.engines.base import Request, Sampling, noise_key
 from rl.experience import Scores

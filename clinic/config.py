@@ -44,19 +44,36 @@ class StarterParams(_Section):
 class CaseSource(_Section):
     """An imported case set: `format` names the loader, `path` the file."""
 
-    format: Literal["agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus", "questions"] = Field(
-        description="names the loader (docs/how-to/use-your-own-cases.md)"
+    format: Literal["own", "agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus", "questions"] = Field(
+        description="own: any table with a mapping file; others: public sets (docs/how-to/use-your-own-cases.md)"
     )
     path: str = Field(description="file, relative to the project")
     cases: int = Field(ge=0, description="ddxplus: how many to draw; others: how many of the first to keep, 0 = all")
     licence: str = Field(description="kept with the cases")
+    mapping: str | None = Field(
+        default=None,
+        description="own, and no other: the file that says what the columns are (docs/reference/mapping.md)",
+    )
+    language: Literal["en", "zh"] | None = Field(
+        default=None, description="of texts that do not say it themselves; left out: en"
+    )
+
+    @model_validator(mode="after")
+    def _own_is_mapped(self) -> "CaseSource":
+        if (self.format == "own") != (self.mapping is not None):
+            wrong = "needs a mapping" if self.format == "own" else "has no mapping; leave it out, or use format own"
+            raise ValueError(f"format {self.format} {wrong}")
+        return self
 
 
 class PatientCasesParams(_Section):
     """Section `patient_cases`."""
 
     imported: tuple[CaseSource, ...] = Field(
-        description="case files of your own, {format, path, cases, licence} each (docs/how-to/use-your-own-cases.md)"
+        description="case files of your own, {format, path, cases, licence, mapping, language} each (docs/how-to/use-your-own-cases.md)"
+    )
+    max_rejected_share: Probability = Field(
+        description="of a file's records that may be unusable; with more the stage stops and says why"
     )
     vocabulary: str | None = Field(
         description="CSV of disease names, synonyms and parents for imported cases (Human Disease Ontology), so that any of them counts"

@@ -62,9 +62,12 @@ class Condition:
     findings: Mapping[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GenerativeClinic:
-    """Conditions, findings and the probabilities between them. Made by `clinic.starter` or `clinic.loaders.ddxplus`."""
+    """Conditions, findings and the probabilities between them. Made by `clinic.starter` or `clinic.loaders.ddxplus`.
+
+    Equal to itself alone, so that it can be the key of what is remembered about it.
+    """
 
     name: str
     conditions: tuple[Condition, ...]

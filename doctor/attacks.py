@@ -29,7 +29,7 @@ from clinic.starter import draw_cases
 from clinic.worth import with_worth
 from doctor.environments import open_factory
 from doctor.parameters import ROOT, Params
-from doctor.recipe import load_reward
+from doctor.reward_recipe import load_reward
 
 WEAK, STRONG = "honest: random questions, Bayes decision", "honest: Bayes' questions and decision"
 NEAREST = "honest: questions and diagnosis of the nearest training case"

@@ -5,10 +5,8 @@ Pure construction, no file is written here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
-
-import numpy as np
 
 from clinic.cases import Case, read_cases
 from clinic.config import ConsultationParams
@@ -195,21 +193,3 @@ def open_factory(params: Params, index: Path, cases: Path | None = None) -> Cons
         patient_model=params.language_models.patient,
         seed=params.seed,
     )
-
-
-def cases_of_draw(cases: Sequence[Case], prompts: int, number: int, seed: int) -> list[Case]:
-    """The cases of draw `number` (from 0) of a run: consecutive pieces of endless reshuffles, a function of seed and
-    number alone.
-    """
-    chosen: list[Case] = []
-    first = number * prompts
-    for place in range(first, first + prompts):
-        epoch, offset = divmod(place, len(cases))
-        chosen.append(cases[int(_shuffled(len(cases), seed, epoch)[offset])])
-    return chosen
-
-
-@lru_cache(maxsize=2)
-def _shuffled(size: int, seed: int, epoch: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The order of one epoch; a draw reads one or two of them, and the next draw the same ones."""
-    return np.random.default_rng([seed, epoch]).permutation(size)

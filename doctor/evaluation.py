@@ -20,7 +20,7 @@ from doctor.environments import ConsultationFactory, open_factory
 from doctor.evaluation_text import told
 from doctor.opinions import Gather, Opinions, judged_by, opinions_of, refuse_if_many_missing
 from doctor.parameters import ROOT, Params
-from doctor.recipe import load_reward
+from doctor.reward_recipe import load_reward
 from doctor.scoring import patient_metrics, score_all
 from doctor.warm_start import diagnosis_turns
 from rl.experience import StopReason, Trajectory, write_scores, write_trajectories

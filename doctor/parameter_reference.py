@@ -12,6 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, TypeAdapter
 
 from clinic.config import PresetParams
+from clinic.loaders.mapping import Mapping as CaseMapping
 from doctor.base_model_recipe import BaseModelRecipe
 from doctor.parameters import ROOT, Params, read_yaml
 
@@ -21,6 +22,15 @@ Made by `python -m commands.parameter_reference` from the descriptions in the co
 `params.yaml` has the choices, `recipes/rewards/<reward.preset>.yaml` the reward's constants, `recipes/<algorithm.name>.yaml` the algorithm's numbers
 ([their pages](../algorithms/index.md)), `recipes/base_model.yaml` what the bundled model is made with. Editors with a YAML language server complete keys from `schemas/`.
 """
+MAPPING_HEAD = """# Mapping files
+
+Made by `python -m commands.parameter_reference`. A mapping file says what the columns of a table of your own cases are ([how to use one](../how-to/use-your-own-cases.md)).
+The value of a field is the name of a column, as the table writes it; fields that are left out are not in the table. With
+`# yaml-language-server: $schema=schemas/mapping.schema.json` as its first line, editors complete it.
+
+| field | may be | what it is |
+|---|---|---|
+"""
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
@@ -29,6 +39,8 @@ def generated() -> dict[Path, str]:
     reward = TypeAdapter[PresetParams](PresetParams).json_schema()
     return {
         ROOT / "docs" / "reference" / "parameters.md": page(),
+        ROOT / "docs" / "reference" / "mapping.md": mapping_page(),
+        ROOT / "schemas" / "mapping.schema.json": _schema("*.mapping.yaml", CaseMapping.model_json_schema()),
         ROOT / "schemas" / "params.schema.json": _schema("params.yaml", Params.model_json_schema()),
         ROOT / "schemas" / "reward.schema.json": _schema("recipes/rewards/*.yaml", reward),
     }
@@ -56,6 +68,25 @@ def page() -> str:
         *_tables("", BaseModelRecipe, read_yaml(ROOT / "recipes" / "base_model.yaml"), told),
     ]
     return "\n".join(parts)
+
+
+def mapping_page() -> str:
+    """The reference of mapping files, as Markdown."""
+    rows = [
+        _row(name, _field_may_be(name, field.annotation), str(field.description).replace("<", "&lt;"))
+        for name, field in CaseMapping.model_fields.items()
+    ]
+    return MAPPING_HEAD + "\n".join(rows) + "\n"
+
+
+def _field_may_be(name: str, annotation: Any) -> str:
+    if name in ("name", "separator"):
+        return "a text"
+    if name == "corrections":
+        return "text: text"
+    several = "columns" if "tuple" in str(annotation) else "column"
+    needed = ", needed" if CaseMapping.model_fields[name].is_required() else ""
+    return f"{several}{' or `{constant: text}`' * bool(_models(annotation))}{needed}"
 
 
 def _schema(file: str, schema: Mapping[str, Any]) -> str:
@@ -106,8 +137,8 @@ def _tables(path: str, model: type[BaseModel], shipped: Any, told: dict[type[Bas
         yield from _tables(f"{key}.", block, value if _fits(block, value) else None, told)
 
 
-def _row(key: str, shipped: str, may_be: str, description: str) -> str:
-    cells = [f"`{key}`", shipped, may_be, description]
+def _row(key: str, *said: str) -> str:
+    cells = [f"`{key}`", *said]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

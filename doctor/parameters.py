@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -57,8 +57,27 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class BestOfNParams(_Section):
+    """Rejection sampling: the base model's own best consultations are imitated (arXiv:2308.08998)."""
+
+    samples: int = Field(
+        ge=2, description="consultations of each case; the best is learned from if it is above the mean of all"
+    )
+    cases: int = Field(ge=1, description="training cases, at most; from the beginning of the first reshuffle")
+    temperature: float = Field(gt=0, description="of the sampling")
+    instructions: Literal["short", "full"] = Field(
+        description="under which they are played; full for a model that has not seen the grammar. Learned from them are those of `consultation.instructions`"
+    )
+
+
 class WarmStartParams(_Section):
     """Section `warm_start`."""
+
+    start: Literal["imitation", "recorded", "best_of_n", "none"] = Field(
+        description="what the base model learns before the reinforcement: the resident's dialogues with starter cases; doctor turns of recorded consultations; "
+        "its own best consultations on all cases; nothing"
+    )
+    best_of_n: BestOfNParams = Field(description="numbers of `start: best_of_n`")
 
     base: str = Field(
         description="the model that becomes a doctor: a folder, or any Hugging Face id (docs/how-to/use-your-own-model.md)"
@@ -105,6 +124,9 @@ class TrainDoctorParams(_Section):
         description="steps in a row that teach nothing (no update, or no sample better than another): so many stop the run",
     )
     test_freq: int = Field(ge=1, description="steps between two validations")
+    source_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        description="share of prompts and of validation accuracy by source, in any unit; names every source, own ones as their mapping does; {}: every case counts alike"
+    )
     validation_cases: int = Field(
         ge=1, description="cases of a validation, at most: a sample by hash of case id and `split.salt`"
     )
@@ -183,6 +205,10 @@ class Params(_Section):
             raise ValueError(
                 f"train_doctor.test_freq ({self.train_doctor.test_freq}) must be a multiple of train_doctor.keep_every ({self.train_doctor.keep_every}), "
                 "or the best checkpoint may be deleted before it is chosen"
+            )
+        if self.warm_start.start == "imitation" and not self.patient_cases.starter.cases:
+            raise ValueError(
+                "warm_start.start imitation needs cases of the starter clinic, and patient_cases.starter.cases is 0; choose best_of_n, recorded or none, or draw some"
             )
         if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
             raise ValueError(

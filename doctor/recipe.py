@@ -1,12 +1,9 @@
-"""The chosen recipes: the algorithm's own numbers, where its preference pairs are, and the reward's constants."""
+"""The chosen recipe: the algorithm's own numbers, and where its preference pairs are."""
 
 import math
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from clinic.config import HumanParams, PresetParams, RewardModelParams
 from clinic.rewards import REWARD_COMPONENTS
 from doctor.parameters import ROOT, ParameterError, Params, did_you_mean, read_yaml, validated
 from rl.algorithms import Algorithm, make_algorithm
@@ -67,35 +64,6 @@ def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:
 def recipe_path(params: Params) -> Path:
     """Where the chosen recipe is."""
     return ROOT / "recipes" / f"{params.algorithm.name}.yaml"
-
-
-def reward_path(preset: str) -> Path:
-    """Where the constants of a reward preset are."""
-    return ROOT / "recipes" / "rewards" / f"{preset}.yaml"
-
-
-def load_reward(preset: str) -> PresetParams:
-    """Parse `recipes/rewards/<preset>.yaml`.
-
-    Raises:
-        ParameterError: a mistake in it, the constants of another preset, or the path that it needs is missing.
-    """
-    path = reward_path(preset)
-    reward: PresetParams = validated(read_yaml(path), path, TypeAdapter(PresetParams).validate_python)
-    if reward.name != preset:
-        raise ParameterError(
-            f"recipes/rewards/{path.name}: name is {reward.name!r}; it must be that of the file, {preset!r}"
-        )
-    if isinstance(reward, RewardModelParams | HumanParams) and reward.path is None:
-        kind = (
-            "a folder or Hugging Face id of a sequence-classification model"
-            if reward.name == "model"
-            else "a JSONL file of ratings"
-        )
-        raise ParameterError(
-            f"recipes/rewards/{path.name}: path is null, but reward.preset {preset} needs one; name {kind}"
-        )
-    return reward
 
 
 def pairs_path(algorithm: Algorithm) -> Path | None:

@@ -45,6 +45,22 @@ def accuracy(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> float
     return sum(seen) / len(seen) if seen else float("nan")
 
 
+def weighted_accuracy(cases: Sequence[Case], trajectories: Sequence[Trajectory], weights: Mapping[str, float]) -> float:
+    """The mean of the sources' accuracies by their weights; without weights the share of all consultations."""
+    found = accuracy_by_source(cases, trajectories)
+    total = sum(weights[name] for name in found) if weights else 0.0
+    if not total:
+        return accuracy(cases, trajectories)
+    return sum(weights[name] * value for name, value in found.items()) / total
+
+
+def accuracy_by_source(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """The accuracy on each source of cases that was played, questions of one turn left out."""
+    source = {case.case_id: case.source for case in cases}
+    names = dict.fromkeys(name for t in trajectories if (name := source[t.case_id]) != QUESTIONS)
+    return {name: accuracy(cases, [t for t in trajectories if source[t.case_id] == name]) for name in names}
+
+
 def step_metrics(
     cases: Sequence[Case], trajectories: Sequence[Trajectory], scores: Sequence[Scores]
 ) -> dict[str, float]:

@@ -5,6 +5,7 @@ result.
 import csv
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,11 +14,13 @@ from clinic.config import JUDGED
 from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from clinic.splits import sampled
-from doctor.environments import ConsultationFactory, cases_of_draw, open_factory
+from doctor.environments import ConsultationFactory, open_factory
 from doctor.lengths import check_openings
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params, load_params
-from doctor.recipe import load_algorithm, load_reward, pairs_path
+from doctor.recipe import load_algorithm, pairs_path
+from doctor.reward_recipe import load_reward
+from doctor.sources import by_source, cases_of_draw, check_weights, quotas
 from doctor.stages import input_hash
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups
@@ -76,8 +79,9 @@ class Training:
         )
         self.train = tuple(read_cases(cases / "cases.parquet", "train"))
         patients = [case for case in read_cases(cases / "cases.parquet", "validation") if case.source != QUESTIONS]
-        salt = params.patient_cases.split.salt
-        self.validation = tuple(sampled(patients, params.train_doctor.validation_cases, salt))
+        self.validation = tuple(validation_cases(patients, params))
+        self.weights = params.train_doctor.source_weights
+        check_weights(self.weights, self.train, "training")
         self.session: Session = LocalSession(
             str(warm_start),
             place_of(params.machines),
@@ -126,7 +130,11 @@ class Training:
     def cases(self, step: int, draw: int) -> list[Case]:
         """The cases of one rollout of a step."""
         return cases_of_draw(
-            self.train, self.params.rollout.prompts, (step - 1) * self.max_draws + draw, self.params.seed
+            self.train,
+            self.params.rollout.prompts,
+            (step - 1) * self.max_draws + draw,
+            self.params.seed,
+            self.weights,
         )
 
     def keep_played(self, step: int, draw: int, trajectories: list[Trajectory]) -> None:
@@ -166,6 +174,22 @@ class Training:
             trajectories += self.played(step, draw)
             scores += self.scored(step, draw)
         return mask_unscored(trajectories, scores), scores
+
+
+def validation_cases(patients: Sequence[Case], params: Params) -> list[Case]:
+    """The cases by which a checkpoint is chosen: a seeded sample, of each source its share where sources have weights.
+
+    Raises:
+        ParameterError: the weights do not fit the cases.
+    """
+    most, weights = params.train_doctor.validation_cases, params.train_doctor.source_weights
+    salt = params.patient_cases.split.salt
+    if not weights:
+        return sampled(patients, most, salt)
+    weights = {name: weight for name, weight in weights.items() if name != QUESTIONS}
+    check_weights(weights, patients, "validation")
+    quota = quotas(patients, most, weights)
+    return [case for name, found in by_source(patients).items() for case in sampled(found, quota[name], salt)]
 
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ def warm_start(
     cases: Path = ROOT / "data/cases",
     index: Path = ROOT / "data/kb_index",
 ) -> None:
-    """Fine-tune the base model on the resident's dialogues and charts of training cases."""
+    """Fine-tune the base model on doctor turns, as `warm_start.start` says."""
     out = output(out, "warm_start")
     metrics = fine_tune(load_params(params_file), cases, index, out)
     write_json(metrics_file(out, "warm_start"), metrics)

@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,16 @@ def save_checkpoint(
     model.save_pretrained(temporary, state_dict=dict(named_weights(model)))
     tokenizer.save_pretrained(temporary)
     torch.save(learner, temporary / "learner.pt")
-    files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(temporary.iterdir())}
+    paths = sorted(temporary.iterdir())
+    with ThreadPoolExecutor() as pool:  # hashing lets other threads run
+        files = dict(zip((path.name for path in paths), pool.map(_digest, paths), strict=True))
     (temporary / SEAL).write_text(json.dumps({"step": step, "files": files}, indent=1))
     replace_folder(temporary, directory)
     return directory
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def steps_saved(root: Path) -> list[int]:
@@ -67,7 +74,7 @@ def load_learner_state(directory: Path) -> dict[str, Any]:
         files = {SEAL: ""}  # no seal, no checkpoint
     for name, expected in files.items():
         path = directory / name
-        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+        if not path.exists() or _digest(path) != expected:
             raise TrainingError(
                 f"{path} is missing or damaged; delete {directory} to resume from the checkpoint before it"
             )

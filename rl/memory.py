@@ -167,7 +167,7 @@ def estimate(
         "activations": _activations(s, tokens, checkpointing=algorithm.optimizer.gradient_checkpointing)
         * (1 + own_trunk),
         "gathered": (outside + 2 * s.trunk_parameters // s.layers) * s.bytes * copied,
-        "logits": 4 * 4 * min(LOGIT_ELEMENTS, tokens * s.vocabulary),
+        "logits": 4 * 4 * min(LOGIT_ELEMENTS[place.device], tokens * s.vocabulary),
     }
     if isinstance(rollout.engine, VllmParams):
         parts |= {

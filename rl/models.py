@@ -184,3 +184,19 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
     model.save_pretrained(temporary, state_dict={name: whole(value) for name, value in model.state_dict().items()})
     tokenizer.save_pretrained(temporary)
     replace_folder(temporary, directory)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a language model alone, by Hugging Face id or local path.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    try:
+        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, local_files_only=Path(name).exists())
+    except (OSError, ValueError, KeyError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TrainingError(
+            f"cannot load a tokenizer from {name!r}: {first} (give a Hugging Face id or a folder of a model)"
+        ) from error
+    return found

@@ -3,6 +3,7 @@
 import logging
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from clinic.cases import Case, Rejected, flag_opening, write_cases, write_rejected
-from clinic.config import PatientCasesParams
+from clinic.cases import SPLITS, Case, Rejected, flag_opening, write_cases, write_rejected
+from clinic.config import CaseSource, PatientCasesParams
 from clinic.contamination import check, inherit_groups
 from clinic.diagnoses import flag_diagnosis, with_names_of_run
 from clinic.errors import ClinicError
 from clinic.loaders import GENERATED, load_source
 from clinic.patients.scripted import persona_of
+from clinic.rejections import refuse_too_many, told
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
 from clinic.vocabulary import read_vocabulary, with_vocabulary
 from clinic.worth import with_worth
@@ -30,8 +32,10 @@ WORTH_PATIENTS = 2000
 @task(cache_policy=NO_CACHE)
 def check_starter(params: PatientCasesParams) -> dict[str, float]:
     """Check the starter clinic's files and that it is worth learning; returns Bayes' accuracy without and with
-    everything known.
+    everything known. Nothing where no case of it is wanted.
     """
+    if not params.starter.cases:
+        return {}
     directory = ROOT / params.starter.directory
     clinic = load_starter(directory, params.starter.second_complaint, params.starter.language)
     check_articles(directory, clinic)
@@ -41,21 +45,16 @@ def check_starter(params: PatientCasesParams) -> dict[str, float]:
 
 @task(cache_policy=NO_CACHE)
 def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
-    """Write `cases.parquet` and `rejected.jsonl` to `out`, whole or not at all; returns counts."""
+    """Write `cases.parquet` and `rejected.jsonl` to `out`, whole or not at all; returns counts.
+
+    Raises:
+        ClinicError: a file is unusable, or too much of it; cases of different splits overlap; a split is empty.
+    """
     clinic = load_starter(ROOT / params.starter.directory, params.starter.second_complaint, params.starter.language)
-    cases: list[Case] = list(draw_cases(clinic, params.starter.cases, params.starter.seed, params.split))
-    rejected: list[Rejected] = []
-    generated = {clinic.name}
-    vocabulary = read_vocabulary(ROOT / params.vocabulary) if params.vocabulary is not None else None
-    for source in params.imported:
-        found, bad = load_source(source.model_copy(update={"path": str(ROOT / source.path)}), params.split)
-        generated |= {case.source for case in found} if source.format in GENERATED else set()
-        cases += (
-            [flag_opening(with_vocabulary(case, vocabulary)) for case in found]
-            if vocabulary is not None and source.format not in GENERATED
-            else found
-        )
-        rejected += bad
+    drawn: list[Case] = list(draw_cases(clinic, params.starter.cases, params.starter.seed, params.split))
+    imported, generated, rejected = _imported(params)
+    cases = [*drawn, *imported]
+    generated |= {clinic.name}
     repeated = [case_id for case_id, count in Counter(case.case_id for case in cases).items() if count > 1]
     if repeated:
         raise ClinicError(f"patient_cases: case id {repeated[0]!r} comes from two sources; rename it in one of them")
@@ -63,9 +62,12 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     authored, taken = with_names_of_run([flag_diagnosis(case) for case in authored])
     for name, diagnoses in taken.items():
         log.warning("%r names %s, and counts for none of them", name, " as well as ".join(diagnoses))
+    for line in told("near-duplicates", bridging, len(authored) + len(bridging)):
+        log.warning("%s", line)
     cases = [*(case for case in cases if case.source in generated), *authored]
     rejected += bridging
     check(cases, generated, params.near_duplicate)
+    _refuse_empty_splits(cases)
     cases = [replace(case, persona=persona_of(case.case_id, params.personas)) for case in cases]
     authored = [case for case in cases if case.source not in generated]
     valued = {case.case_id: case for case in with_worth(authored, (c for c in authored if c.split == "train"))}
@@ -84,3 +86,51 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
         "splits": dict(sorted(Counter(case.split for case in cases).items())),
         "sources": dict(sorted(Counter(case.source for case in cases).items())),
     }
+
+
+def _imported(params: PatientCasesParams) -> tuple[list[Case], set[str], list[Rejected]]:
+    """Cases of all imported files, names of the sources that are drawn from probabilities, and what was rejected; told
+    in the log.
+    """
+    vocabulary = read_vocabulary(ROOT / params.vocabulary) if params.vocabulary is not None else None
+    cases: list[Case] = []
+    generated: set[str] = set()
+    rejected: list[Rejected] = []
+    for source in params.imported:
+        found, bad = load_source(at_root(source), params.split)
+        drawn = source.format in GENERATED
+        generated |= {case.source for case in found} if drawn else set()
+        if not drawn:  # of probabilities it is not records that are left out
+            for line in told(source.path, bad, len(found) + len(bad)):
+                log.warning("%s", line)
+            refuse_too_many(source.path, bad, len(found) + len(bad), params.max_rejected_share)
+        cases += (
+            [flag_opening(with_vocabulary(case, vocabulary)) for case in found]
+            if vocabulary is not None and not drawn
+            else found
+        )
+        rejected += bad
+    return cases, generated, rejected
+
+
+def at_root(source: CaseSource) -> CaseSource:
+    """The source with its files below the project."""
+    return source.model_copy(
+        update={
+            "path": str(ROOT / source.path),
+            "mapping": str(ROOT / source.mapping) if source.mapping is not None else None,
+        }
+    )
+
+
+def _refuse_empty_splits(cases: Sequence[Case]) -> None:
+    if not cases:
+        raise ClinicError(
+            "patient_cases: there is no case at all; name a file under imported, or raise starter.cases, in params.yaml"
+        )
+    count = Counter(case.split for case in cases)
+    for name in SPLITS:
+        if not count[name]:
+            raise ClinicError(
+                f"patient_cases: none of {len(cases)} cases falls to {name}; add cases, raise its share under patient_cases.split in params.yaml, or choose another salt there"
+            )

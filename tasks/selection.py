@@ -12,7 +12,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from doctor.scoring import accuracy
+from doctor.scoring import accuracy_by_source, weighted_accuracy
 from doctor.training import Training
 from rl.checkpoint import folder_hash, steps_saved
 from rl.files import replace_folder, write_json
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @task(cache_policy=NO_CACHE, task_run_name="validate {step}")
 def validate(run: Training, step: int) -> dict[str, float]:
-    """Accuracy on validation cases; what the checkpoint choice goes by."""
+    """Accuracy on validation cases, sources by their weights; what the checkpoint choice goes by."""
     metrics = _accuracy(run)
     write_json(run.folder / "validation" / f"{step:05d}.json", metrics)
     return metrics
@@ -35,8 +35,11 @@ def _accuracy(run: Training) -> dict[str, float]:
     specs = run.factory.episodes(run.validation, 1, run.params.seed, -1)
     trajectories = run.session.rollout(specs, run.params.decoding.evaluate.temperature, Phase("validate", "episodes"))
     refuse_if_many_unplayed(trajectories, run.params.rollout)
+    found = accuracy_by_source(run.validation, trajectories)
+    apart = {f"validation/{name}/accuracy": value for name, value in found.items()} if len(found) > 1 else {}
     return {
-        "validation/accuracy": accuracy(run.validation, trajectories),
+        "validation/accuracy": weighted_accuracy(run.validation, trajectories, run.weights),
+        **apart,
         "validation/turns": sum(len(t.turns) for t in trajectories) / len(trajectories),
     }
 

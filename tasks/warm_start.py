@@ -1,33 +1,45 @@
-"""Task of `warm_start`: supervised fine-tuning of the base model on doctor turns of the resident's dialogues."""
+"""Task of `warm_start`: supervised fine-tuning of the base model on doctor turns: the resident's, recorded ones, or its
+own best.
+"""
 
+import asyncio
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import torch
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from transformers import PreTrainedModel
 
-from clinic.cases import read_cases
-from doctor.environments import open_factory
+from clinic.cases import Case, read_cases
+from doctor.environments import ConsultationFactory, open_factory
 from doctor.lengths import check_openings, warn_of_long_turns
 from doctor.parameters import ROOT, Params
+from doctor.starts import best_examples, recorded_examples
 from doctor.warm_start import examples, forced_accuracy
 from rl.chat import ChatFormat
+from rl.engines.factory import open_engine
+from rl.experience import Trajectory
+from rl.handover import handover_of
 from rl.machine import place_of
 from rl.models import load_model, save_model
 from rl.policy import Policy, compute_in
 from rl.ranking import continuation_logprobs
+from rl.rollout import EpisodeSpec, play
 from rl.self_check import refuse_disagreement
-from rl.sft import train_supervised
-from tracking.progress import supervised
+from rl.sft import Example, train_supervised
+from tracking.progress import Phase, supervised
 
 
 @task(cache_policy=NO_CACHE)
 def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, float]:
-    """Train on the resident's dialogues with training cases, save to `out`, and measure forced diagnoses on validation
-    cases.
+    """Train as `warm_start.start` says, save to `out`, and measure forced diagnoses on the starter clinic's validation
+    cases where there are some.
 
     Returns:
-        loss (nats per doctor token), forced_accuracy and bayes_accuracy on the same dialogues, and their ratio.
+        loss (nats per doctor token), what the start has to tell of itself, and forced_accuracy and bayes_accuracy on
+        the same dialogues, and their ratio; nothing where nothing is learned.
 
     Raises:
         ParameterError: what it would learn to say and hear does not fit into the rollouts' tokens.
@@ -37,24 +49,48 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     place = place_of(params.machines)
     model, tokenizer = load_model(base, "float32", place.device)
     refuse_disagreement(base, model.eval(), params.rollout)
+    chat = ChatFormat(tokenizer)
+    if section.start == "none":
+        save_model(model, tokenizer, out)
+        return {}
+    factory = open_factory(params, index, cases)
+    training = read_cases(cases / "cases.parquet", "train")
+    check_openings(factory, chat, training, params.rollout, "training")
+    lessons, told = _lessons(model, chat, factory, training, params)
+    warn_of_long_turns(lessons, params.rollout)
     policy = Policy(model)
     compute_in(policy, place.compute)
-    chat = ChatFormat(tokenizer)
-    factory = open_factory(params, index)
-    drawn = [case for case in read_cases(cases / "cases.parquet", "train") if case.source == factory.clinic.name]
-    check_openings(factory, chat, drawn, params.rollout, "training")
-    dialogues = examples(chat, factory, drawn, params)
-    warn_of_long_turns(dialogues, params.rollout)
-    loss = train_supervised(policy, dialogues, section.sft, supervised("warm start"))
+    loss = train_supervised(policy, lessons, section.sft, supervised("warm start"))
     policy.eval()
     held_out = [
         case for case in read_cases(cases / "cases.parquet", "validation") if case.source == factory.clinic.name
     ][: section.forced_cases]
-    forced, bayes = forced_accuracy(partial(continuation_logprobs, policy), chat, factory, held_out, params)
+    if held_out:
+        forced, bayes = forced_accuracy(partial(continuation_logprobs, policy), chat, factory, held_out, params)
+        told |= {
+            "forced_accuracy": forced,
+            "bayes_accuracy": bayes,
+            "forced_to_bayes": round(forced / bayes, 4) if bayes else 0.0,
+        }
     save_model(model, tokenizer, out)
-    return {
-        "loss": round(loss, 4),
-        "forced_accuracy": forced,
-        "bayes_accuracy": bayes,
-        "forced_to_bayes": round(forced / bayes, 4) if bayes else 0.0,
-    }
+    return {"loss": round(loss, 4), **told}
+
+
+def _lessons(
+    model: PreTrainedModel, chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], params: Params
+) -> tuple[list[Example], dict[str, float]]:
+    """What is learned, and what there is to tell of it."""
+    if params.warm_start.start == "imitation":
+        drawn = [case for case in cases if case.source == factory.clinic.name]
+        return examples(chat, factory, drawn, params), {}
+    if params.warm_start.start == "recorded":
+        found = recorded_examples(chat, factory, cases, params)
+        return found, {"dialogues": len(found)}
+
+    def play_as_it_is(specs: Sequence[EpisodeSpec], temperature: float) -> Sequence[Trajectory]:
+        engine = open_engine(params.rollout, model.eval(), copy=False)
+        engine.take(handover_of(Policy(model), 0))
+        return asyncio.run(play(specs, engine, chat, params.rollout, temperature, Phase("best of n", "episodes")))
+
+    with torch.no_grad():
+        return best_examples(chat, factory, cases, params, play_as_it_is)

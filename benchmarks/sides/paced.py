@@ -10,10 +10,12 @@ from multiprocessing.connection import Connection
 from benchmarks.worker import Figures, serve
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from doctor.environments import cases_of_draw, open_factory
+from doctor.environments import open_factory
 from doctor.parameters import ROOT, load_params
-from doctor.recipe import load_algorithm, load_reward
+from doctor.recipe import load_algorithm
+from doctor.reward_recipe import load_reward
 from doctor.scoring import score_all
+from doctor.sources import cases_of_draw
 from rl.machine import Place
 from rl.workers.local import LocalSession
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
-from clinic.loaders import agentclinic, ddxplus, mtmeddialog, questions
+from clinic.loaders import agentclinic, ddxplus, mtmeddialog, own, questions
 
 Loader = Callable[[CaseSource, SplitParams], tuple[list[Case], list[Rejected]]]
 LOADERS: dict[str, Loader] = {
@@ -16,6 +16,7 @@ LOADERS: dict[str, Loader] = {
     "ddxplus": ddxplus.load,
     "mtmeddialog_cases": mtmeddialog.load_cases,
     "mtmeddialog_turns": mtmeddialog.load_turns,
+    "own": own.load,
     "questions": questions.load,
 }
 

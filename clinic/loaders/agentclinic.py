@@ -13,6 +13,7 @@ from typing import Any
 
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
+from clinic.language import EN
 from clinic.loaders.records import (
     UNCLASSIFIED,
     BadRecord,
@@ -36,10 +37,10 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 def load(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejected]]:
     """Read the cases of one AgentClinic file; see `clinic.loaders.load_source`."""
     path = existing(source.path)
-    return collect(path, lines(path), lambda line: _case(parse_line(line), source.licence, split))
+    return collect(path, lines(path), lambda line: _case(parse_line(line), source, split))
 
 
-def _case(record: Any, licence: str, split: SplitParams) -> Case:
+def _case(record: Any, source: CaseSource, split: SplitParams) -> Case:
     case_id, group = text_at(record, "case_id"), text_at(record, "group")
     demographics = text_at(record, "OSCE_Examination", "Patient_Actor", "Demographics")
     complaint = text_at(record, "OSCE_Examination", "Patient_Actor", "Symptoms", "Primary_Symptom")
@@ -59,8 +60,8 @@ def _case(record: Any, licence: str, split: SplitParams) -> Case:
         group_id=group,
         split=split_of(group, split),
         source="agentclinic",
-        licence=licence,
-        language="en",
+        licence=source.licence,
+        language=source.language or EN.code,
         category=UNCLASSIFIED,
         persona="plain",
         self_report=f"{complaint.rstrip('.')} ({demographics.rstrip('.')})",

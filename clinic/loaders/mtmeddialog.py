@@ -20,6 +20,7 @@ import pyarrow.parquet
 
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
+from clinic.language import EN
 from clinic.loaders.records import (
     UNCLASSIFIED,
     BadRecord,
@@ -72,22 +73,22 @@ MAX_NAME_WORDS = 4
 def load_cases(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejected]]:
     """Read the regrouped consultations; see `clinic.loaders.load_source`."""
     path = existing(source.path)
-    return collect(path, lines(path), lambda line: _case_of_line(parse_line(line), source.licence, split))
+    return collect(path, lines(path), lambda line: _case_of_line(parse_line(line), source, split))
 
 
 def load_turns(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejected]]:
     """Read the turn parquet; the line of a rejection is the first row (from 1) of its consultation."""
     path = existing(source.path)
-    return collect(path, _consultations(path), lambda rows: _case_of_rows(rows, source.licence, split))
+    return collect(path, _consultations(path), lambda rows: _case_of_rows(rows, source, split))
 
 
-def _case_of_line(record: Any, licence: str, split: SplitParams) -> Case:
+def _case_of_line(record: Any, source: CaseSource, split: SplitParams) -> Case:
     exchanges = [
         (value_at(turn, "doctor"), value_at(turn, "patient"))
         for turn in _list(value_at(record, "dialogue"), "dialogue")
     ]
     texts = {name: text_at(record, name) for name in ("case_id", "self_report", "diagnosis", "recommendation")}
-    return _case(texts, exchanges, licence, split)
+    return _case(texts, exchanges, source, split)
 
 
 def _consultations(path: Path) -> Iterator[tuple[int, list[Any]]]:
@@ -103,7 +104,7 @@ def _consultations(path: Path) -> Iterator[tuple[int, list[Any]]]:
     yield from groups.values()
 
 
-def _case_of_rows(rows: list[Any], licence: str, split: SplitParams) -> Case:
+def _case_of_rows(rows: list[Any], source: CaseSource, split: SplitParams) -> Case:
     for row in rows[1:]:
         if row.get("reward_model") != rows[0].get("reward_model"):
             raise BadRecord("the rows of this consultation disagree about its truth")
@@ -118,7 +119,7 @@ def _case_of_rows(rows: list[Any], licence: str, split: SplitParams) -> Case:
         raise BadRecord(f'the prompt holds no self-report ("{BEFORE_REPORT} ...")')
     turns = _list(value_at(truth, "patient_information"), "patient_information")
     exchanges = [(value_at(turn, "doctor_question"), value_at(turn, "patient_response")) for turn in turns]
-    return _case(texts | {"self_report": report}, exchanges, licence, split)
+    return _case(texts | {"self_report": report}, exchanges, source, split)
 
 
 def _list(value: Any, name: str) -> list[Any]:
@@ -127,7 +128,7 @@ def _list(value: Any, name: str) -> list[Any]:
     return value
 
 
-def _case(texts: dict[str, str], exchanges: list[tuple[Any, Any]], licence: str, split: SplitParams) -> Case:
+def _case(texts: dict[str, str], exchanges: list[tuple[Any, Any]], source: CaseSource, split: SplitParams) -> Case:
     """Args: case_id, self_report, diagnosis and recommendation; then what doctor and patient said, turn by turn."""
     told = [(_joined(doctor) or "Unasked", answer) for doctor, patient in exchanges if (answer := _joined(patient))]
     name = short_name(texts["diagnosis"])
@@ -138,8 +139,8 @@ def _case(texts: dict[str, str], exchanges: list[tuple[Any, Any]], licence: str,
         group_id=group,
         split=split_of(group, split),
         source="mtmeddialog",
-        licence=licence,
-        language="en",
+        licence=source.licence,
+        language=source.language or EN.code,
         category=UNCLASSIFIED,
         persona="plain",
         opening=(),

@@ -42,8 +42,8 @@ def damaged(path: Path, error: BaseException) -> ClinicError:
     )
 
 
-def lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Number (from 1) and bytes of every line that is not blank; `.gz` files are unpacked.
+def lines(path: Path, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Number (from 1) and bytes of every line that is not blank, or of all; `.gz` files are unpacked.
 
     Raises:
         ClinicError: the file cannot be unpacked or read.
@@ -51,7 +51,7 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
+                if blank or line.strip():
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(path, error) from error
@@ -95,35 +95,41 @@ def collect(
 ) -> tuple[list[Case], list[Rejected]]:
     """Build a case from every record; a bad one, and a second one with the same id, is rejected with its line."""
     cases: dict[str, Case] = {}
+    first: dict[str, int] = {}  # line of each id
     rejected: list[Rejected] = []
     for number, record in records:
         try:
             case = build(record)
             if case.case_id in cases:
-                raise BadRecord(f"case id {case.case_id} is used twice")
-            cases[case.case_id] = flag_opening(case)
+                raise BadRecord(f"case id {case.case_id!r} is used twice, first in line {first[case.case_id]}")
+            cases[case.case_id], first[case.case_id] = flag_opening(case), number
         except BadRecord as error:
             rejected.append(Rejected(str(path), number, str(error)))
     return list(cases.values()), rejected
 
 
 def facts_of(told: Sequence[tuple[str, str]]) -> tuple[Fact, ...]:
-    """Facts from (heading, text) pairs; a heading that comes more than once is numbered, so that topics are unique.
+    """Facts from (heading, text) pairs, all present; topics as in `numbered`.
 
     Raises:
         BadRecord: there is none: such a patient has no answers.
     """
     if not told:
         raise BadRecord("the record holds no answer of the patient")
-    total = Counter(heading for heading, _ in told)
+    return numbered([(heading, True, text) for heading, text in told])
+
+
+def numbered(told: Sequence[tuple[str, bool, str]]) -> tuple[Fact, ...]:
+    """Facts from (heading, present, text); a heading that comes more than once is numbered, so that topics are unique."""
+    total = Counter(heading for heading, _, _ in told)
     count: Counter[str] = Counter()
     facts: dict[str, Fact] = {}
-    for heading, text in told:
+    for heading, present, text in told:
         topic = heading
         while total[heading] > 1 and (topic == heading or topic in facts or topic in total):
             count[heading] += 1
             topic = f"{heading} ({count[heading]})"
-        facts[topic] = Fact(topic, True, text)
+        facts[topic] = Fact(topic, present, text)
     return tuple(facts.values())
 
 

@@ -22,6 +22,7 @@ Components:
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,8 +63,14 @@ def _worth(params: OutcomeParams, record: Record) -> float:
     worth = {"exact": params.correct, "parent": params.accepted_parent, "other": 0.0}
     if params.diagnosis_by == "label" or record.clinic is None or final_diagnosis(record.events) is None:
         return worth[record.verdict]
-    worth_C = [worth[relation(condition, record.diagnosis)] for condition in record.clinic.conditions]
+    worth_C = [worth[verdict] for verdict in _verdicts(record.clinic, record.diagnosis)]
     return float(_posterior(record.clinic, record.case, record.events) @ np.array(worth_C))
+
+
+@lru_cache(maxsize=4096)
+def _verdicts(clinic: GenerativeClinic, diagnosis: str) -> tuple[str, ...]:
+    """How a named diagnosis relates to each condition; doctors say the same names again and again."""
+    return tuple(relation(condition, diagnosis) for condition in clinic.conditions)
 
 
 def information(record: Record, by: str) -> list[float]:

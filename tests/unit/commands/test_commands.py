@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from clinic.tables import DoctorTable, Evaluation, Interval, Summary
-from commands import attacks, calibration, learn, preferences, profile, run
+from commands import attacks, calibration, cases, learn, preferences, profile, run
 from doctor.parameters import ROOT, ParameterError, load_params
 from rl.errors import TrainingError
 
@@ -27,7 +27,7 @@ def call(module, monkeypatch, capsys, *words):
     return status, said.out, said.err
 
 
-@pytest.mark.parametrize("command", ["run", "learn", "attacks", "calibration", "preferences", "profile"])
+@pytest.mark.parametrize("command", ["run", "learn", "attacks", "calibration", "cases", "preferences", "profile"])
 def test_help_comes_in_two_seconds_of_processor(command):
     before = os.times()
     done = subprocess.run(
@@ -230,3 +230,77 @@ def test_a_server_that_does_not_start_ends_the_job(monkeypatch, capsys):
         call(run, monkeypatch, capsys, "patient_cases")
     assert jobs[0].wait(10) != 0
     assert Path(ROOT / "dvc.yaml").exists()
+
+
+STORY = "A man of {} comes with a sore knee. It began on Sunday. He denies fever. He takes aspirin."
+
+
+@pytest.fixture
+def table(tmp_path):
+    rows = [f'{i},"{STORY.format(i)}",{"Gout" if i % 2 else "Knee sprain"}' for i in range(30, 70)]
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(["id,story,diagnosis", *rows]) + "\n")
+    return path
+
+
+def test_a_table_is_guessed_and_shown_as_a_doctor_meets_it(monkeypatch, capsys, table):
+    status, out, err = call(cases, monkeypatch, capsys, table, "--guess", "--show", 2)
+    assert (status, err) == (0, "")
+    assert "vignette: story\ndiagnosis: diagnosis\n" in table.with_name("mine.mapping.yaml").read_text()
+    assert "40 cases of source 'mine'" in out
+    assert "2 different, 0 of them once" in out
+    assert out.count("  patient: A man of ") == 2
+    assert out.count("  How long have you had this? -> ") == 2
+    assert "diagnoses without a known synonym: " in out
+    assert "  Knee sprain (20)\n" in out
+    assert "charts that leave no room" in out
+    assert "are no cases" not in out
+
+
+def test_a_guess_overwrites_nothing(monkeypatch, capsys, table):
+    table.with_name("mine.mapping.yaml").write_text("mine")
+    status, out, err = call(cases, monkeypatch, capsys, table, "--guess")
+    assert (status, out) == (1, "")
+    assert err.endswith("mine.mapping.yaml is there already; --guess overwrites nothing\n")
+
+
+def test_a_table_without_a_diagnosis_cannot_be_guessed(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,2\n")
+    status, _, err = call(cases, monkeypatch, capsys, path, "--guess")
+    assert status == 1
+    assert (
+        "x.csv: no column looks like a diagnosis; write the mapping by hand (docs/reference/mapping.md). It has: a, b"
+        in err
+    )
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+def test_rejected_rows_are_counted_by_reason_and_too_many_end_with_one(monkeypatch, capsys, table):
+    mapping = table.with_name("m.yaml")
+    mapping.write_text("name: mine\ncase_id: id\nvignette: story\ndiagnosis: diagnosis\n")
+    with table.open("a") as file:
+        file.write('30,Again. And again.,Gout\n99,"A man has pain. It is bad.",\n98,"A man has pain. It is bad.",\n')
+    status, out, err = call(cases, monkeypatch, capsys, table, "--mapping", mapping, "--show", 0)
+    assert status == 1
+    assert (
+        "mine.csv: 3 of 43 records are no cases\n  2 x no diagnosis: column 'diagnosis' is empty (lines 43, 44)\n  1 x case id '30'"
+        in out
+    )
+    assert "3 of 43 records are no cases, more than patient_cases.max_rejected_share = 0.05" in err
+    assert "  patient:" not in out
+
+
+def test_charts_that_do_not_fit_are_counted(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "long.csv"
+    text = "A man has pain. " + " ".join(f"On day {i} he felt a little worse than before." for i in range(60))
+    path.write_text(f"vignette,dx\n{text},Gout\n")
+    status, out, _ = call(cases, monkeypatch, capsys, path, "--guess", "--show", 0)
+    assert status == 0
+    assert "(448): 1 of 1; all fit from " in out
+
+
+def test_a_table_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path):
+    status, out, err = call(cases, monkeypatch, capsys, tmp_path / "gone.csv")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "gone.mapping.yaml does not exist" in err

@@ -13,8 +13,9 @@ from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SOURCE, SingleTurn
 from clinic.starter import draw_cases
-from doctor.environments import ChartConsultation, cases_of_draw, open_factory
+from doctor.environments import ChartConsultation, open_factory
 from doctor.parameters import ParameterError, load_params
+from doctor.sources import cases_of_draw
 from rl.config import EndpointParams
 
 PARAMS = load_params()

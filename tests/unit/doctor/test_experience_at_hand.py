@@ -6,7 +6,7 @@ from clinic.rewards import Scorer
 from clinic.starter import draw_cases
 from doctor.environments import open_factory
 from doctor.parameters import ROOT, load_params
-from doctor.recipe import load_reward
+from doctor.reward_recipe import load_reward
 from doctor.scoring import score_all
 from doctor.training import _keep
 from rl.experience import read_scores, read_trajectories, write_scores, write_trajectories

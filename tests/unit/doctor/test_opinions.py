@@ -15,7 +15,7 @@ from clinic.starter import draw_cases
 from doctor.calibration import CALIBRATION, judge_agreement, read_lines
 from doctor.opinions import asking, opinions_of, refuse_if_many_missing
 from doctor.parameters import LanguageModels, ParameterError, Params, load_params
-from doctor.recipe import load_reward
+from doctor.reward_recipe import load_reward
 from doctor.scoring import score_all, step_metrics
 from rl.config import EndpointParams
 from rl.experience import Trajectory, mask_unscored

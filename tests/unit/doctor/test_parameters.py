@@ -12,7 +12,8 @@ from clinic.config import PresetName
 from clinic.rewards import PRESETS
 from doctor.base_model_recipe import load_base_model_params
 from doctor.parameters import ROOT, ParameterError, load_params, parse_params, read_yaml
-from doctor.recipe import load_algorithm, load_reward, parse_algorithm
+from doctor.recipe import load_algorithm, parse_algorithm
+from doctor.reward_recipe import load_reward
 from doctor.training import plan_text
 from rl.algorithms import ALGORITHMS
 
@@ -145,7 +146,7 @@ def reward_recipe(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: 
     assert old in text
     (folder / "recipes/rewards").mkdir(parents=True)
     (folder / "recipes/rewards/outcome.yaml").write_text(text.replace(old, new, 1))
-    monkeypatch.setattr("doctor.recipe.ROOT", folder)
+    monkeypatch.setattr("doctor.reward_recipe.ROOT", folder)
     monkeypatch.setattr("doctor.parameters.ROOT", folder)
 
 

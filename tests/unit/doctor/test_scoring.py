@@ -12,10 +12,11 @@ from clinic.doctors import ReferenceDoctor, at_random
 from clinic.events import FoundPassage
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from doctor.environments import ConsultationFactory, _found, cases_of_draw, open_factory
+from doctor.environments import ConsultationFactory, _found, open_factory
 from doctor.parameters import ParameterError, load_params
-from doctor.recipe import load_reward
+from doctor.reward_recipe import load_reward
 from doctor.scoring import accuracy, score_all, step_metrics
+from doctor.sources import cases_of_draw
 from kb.passages import Passage
 from kb.search import Hit
 from rl.experience import Trajectory, read_trajectories, write_trajectories

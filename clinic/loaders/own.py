@@ -1,0 +1,196 @@
+"""Own cases: any table (`clinic.loaders.rows`) and a mapping file that says what its columns are
+(`clinic.loaders.mapping`). A vignette and a diagnosis are enough.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from collections.abc import Mapping as Dict
+from pathlib import Path
+from typing import Any
+
+from clinic.cases import Case, Rejected
+from clinic.config import CaseSource, SplitParams
+from clinic.errors import ClinicError
+from clinic.language import EN, PHRASES
+from clinic.loaders.free_text import Statement, is_present, opening_of, statements_of
+from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
+from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
+from clinic.loaders.rows import Row, read_table
+from clinic.matching import normalise
+from clinic.splits import split_of
+
+TESTS = {"en": "Test results: {}", "zh": "检查结果：{}"}  # how the topic of a test is told from that of a history
+RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
+UNASKED = {"en": "Unasked", "zh": "未问"}
+
+
+def load(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejected]]:
+    """Read the cases of one table; see `clinic.loaders.load_source`."""
+    if source.mapping is None:
+        raise ClinicError(f"{source.path}: format own needs `mapping`, the file that says what its columns are")
+    mapping = read_mapping(Path(source.mapping))
+    table, path = read_table(source.path), Path(source.path)
+    check_columns(mapping, Path(source.mapping), path, table.columns)
+
+    def build(row: Row | BadRecord) -> Case:
+        if isinstance(row, BadRecord):
+            raise row
+        return case_of(row, mapping, source, split)
+
+    return collect(path, table.rows, build)
+
+
+def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) -> Case:
+    """A row as a case.
+
+    Raises:
+        BadRecord: it lacks a diagnosis, tells nothing, or says something that cannot be.
+    """
+    if not any(_text(value) for value in row.values()):
+        raise BadRecord("the row is empty")
+    language = _field(row, mapping.language) or source.language or EN.code
+    if language not in PHRASES:
+        raise BadRecord(f"language {language!r} is not spoken here; use one of: {', '.join(PHRASES)}")
+    diagnosis, names = _names(row, mapping)
+    statements = list(_statements(row, mapping, language))
+    vignette = _field(row, mapping.vignette)
+    opening = _field(row, mapping.opening) or opening_of(vignette, language)
+    if not opening:
+        raise BadRecord(f"nothing to begin with: column {mapping.opening or mapping.vignette!r} is empty")
+    flags = _several(row, mapping.red_flags, mapping.separator)
+    statements += [Statement(RED_FLAG[language], True, flag) for flag in flags if not _named(flag, statements)]
+    facts = numbered([(s.topic, s.present, s.text) for s in statements])
+    told = tuple(fact.topic for fact in facts if normalise(fact.text) == normalise(opening))
+    if len(facts) == len(told):
+        raise BadRecord("nothing is left to ask: beside the opening words the row tells nothing of the patient")
+    words = normalise(" ".join([opening, *(fact.text for fact in facts)]))
+    digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+    group = f"{mapping.name}:{_field(row, mapping.group)}" if _field(row, mapping.group) else digest
+    return Case(
+        case_id=_case_id(row, mapping, digest, diagnosis),
+        group_id=group,
+        split=split_of(group, split),
+        source=mapping.name,
+        licence=_field(row, mapping.licence) or source.licence,
+        language=language,
+        category=_field(row, mapping.category) or UNCLASSIFIED,
+        persona="plain",
+        self_report=opening,
+        opening=told,
+        facts=facts,
+        diagnosis_id=diagnosis_id(names[0]),
+        diagnosis=diagnosis,
+        synonyms=tuple(
+            dict.fromkeys([*(names if len(names) > 1 else ()), *_several(row, mapping.synonyms, mapping.separator)])
+        ),
+        parents=(),
+        recommendation=_field(row, mapping.recommendation),
+        urgent=bool(flags),
+        red_flags=tuple(
+            fact.topic
+            for fact in facts
+            if _named(fact.text, [Statement("", True, f) for f in flags]) or fact.topic in flags
+        ),
+        flags=(),
+    )
+
+
+def _names(row: Row, mapping: Mapping) -> tuple[str, tuple[str, ...]]:
+    """The diagnosis, corrected, and the names in it."""
+    stated = _field(row, mapping.diagnosis)
+    if not stated:
+        raise BadRecord(f"no diagnosis: column {mapping.diagnosis!r} is empty")
+    corrected = {normalise(wrong): right for wrong, right in mapping.corrections.items()}
+    diagnosis = corrected.get(normalise(stated), stated)
+    return diagnosis, names_of(diagnosis)
+
+
+def _case_id(row: Row, mapping: Mapping, digest: str, diagnosis: str) -> str:
+    if mapping.case_id is None:
+        return f"{mapping.name}-{hashlib.sha256(f'{digest}{normalise(diagnosis)}'.encode()).hexdigest()[:10]}"
+    stated = _field(row, mapping.case_id)
+    if not stated:
+        raise BadRecord(f"no case id: column {mapping.case_id!r} is empty")
+    return stated
+
+
+def _statements(row: Row, mapping: Mapping, language: str) -> Iterator[Statement]:
+    """Everything that the row tells, in the order vignette, facts, tests, dialogue."""
+    if vignette := _field(row, mapping.vignette):
+        yield from statements_of(vignette, language)
+    for column in mapping.facts:
+        yield from _told(column, column, row, language, test=False)
+    for column in mapping.tests:
+        yield from _told(column, TESTS[language].format(column), row, language, test=True)
+    if mapping.dialogue is not None:
+        yield from _recorded(mapping.dialogue, row, language)
+
+
+def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> Iterator[Statement]:
+    """The facts in one cell: a text, or a list of texts and of {topic, present, text}."""
+    for entry in value if isinstance(value := _parsed(row.get(column)), list) else [value]:
+        if isinstance(entry, Dict):
+            yield _stated(column, entry, topic, language)
+        elif test or not _text(entry):
+            yield from (Statement(topic, is_present(text, language), text) for text in [_text(entry)] if text)
+        else:
+            yield from statements_of(_text(entry), language, topic)
+
+
+def _stated(column: str, entry: Dict[str, Any], topic: str, language: str) -> Statement:
+    text = _text(entry.get("text"))
+    if not text:
+        raise BadRecord(f"column {column!r}: a fact without text; write {{topic, present, text}}")
+    if not isinstance(present := entry.get("present", is_present(text, language)), bool):
+        raise BadRecord(f"column {column!r}: present = {present!r} of a fact is neither true nor false")
+    return Statement(_text(entry.get("topic")) or topic, present, text)
+
+
+def _recorded(column: str, row: Row, language: str) -> Iterator[Statement]:
+    turns = _parsed(row.get(column)) or []
+    if not isinstance(turns, list) or not all(isinstance(turn, Dict) for turn in turns):
+        raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}")
+    for turn in turns:
+        doctor, patient = (_joined(turn.get(side)) for side in ("doctor", "patient"))
+        if patient:
+            yield Statement(doctor or UNASKED[language], is_present(patient, language), patient)
+
+
+def _joined(said: Any) -> str:
+    return " ".join(filter(None, map(_text, said if isinstance(said, list) else [said])))
+
+
+def _named(text: str, statements: list[Statement]) -> bool:
+    return any(normalise(text) in (normalise(s.text), normalise(s.topic)) for s in statements)
+
+
+def _field(row: Row, column: str | Constant | None) -> str:
+    if isinstance(column, Constant):
+        return column.constant
+    return _text(row.get(column)) if column is not None else ""
+
+
+def _several(row: Row, column: str | None, separator: str) -> list[str]:
+    value = _parsed(row.get(column)) if column is not None else None
+    entries = value if isinstance(value, list) else _text(value).split(separator)
+    return [text for entry in entries if (text := _text(entry))]
+
+
+def _parsed(value: Any) -> Any:
+    """The value of a cell; a list that a CSV holds as JSON is read."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _text(value: Any) -> str:
+    """A cell as text; what is not there, and not a number, is ""."""
+    if value is None or value != value:  # NaN differs from itself
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).strip()

@@ -1,0 +1,145 @@
+"""Rows of a table in any of four formats: JSON lines, CSV, Excel or Parquet. A row is a dict, column to value.
+
+Text is UTF-8, with or without a byte order mark. A row that cannot be read is a `BadRecord` in its place.
+"""
+
+import csv
+import importlib
+import importlib.util
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from clinic.errors import ClinicError
+from clinic.loaders.records import BadRecord, damaged, existing, lines, parse_line
+
+FORMATS = (".jsonl", ".csv", ".tsv", ".xlsx", ".parquet")
+DELIMITERS = ",;\t"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it was found: its columns in order, and number (line or row of the file) and content of each row."""
+
+    columns: Sequence[str]
+    rows: Sequence[tuple[int, Row | BadRecord]]
+
+
+def read_table(place: str) -> Table:
+    """Read a table by the end of its name; `.jsonl`, `.csv` and `.tsv` may be gzipped (`.gz`).
+
+    Raises:
+        ClinicError: it is missing, of another format, or unreadable as a whole.
+    """
+    path = existing(place)
+    ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    match ending.lower().removesuffix(".gz"):
+        case ".jsonl" | ".json":
+            return _json_lines(path)
+        case ".csv" | ".tsv":
+            return _separated(path)
+        case ".xlsx":
+            return _sheet(path)
+        case ".parquet":
+            return _parquet(path)
+    raise ClinicError(f"{path}: a table of cases ends in {', '.join(FORMATS)}; convert or rename it")
+
+
+def _json_lines(path: Path) -> Table:
+    rows: list[tuple[int, Row | BadRecord]] = []
+    for number, line in lines(path):
+        try:
+            record = parse_line(line)
+            if not isinstance(record, dict):
+                raise BadRecord("the line is no JSON object")
+            rows.append((number, record))
+        except BadRecord as error:
+            rows.append((number, _not_utf8(line) or error))
+    return Table(list(dict.fromkeys(str(key) for _, row in rows if isinstance(row, dict) for key in row)), rows)
+
+
+def _not_utf8(line: bytes) -> BadRecord | None:
+    try:
+        line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return BadRecord(f"byte {line[error.start]:#04x} is no UTF-8; save the file as UTF-8")
+    return None
+
+
+def _separated(path: Path) -> Table:
+    """CSV as spreadsheets write it: comma, semicolon or tab, whichever the header has most of."""
+    content = b"".join(line for _, line in lines(path, blank=True))
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ClinicError(f"{path} is UTF-16; save it as CSV in UTF-8")
+    text = content.decode("utf-8-sig", errors="surrogateescape")
+    header = text.partition("\n")[0]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=header.count))
+    rows: list[tuple[int, Row | BadRecord]] = []
+    try:
+        columns = [name.strip() for name in next(reader, [])]
+        _check_header(path, columns)
+        before = reader.line_num
+        for cells in reader:
+            rows.append((before + 1, _row(columns, cells)))
+            before = reader.line_num
+    except csv.Error as error:
+        raise ClinicError(f"{path}, line {reader.line_num}: {error}; mend the line, or save the table again") from error
+    return Table(columns, rows)
+
+
+def _row(columns: Sequence[str], cells: Sequence[str]) -> Row | BadRecord:
+    if not any(cell.strip() for cell in cells):
+        return BadRecord("the row is empty")
+    if wrong := next((cell for cell in cells if any("\udc80" <= mark <= "\udcff" for mark in cell)), None):
+        byte = wrong.encode("utf-8", "surrogateescape")
+        return _not_utf8(byte) or BadRecord("the row is no UTF-8; save the file as UTF-8")
+    if len(cells) != len(columns):
+        return BadRecord(f"the row has {len(cells)} cells and the header {len(columns)}; quote texts with separators")
+    return dict(zip(columns, cells, strict=True))
+
+
+def _check_header(path: Path, columns: Sequence[str]) -> None:
+    if not any(columns):
+        raise ClinicError(f"{path} is empty; its first line must name the columns")
+    if twice := [name for name in columns if name and columns.count(name) > 1]:
+        raise ClinicError(f"{path}: two columns are named {twice[0]!r}; rename one")
+
+
+def _sheet(path: Path) -> Table:
+    if importlib.util.find_spec("openpyxl") is None:
+        raise ClinicError(
+            f"{path}: reading Excel needs the package openpyxl, which is not installed; save the sheet as CSV (UTF-8), or install openpyxl"
+        )
+    try:
+        book = importlib.import_module("openpyxl").load_workbook(path, read_only=True, data_only=True)
+        cells = [
+            ["" if cell is None else cell for cell in row] for row in book.worksheets[0].iter_rows(values_only=True)
+        ]
+    except Exception as error:  # openpyxl raises zip's, XML's and its own errors
+        raise damaged(path, error) from error
+    columns = [str(name).strip() for name in cells[0]] if cells else []
+    _check_header(path, columns)
+    rows = [
+        (number, dict(zip(columns, row, strict=False)) if any(map(str, row)) else BadRecord("the row is empty"))
+        for number, row in enumerate(cells[1:], start=2)
+    ]
+    return Table(columns, rows)
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        table = pyarrow.parquet.read_table(path)
+        return Table(table.column_names, list(enumerate(table.to_pylist(), start=1)))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise damaged(path, error) from error
+
+
+def cells_of(table: Table) -> Iterator[tuple[str, int]]:
+    """Columns with how many rows have something in them."""
+    for column in table.columns:
+        yield column, sum(isinstance(row, dict) and row.get(column) not in (None, "", []) for _, row in table.rows)

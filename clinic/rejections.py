@@ -1,0 +1,49 @@
+"""What was rejected, told: by reason with counts and first lines, and refused where it is too much of a file."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from clinic.cases import Rejected
+from clinic.errors import ClinicError
+
+SHOWN = 5  # lines of a reason
+_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,]*")
+
+
+def by_reason(rejected: Sequence[Rejected]) -> list[tuple[str, list[Rejected]]]:
+    """Rejections of the same kind together, the commonest first; the kind is told in the words of the first of them."""
+    kinds: dict[str, list[Rejected]] = {}
+    for one in rejected:
+        kinds.setdefault(_VALUE.sub("_", one.reason), []).append(one)
+    return sorted(((found[0].reason, found) for found in kinds.values()), key=lambda kind: -len(kind[1]))
+
+
+def told(path: str, rejected: Sequence[Rejected], records: int) -> list[str]:
+    """What was rejected of a file with so many records, a line for each reason; none if nothing was."""
+    if not rejected:
+        return []
+    return [
+        f"{Path(path).name}: {len(rejected)} of {records} records are no cases",
+        *(f"  {len(found)} x {reason} ({_lines(found)})" for reason, found in by_reason(rejected)),
+    ]
+
+
+def _lines(rejected: Sequence[Rejected]) -> str:
+    more = ", ..." if len(rejected) > SHOWN else ""
+    return f"line{'s' * (len(rejected) > 1)} {', '.join(str(one.line) for one in rejected[:SHOWN])}{more}"
+
+
+def refuse_too_many(path: str, rejected: Sequence[Rejected], records: int, most: float) -> None:
+    """Stop where more than the share `most` of a file's records are no cases.
+
+    Raises:
+        ClinicError: so it is; the message has the commonest reason.
+    """
+    if len(rejected) <= most * records:
+        return
+    reason, found = by_reason(rejected)[0]
+    raise ClinicError(
+        f"{Path(path).name}: {len(rejected)} of {records} records are no cases, more than patient_cases.max_rejected_share = {most:g}; "
+        f"the commonest reason ({len(found)}): {reason} ({_lines(found)}); mend the file or its mapping, or raise the share"
+    )

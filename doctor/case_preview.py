@@ -1,0 +1,163 @@
+"""A look at a table of own cases before a run: what would be rejected, how a doctor would meet the cases, what would
+not fit.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from clinic.actions import question
+from clinic.cases import Case, Rejected
+from clinic.config import CaseSource
+from clinic.dialogues import at_once, chart_opening
+from clinic.events import Asked
+from clinic.language import phrases
+from clinic.loaders import load_source
+from clinic.loaders.guess import guess_mapping
+from clinic.loaders.records import names_of
+from clinic.loaders.rows import read_table
+from clinic.rejections import refuse_too_many, told
+from clinic.vocabulary import Term, Vocabulary, read_vocabulary
+from doctor.environments import ConsultationFactory, open_factory
+from doctor.parameters import ROOT, Params
+from rl.chat import ChatFormat
+from rl.models import load_tokenizer
+
+COMMON_QUESTIONS = {
+    "en": (
+        "How long have you had this?",
+        "Where exactly is it?",
+        "How bad is it?",
+        "What makes it worse?",
+        "Do you have a fever?",
+        "What other symptoms do you have?",
+        "Which medicines do you take?",
+        "Do you have any allergies?",
+        "Which illnesses have you had before?",
+        "Does anybody in your family have a similar illness?",
+    ),
+    "zh": (
+        "这样多久了？",
+        "具体是哪个部位？",
+        "有多严重？",
+        "什么情况下会加重？",
+        "发烧吗？",
+        "还有别的症状吗？",
+        "在吃什么药？",
+        "对什么过敏吗？",
+        "以前得过什么病？",
+        "家里人有类似的病吗？",
+    ),
+}
+SHOWN_NAMES = 20
+
+
+def guessed(path: Path, mapping: Path) -> None:
+    """Write a first mapping file for a table.
+
+    Raises:
+        ClinicError: the table cannot be read, or its columns say too little.
+        FileExistsError: there is a mapping file already.
+    """
+    text = guess_mapping(read_table(str(path)), path)
+    with mapping.open("x", encoding="utf-8") as file:
+        file.write(text)
+
+
+def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case], list[Rejected], list[str]]:
+    """The cases of a source, its rejections, and a report in lines, `shown` cases in full."""
+    cases, rejected = load_source(source, params.patient_cases.split)
+    lines = told(source.path, rejected, len(cases) + len(rejected))
+    if not cases:
+        return cases, rejected, lines
+    factory = replace(open_factory(params, ROOT / "data/kb_index"), patient_model=None)
+    every = max(1, len(cases) // max(shown, 1))
+    return (
+        cases,
+        rejected,
+        [
+            *lines,
+            *_summary(cases),
+            *(line for case in cases[::every][:shown] for line in _meeting(factory, case)),
+            *_unknown_names(params, factory, cases),
+            *_too_long(params, cases),
+        ],
+    )
+
+
+def refuse(params: Params, source: CaseSource, cases: Sequence[Case], rejected: Sequence[Rejected]) -> None:
+    """What the stage `patient_cases` would refuse.
+
+    Raises:
+        ClinicError: too many rejections.
+    """
+    refuse_too_many(source.path, rejected, len(cases) + len(rejected), params.patient_cases.max_rejected_share)
+
+
+def _summary(cases: Sequence[Case]) -> list[str]:
+    facts = [fact for case in cases for fact in case.facts]
+    diagnoses = Counter(case.diagnosis_id for case in cases)
+    splits = Counter(case.split for case in cases)
+    common = ", ".join(f"{name} ({count})" for name, count in diagnoses.most_common(5))
+    flagged = sum(bool(case.flags) for case in cases)
+    return [
+        f"{len(cases)} cases of source {cases[0].source!r}: {', '.join(f'{splits[name]} {name}' for name in sorted(splits))}",
+        f"  facts in a case: {median(len(case.facts) for case in cases):g} (median), {sum(not fact.present for fact in facts) / len(facts):.0%} of them denied",
+        f"  diagnoses: {len(diagnoses)} different, {sum(count == 1 for count in diagnoses.values())} of them once; the commonest: {common}",
+        *([f"  opening words that name the diagnosis (masked, flagged): {flagged}"] if flagged else []),
+    ]
+
+
+def _meeting(factory: ConsultationFactory, case: Case) -> list[str]:
+    """A case as a doctor would meet it."""
+    questions = COMMON_QUESTIONS[case.language]
+    consultation = factory.consultation(case, len(questions) + 1)
+    opening = consultation.opening()[-1]["content"]
+    lines = ["", f"{case.case_id} (diagnosis: {case.diagnosis}; {len(case.facts)} facts)", f"  patient: {opening}"]
+    for text in questions:
+        event = at_once(consultation.step(question(text, words=phrases(case.language)))).event
+        if isinstance(event, Asked):
+            lines.append(f"  {text} -> {event.reply}")
+    return lines
+
+
+def _unknown_names(params: Params, factory: ConsultationFactory, cases: Sequence[Case]) -> list[str]:
+    """Diagnoses whose other names nobody knows: only the table's own words will count as right."""
+    path = params.patient_cases.vocabulary
+    known = read_vocabulary(ROOT / path) if path is not None else None
+    bundled = Vocabulary([Term(c.condition_id, c.name, c.synonyms, c.parents) for c in factory.clinic.conditions])
+    unknown = Counter(
+        case.diagnosis
+        for case in cases
+        if not any(
+            vocabulary is not None and vocabulary.find([*names_of(case.diagnosis), *case.synonyms])
+            for vocabulary in (known, bundled)
+        )
+    )
+    beside = f" and {path}" if known is not None else ", and patient_cases.vocabulary is null"
+    return [
+        "",
+        f"diagnoses without a known synonym: {len(unknown)}, of {sum(unknown.values())} cases (known are the starter clinic's{beside})",
+        "only their own words count as right: check them, give synonyms, or correct them in the mapping",
+        *(f"  {name}" + f" ({count})" * (count > 1) for name, count in unknown.most_common(SHOWN_NAMES)),
+        *(["  ..."] if len(unknown) > SHOWN_NAMES else []),
+    ]
+
+
+def _too_long(params: Params, cases: Sequence[Case]) -> list[str]:
+    """Openings and charts beside the tokens of an episode, as the model of the warm start counts them."""
+    base = params.warm_start.base
+    chat = ChatFormat(load_tokenizer(str(ROOT / base) if (ROOT / base).exists() else base))
+    rules, limits = params.consultation, params.rollout
+    room = limits.max_episode_tokens - limits.response_length
+    charts = [len(chat.opening_ids(chart_opening(case, rules))) for case in cases]
+    reports = [len(chat.content_ids(case.self_report)) for case in cases]
+    longest = max(max(len(chat.content_ids(fact.text)) for fact in case.facts) for case in cases)
+    return [
+        "",
+        f"tokens of {base}: opening words at most {max(reports)}, an answer at most {longest}, a chart {median(charts):g} (median), at most {max(charts)}",
+        f"charts that leave no room for a diagnosis in rollout.max_episode_tokens ({limits.max_episode_tokens}): {sum(chart > room for chart in charts)} of {len(cases)}"
+        + (f"; all fit from {max(charts) + limits.response_length}" if max(charts) > room else ""),
+    ]

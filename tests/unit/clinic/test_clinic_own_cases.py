@@ -1,0 +1,421 @@
+"""Own cases: any table with a mapping file; what is wrong with either is told with line and reason."""
+
+import gzip
+import json
+import sys
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from clinic.cases import OPENING_STATES_DIAGNOSIS, Rejected
+from clinic.config import CaseSource
+from clinic.errors import ClinicError
+from clinic.loaders import load_source
+from clinic.loaders.free_text import Statement, is_present, opening_of, statements_of
+from clinic.rejections import by_reason, refuse_too_many, told
+
+MAPPING = "name: mine\nvignette: story\ndiagnosis: dx\n"
+STORY = "A man of 40 comes with a sore knee. It began on Sunday. He denies fever, chills, or injury. He takes aspirin."
+ROW = {"story": STORY, "dx": "Gout"}
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Writes a table and its mapping; returns the source that names them."""
+
+    def write(rows, mapping=MAPPING, name="cases.jsonl", **source):
+        path = tmp_path / name
+        if isinstance(rows, bytes):
+            path.write_bytes(rows)
+        else:
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            path.write_text(lines, encoding="utf-8")
+        (tmp_path / "m.yaml").write_text(mapping, encoding="utf-8")
+        given = {"format": "own", "cases": 0, "licence": "CC0-1.0", "mapping": str(tmp_path / "m.yaml")}
+        return CaseSource.model_validate({**given, "path": str(path), **source})
+
+    return write
+
+
+def texts(case):
+    return [(fact.topic, fact.present, fact.text) for fact in case.facts]
+
+
+def test_a_vignette_and_a_diagnosis_are_enough(place, split):
+    (case,), rejected = load_source(place([ROW]), split)
+    assert rejected == []
+    assert (case.source, case.diagnosis, case.diagnosis_id, case.language) == ("mine", "Gout", "gout", "en")
+    assert case.self_report == "A man of 40 comes with a sore knee."
+    assert case.opening == ("Presentation",)
+    assert texts(case) == [
+        ("Presentation", True, "A man of 40 comes with a sore knee."),
+        ("History of present illness (1)", True, "It began on Sunday."),
+        ("History of present illness (2)", False, "He denies fever."),
+        ("History of present illness (3)", False, "He denies chills."),
+        ("History of present illness (4)", False, "He denies injury."),
+        ("Medications", True, "He takes aspirin."),
+    ]
+
+
+FULL = """name: ward
+case_id: id
+group: patient
+opening: says
+vignette: story
+facts: [habits, more]
+tests: [urine]
+dialogue: talk
+diagnosis: dx
+synonyms: also
+recommendation: {constant: See a doctor}
+category: kind
+red_flags: watch
+language: lang
+licence: rights
+separator: ;
+corrections: {Gouty thing: Gout}
+"""
+FULL_ROW = {
+    "id": 7,
+    "patient": "p1",
+    "says": "My knee is sore.",
+    "story": "It began on Sunday.",
+    "habits": "Drinks beer. Does not smoke.",
+    "more": ["Sleeps badly", {"topic": "Fever", "present": False, "text": "No fever"}],
+    "urine": "Urate 9 mg/dL. No blood.",
+    "talk": [{"doctor": ["Is it red?"], "patient": ["Yes, very."]}, {"doctor": [], "patient": "And hot."}],
+    "dx": "gouty  thing",
+    "also": "podagra; urate arthritis",
+    "kind": "joints",
+    "watch": "Fever;Cannot walk",
+    "lang": "en",
+    "rights": "MIT",
+}
+
+
+def test_every_field_of_the_mapping_finds_its_place(place, split):
+    (case,), rejected = load_source(place([FULL_ROW], FULL), split)
+    assert rejected == []
+    assert (case.case_id, case.group_id, case.source, case.licence) == ("7", "ward:p1", "ward", "MIT")
+    assert (case.diagnosis, case.synonyms, case.category) == ("Gout", ("podagra", "urate arthritis"), "joints")
+    assert (case.recommendation, case.urgent, case.red_flags) == ("See a doctor", True, ("Fever", "Warning sign"))
+    assert (case.self_report, case.opening) == ("My knee is sore.", ())
+    assert texts(case) == [
+        ("Presentation", True, "It began on Sunday."),
+        ("habits (1)", True, "Drinks beer."),
+        ("habits (2)", False, "Does not smoke."),
+        ("more", True, "Sleeps badly."),
+        ("Fever", False, "No fever"),
+        ("Test results: urine", False, "Urate 9 mg/dL. No blood."),
+        ("Is it red?", True, "Yes, very."),
+        ("Unasked", True, "And hot."),
+        ("Warning sign", True, "Cannot walk"),
+    ]
+
+
+def test_all_formats_of_a_table_give_the_same_cases(place, split, tmp_path):
+    rows = [ROW, {"story": STORY.replace("knee", "toe, mostly"), "dx": "Gout"}]
+    table = pd.DataFrame(rows)
+    want = load_source(place(rows), split)[0]
+    csv = table.to_csv(index=False).encode()
+    table.to_parquet(tmp_path / "t.parquet")
+    files = {
+        "a.csv": csv,
+        "bom.csv": b"\xef\xbb\xbf" + csv,
+        "semicolons.csv": table.to_csv(index=False, sep=";").encode(),
+        "tabs.tsv": table.to_csv(index=False, sep="\t").encode(),
+        "windows.csv": csv.replace(b"\n", b"\r\n"),
+        "a.csv.gz": gzip.compress(csv),
+        "t.parquet": (tmp_path / "t.parquet").read_bytes(),
+    }
+    for name, content in files.items():
+        assert load_source(place(content, name=name), split) == (want, []), name
+
+
+def test_a_sheet_is_read_where_openpyxl_is_there(place, split, monkeypatch):
+    import importlib
+    import importlib.util
+
+    given = place(b"PK", name="cases.xlsx")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        ClinicError, match=r"cases\.xlsx: reading Excel needs the package openpyxl.*save the sheet as CSV"
+    ):
+        load_source(given, split)
+    cells = [("story", "dx"), (STORY, "Gout"), (None, None), (STORY, None)]
+    book = SimpleNamespace(worksheets=[SimpleNamespace(iter_rows=lambda values_only: iter(cells))])
+    fake = SimpleNamespace(load_workbook=lambda path, read_only, data_only: book)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "openpyxl", fake)
+    cases, rejected = load_source(given, split)
+    assert [case.diagnosis for case in cases] == ["Gout"]
+    assert [(r.line, r.reason) for r in rejected] == [
+        (3, "the row is empty"),
+        (4, "no diagnosis: column 'dx' is empty"),
+    ]
+
+
+def test_bad_rows_are_rejected_with_line_and_reason(place, split):
+    good = STORY.encode()
+    content = b"\n".join(
+        [
+            b"id,story,dx",
+            b'1,"' + good + b'",Gout',
+            b",,",
+            b'1,"A woman comes with a cough. It is dry.",Asthma',
+            b'3,"A woman comes with a rash. It itches.",',
+            b'4,"A caf\xe9 owner comes with a rash. It itches.",Eczema',
+            b'5,"A boy comes with a cough, and more',
+            b'of it. It is dry.",Croup',
+            b"6,A girl comes with a cough. It is wet.,Croup,too many",
+            b"7,,Croup",
+            b"8,A girl comes with a cough.,Croup",
+            b",A girl has hiccups. They are loud.,Croup",
+            b"9,A girl has hiccups. They are loud.,!?",
+        ]
+    )
+    given = place(content, MAPPING + "case_id: id\n", "cases.csv")
+    cases, rejected = load_source(given, split)
+    assert [case.case_id for case in cases] == ["1", "5"]
+    assert {r.line: r.reason for r in rejected} == {
+        3: "the row is empty",
+        4: "case id '1' is used twice, first in line 2",
+        5: "no diagnosis: column 'dx' is empty",
+        6: "byte 0xe9 is no UTF-8; save the file as UTF-8",
+        9: "the row has 4 cells and the header 3; quote texts with separators",
+        10: "nothing to begin with: column 'story' is empty",
+        11: "nothing is left to ask: beside the opening words the row tells nothing of the patient",
+        12: "no case id: column 'id' is empty",
+        13: "diagnosis '!?' has no words",
+    }
+
+
+def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
+    lines = [
+        json.dumps(ROW).encode(),
+        b"[1]",
+        b"{",
+        b'{"story": "caf\xe9", "dx": "Gout"}',
+        json.dumps({**ROW, "lang": "fr"}).encode(),
+        json.dumps({**ROW, "talk": "hello"}).encode(),
+        json.dumps({**ROW, "more": [{"topic": "x"}]}).encode(),
+        json.dumps({**ROW, "more": [{"text": "x", "present": "maybe"}]}).encode(),
+        json.dumps(ROW).encode(),
+        json.dumps({"story": " ", "dx": None}).encode(),
+    ]
+    mapping = MAPPING + "language: lang\ndialogue: talk\nfacts: [more]\n"
+    cases, rejected = load_source(place(b"\n".join(lines), mapping), split)
+    assert len(cases) == 1
+    found = {r.line: r.reason for r in rejected}
+    assert found.pop(9).endswith("is used twice, first in line 1")
+    assert found.pop(3).startswith("not valid JSON: ")
+    assert found == {
+        2: "the line is no JSON object",
+        4: "byte 0xe9 is no UTF-8; save the file as UTF-8",
+        5: "language 'fr' is not spoken here; use one of: en, zh",
+        6: "column 'talk' is no list of {doctor, patient}",
+        7: "column 'more': a fact without text; write {topic, present, text}",
+        8: "column 'more': present = 'maybe' of a fact is neither true nor false",
+        10: "the row is empty",
+    }
+
+
+@pytest.mark.parametrize(
+    ("mapping", "told_as"),
+    [
+        ("name: mine\nvignette: story\ndiagnosis: diagnosis\n", r"m\.yaml: diagnosis: cases\.jsonl has no column 'diagnosis'; it has: story, dx"),
+        ("name: mine\nvignette: stroy\ndiagnosis: dx\n", r"m\.yaml: vignette: cases\.jsonl has no column 'stroy'; did you mean 'story'\?"),
+        ("name: mine\nvignette: Story \ndiagnosis: DX\n", r"did you mean '(?:dx|story)'\?"),
+        ("name: mine\nvignette: story\n", r"m\.yaml: diagnosis is missing; name its column"),
+        ("name: mine\ndiagnosis: dx\n", "nothing tells of the patient; name a column of free text"),
+        ("name: mine\ndiagnosis: dx\nfacts: [story]\n", "nothing is said first; name a column for opening"),
+        ("name: starter\nvignette: story\ndiagnosis: dx\n", "name 'starter' is another source's"),
+        ("name: My Cases\nvignette: story\ndiagnosis: dx\n", "name = 'My Cases': "),
+        ("name: mine\nvignete: story\ndiagnosis: dx\n", "unknown field vignete; did you mean 'vignette'"),
+        ("name: [\n", "m.yaml is not valid YAML"),
+        ("just words\n", "must say `field: column` on each line"),
+    ],
+)  # fmt: skip
+def test_a_wrong_mapping_is_one_line(place, split, mapping, told_as):
+    with pytest.raises(ClinicError, match=told_as) as caught:
+        load_source(place([ROW], mapping), split)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told_as"),
+    [
+        ("cases.doc", b"x", r"cases\.doc: a table of cases ends in \.jsonl, \.csv"),
+        ("cases.csv", b"", r"cases\.csv is empty; its first line must name the columns"),
+        ("cases.csv", b"story,dx,dx\n", r"cases\.csv: two columns are named 'dx'"),
+        ("cases.csv", "story,dx\n".encode("utf-16"), r"cases\.csv is UTF-16; save it as CSV in UTF-8"),
+        ("cases.parquet", b"x", r"cases\.parquet cannot be read \("),
+        ("cases.csv.gz", b"x", r"cases\.csv\.gz cannot be read \("),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_one_line(place, split, name, content, told_as):
+    with pytest.raises(ClinicError, match=told_as) as caught:
+        load_source(place(content, name=name), split)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_not_there_are_named(place, split, tmp_path):
+    given = place([ROW])
+    with pytest.raises(ClinicError, match=r"gone\.csv does not exist; correct its path"):
+        load_source(given.model_copy(update={"path": str(tmp_path / "gone.csv")}), split)
+    with pytest.raises(ClinicError, match=r"gone\.yaml does not exist; .*commands\.cases"):
+        load_source(given.model_copy(update={"mapping": str(tmp_path / "gone.yaml")}), split)
+
+
+def test_a_mapping_belongs_to_own_cases():
+    with pytest.raises(ValueError, match="format own needs a mapping"):
+        CaseSource(format="own", path="x", cases=0, licence="x")
+    with pytest.raises(ValueError, match="has no mapping"):
+        CaseSource(format="agentclinic", path="x", cases=0, licence="x", mapping="m.yaml")
+
+
+def test_words_make_the_group_and_rows_may_move(place, split):
+    others = [{**ROW, "story": f"A woman comes with a cough. It began {i} days ago."} for i in range(5)]
+    first = {c.case_id: c.split for c in load_source(place([ROW, *others]), split)[0]}
+    later = {c.case_id: c.split for c in load_source(place([*others[::-1], ROW]), split)[0]}
+    assert first == later
+    assert len(first) == 6
+
+
+def test_an_opening_that_names_the_diagnosis_is_flagged(place, split):
+    (case,), _ = load_source(place([{"story": "A man comes with gout. It hurts.", "dx": "Gout"}]), split)
+    assert case.flags == (OPENING_STATES_DIAGNOSIS,)
+
+
+def test_chinese_cases_are_chinese(place, split):
+    row = {"病历": "主诉：咳嗽3天\n现病史：伴咳黄痰，无发热、胸痛。\n查体：体温36.8℃。\n诊断：肺炎", "诊断": "肺炎"}
+    (case,), rejected = load_source(place([row], "name: mine\nvignette: 病历\ndiagnosis: 诊断\n", language="zh"), split)
+    assert rejected == []
+    assert (case.language, case.self_report, case.diagnosis) == ("zh", "咳嗽3天", "肺炎")
+    assert texts(case)[1:] == [
+        ("现病史 (1)", True, "伴咳黄痰。"),
+        ("现病史 (2)", False, "无发热。"),
+        ("现病史 (3)", False, "无胸痛。"),
+        ("查体", True, "体温36.8℃。"),
+    ]
+
+
+@pytest.mark.parametrize(("name", "key"), [("mtmeddialog_cases", "m.jsonl"), ("agentclinic", "a.jsonl")])
+def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, key):
+    talk = {"case_id": "1", "self_report": "咳嗽", "diagnosis": "肺炎", "recommendation": "休息", "dialogue": [{"doctor": ["发热吗？"], "patient": ["没有"]}]}  # fmt: skip
+    actor = {"Demographics": "男，40岁", "History": "咳嗽三天", "Symptoms": {"Primary_Symptom": "咳嗽"}}
+    osce = {"case_id": "1", "group": "g", "correct_diagnosis": "肺炎", "OSCE_Examination": {"Patient_Actor": actor}}
+    (tmp_path / key).write_text(json.dumps(talk if key == "m.jsonl" else osce) + "\n", encoding="utf-8")
+    given = {"format": name, "path": str(tmp_path / key), "cases": 0, "licence": "x"}
+    (case,), _ = load_source(CaseSource.model_validate({**given, "language": "zh"}), split)
+    assert case.language == "zh"
+    (case,), _ = load_source(CaseSource.model_validate(given), split)
+    assert case.language == "en"
+
+
+@pytest.mark.parametrize(
+    ("text", "present"),
+    [
+        ("She denies fever.", False),
+        ("No history of asthma.", False),
+        ("Without rash.", False),
+        ("The test was negative for strep.", False),
+        ("He doesn't smoke.", False),
+        ("He has no relief with rest.", True),
+        ("She has not been able to sleep.", True),
+        ("Pain is not only at night.", True),
+        ("He has no appetite.", True),
+        ("The rash has not been improving.", True),
+        ("Triple-negative tumour on biopsy.", True),
+        ("Nobody else is ill; knowledge is normal.", True),
+    ],
+)
+def test_denials_are_heard(text, present):
+    assert is_present(text, "en") is present
+
+
+@pytest.mark.parametrize(
+    ("text", "present"), [("无发热", False), ("否认腹痛", False), ("四肢无力", True), ("休息后无缓解", True)]
+)
+def test_chinese_denials_are_heard(text, present):
+    assert is_present(text, "zh") is present
+
+
+def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
+    text = "A man comes. He denies cough, chest pain, or fever. There is no urinary or fecal incontinence.He denies pain but has a rash. He tried aspirin without any relief. The skin is warm without redness."
+    assert [s.text for s in statements_of(text, "en")][1:] == [
+        "He denies cough.",
+        "He denies chest pain.",
+        "He denies fever.",
+        "There is no urinary or fecal incontinence.",
+        "He denies pain.",
+        "Has a rash.",
+        "He tried aspirin without any relief.",
+        "The skin is warm.",
+        "Without redness.",
+    ]
+
+
+def test_sections_keep_their_headings_and_verdicts_stay_out():
+    text = "CC: sore knee\nHPI: Swollen but not red.\nLabs:\nCRP: 80\nAssessment: Gout. Give colchicine.\nPMH: none\nWhat is the diagnosis?"
+    assert list(statements_of(text, "en")) == [
+        Statement("Presentation", True, "sore knee"),
+        Statement("HPI", True, "Swollen."),
+        Statement("HPI", False, "Not red."),
+        Statement("Labs", True, "CRP: 80."),
+        Statement("PMH", False, "None."),
+    ]
+
+
+def test_sentences_are_told_apart_by_kind():
+    text = (
+        "A man comes with pain. His mother has gout. He is allergic to penicillin. He drinks wine. His pulse is 80. The knee is red. "
+        "Laboratory studies show a urate of 9 mg/dL. It was 7 before. He feels tired. Surgery was done 3 years ago."
+    )
+    assert [s.topic for s in statements_of(text, "en")] == [
+        "Presentation",
+        "Family history",
+        "Allergies",
+        "Social history",
+        "Vital signs",
+        "Physical examination",
+        "Test results",
+        "Test results",
+        "History of present illness",
+        "Past medical history",
+    ]
+
+
+def test_a_long_first_sentence_is_cut():
+    assert len(opening_of("A man " + "comes and " * 60 + "goes. It hurts.", "en").split()) == 60
+    assert opening_of("Dr. Smith sees a man at 3 a.m. with pain. It hurts.", "en").endswith("with pain.")
+    assert len(opening_of("咳" * 300 + "。", "zh")) == 120
+
+
+def rejections():
+    empty = [Rejected("/x/cases.csv", line, "no diagnosis: column 'dx' is empty") for line in range(2, 9)]
+    return [*empty, Rejected("/x/cases.csv", 12, "case id '7' is used twice, first in line 3"), Rejected("/x/cases.csv", 13, "case id '8' is used twice, first in line 4")]  # fmt: skip
+
+
+def test_rejections_are_told_by_reason():
+    assert [(len(found), reason) for reason, found in by_reason(rejections())] == [
+        (7, "no diagnosis: column 'dx' is empty"),
+        (2, "case id '7' is used twice, first in line 3"),
+    ]
+    assert told("/x/cases.csv", rejections(), 50) == [
+        "cases.csv: 9 of 50 records are no cases",
+        "  7 x no diagnosis: column 'dx' is empty (lines 2, 3, 4, 5, 6, ...)",
+        "  2 x case id '7' is used twice, first in line 3 (lines 12, 13)",
+    ]
+    assert told("/x/cases.csv", [], 50) == []
+
+
+def test_too_many_rejections_stop_the_stage():
+    refuse_too_many("/x/cases.csv", rejections(), 90, 0.1)
+    with pytest.raises(
+        ClinicError, match=r"cases\.csv: 9 of 89 records are no cases, more than .*= 0\.1; .*\(7\): no diagnosis"
+    ) as caught:
+        refuse_too_many("/x/cases.csv", rejections(), 89, 0.1)
+    assert "\n" not in str(caught.value)
+    refuse_too_many("/x/cases.csv", [], 0, 0.0)
