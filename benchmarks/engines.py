@@ -14,6 +14,7 @@ from doctor.parameters import ROOT, load_params
 from rl.algorithms import Algorithm, make_algorithm
 from rl.config import RolloutParams
 from rl.engines.base import Completion, Engine, Request, Sampling
+from rl.environment import Seat
 from rl.handover import Handover
 from rl.machine import Place
 from rl.workers.local import LocalSession
@@ -82,13 +83,19 @@ def choose_products() -> None:
 
 
 def open_session(
-    engine: str, model: Path, dtype: str, params: RolloutParams, rule: Algorithm, temperature: float
+    engine: str,
+    model: Path,
+    dtype: str,
+    params: RolloutParams,
+    rule: Algorithm,
+    temperature: float,
+    seat: Seat | None = None,
 ) -> LocalSession:
     """The project's own session."""
     if missing(engine):
         raise ValueError(f"engine {engine!r}: {missing(engine)}")
     choose_products()
-    return LocalSession(str(model), Place(device(), dtype), params, rule, SEED, temperature=temperature)
+    return LocalSession(str(model), Place(device(), dtype), params, rule, SEED, temperature=temperature, seat=seat)
 
 
 class Lengths(Protocol):

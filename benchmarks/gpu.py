@@ -117,6 +117,7 @@ def train(*, quick: bool) -> dict[str, Any]:
     prompts, steps, held_out = (1, 1, 4) if quick else (16, 10, 200)
     rule = load_algorithm(params)
     rollout = params.rollout.model_copy(update={"prompts": prompts})
+    factory = open_factory(params, ROOT / "data/kb_index")
     session = LocalSession(
         str(ROOT / "models/base"),
         Place(device()),
@@ -124,8 +125,8 @@ def train(*, quick: bool) -> dict[str, Any]:
         rule,
         params.seed,
         temperature=params.decoding.train.temperature,
+        seat=factory.seat,
     )
-    factory = open_factory(params, ROOT / "data/kb_index")
     split = params.patient_cases.split
     cases = list(draw_cases(factory.clinic, 100 if quick else 2000, params.seed, split, keep=("train",)))
     validation = list(draw_cases(factory.clinic, 10 * held_out, params.seed, split, keep=("validation",)))[:held_out]

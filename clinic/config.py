@@ -48,7 +48,9 @@ class CaseSource(_Section):
         description="own: any table with a mapping file; others: public sets (docs/how-to/use-your-own-cases.md)"
     )
     path: str = Field(description="file, relative to the project")
-    cases: int = Field(ge=0, description="ddxplus: how many to draw; others: how many of the first to keep, 0 = all")
+    cases: int = Field(
+        ge=0, description="ddxplus: how many to draw; others: how many to keep, a sample by the salt of split, 0 = all"
+    )
     licence: str = Field(description="kept with the cases")
     mapping: str | None = Field(
         default=None,

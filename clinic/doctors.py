@@ -13,13 +13,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import diagnosis, examination, question, without_marks
-from clinic.cases import Case, Fact
+from clinic.actions import diagnosis, question
+from clinic.cases import Case
 from clinic.events import Event, Inquiry
 from clinic.generative import Array, Condition, GenerativeClinic
-from clinic.language import Phrases, phrases
-from clinic.matching import TopicMatcher
-from clinic.understanding.record import kind_of
 
 
 class Chase(NamedTuple):
@@ -188,102 +185,3 @@ class Doctor(Protocol):
     def hear(self, event: Event) -> None:
         """Take note of the answer to the last question."""
         ...
-
-
-def name_of(case: Case) -> str:
-    """The diagnosis of a case as a doctor would say it, where the record has a sentence."""
-    return case.synonyms[0] if case.synonyms else case.diagnosis
-
-
-def inquiry(fact: Fact, words: Phrases) -> str:
-    """A turn that asks for a fact of a record by its heading: one question, or the test that shows it."""
-    heading = without_marks(fact.topic)
-    return examination(heading, words) if kind_of(fact) == "test" else question(f"{heading}?", None, words)
-
-
-class NearestCase:
-    """An honest weak doctor for cases of unknown probabilities: it treats a patient as the one it has seen that opened
-    in the most similar words.
-    """
-
-    def __init__(self, seen: Sequence[Case]) -> None:
-        """Remember cases.
-
-        Args:
-            seen: cases it has seen before, never the ones it is to be measured on.
-        """
-        self._seen = {case.case_id: case for case in seen}
-        self._nearest = TopicMatcher({case.case_id: (case.self_report,) for case in seen}, 0.0)
-
-    def doctor(self, case: Case, questions: int) -> "_FollowsACase":
-        """The doctor for one patient, of whom it reads the self-report alone."""
-        like = self._seen[self._nearest.match(case.self_report) or next(iter(self._seen))]
-        return _FollowsACase(like.facts[:questions], like)
-
-
-GENERAL_HISTORY = (
-    "When did it start?",
-    "Do you have any other symptoms?",
-    "Do you have any medical conditions?",
-    "Which medicines do you take?",
-    "Do you smoke or drink alcohol?",
-    "Does any illness run in your family?",
-    "Have you had a fever?",
-    "Does anything make it worse?",
-    "Have you lost weight or appetite?",
-)
-"""What anybody would ask anybody."""
-
-
-class Listener:
-    """An honest doctor for cases of unknown probabilities: it takes a general history and names the diagnosis of the
-    case it has seen that reads most like all it heard.
-    """
-
-    def __init__(self, seen: Sequence[Case]) -> None:
-        """Args: cases it has seen before, never the ones it is to be measured on."""
-        self._seen = {case.case_id: case for case in seen}
-        told = {case.case_id: (" ".join([case.self_report, *(fact.text for fact in case.facts)]),) for case in seen}
-        self._nearest = TopicMatcher(told, 0.0)
-
-    def doctor(self, case: Case, questions: int) -> "_TakesAHistory":
-        """The doctor for one patient."""
-        return _TakesAHistory(self, case, questions)
-
-    def likeness(self, heard: str) -> Case:
-        """The case that reads most like what was heard."""
-        return self._seen[self._nearest.match(heard) or next(iter(self._seen))]
-
-
-class _TakesAHistory:
-    def __init__(self, listener: Listener, case: Case, questions: int) -> None:
-        self._listener, self._heard = listener, [case.self_report]
-        self._questions = iter(GENERAL_HISTORY[:questions])
-        self._words = phrases(case.language)
-
-    def turn(self) -> str:
-        asked = next(self._questions, None)
-        if asked is not None:
-            return question(asked, None, self._words)
-        like = self._listener.likeness(" ".join(self._heard))
-        return diagnosis(name_of(like), like.recommendation, self._words)
-
-    def hear(self, event: Event) -> None:
-        """Take note of an answer."""
-        if isinstance(event, Inquiry) and event.topic is not None:
-            self._heard.append(event.reply)
-
-
-class _FollowsACase:
-    def __init__(self, inquiries: Sequence[Fact], like: Case) -> None:
-        self._inquiries, self._like = iter(inquiries), like
-
-    def turn(self) -> str:
-        fact = next(self._inquiries, None)
-        words = phrases(self._like.language)
-        if fact is None:
-            return diagnosis(name_of(self._like), self._like.recommendation, words)
-        return inquiry(fact, words)
-
-    def hear(self, event: Event) -> None:
-        """It does not listen."""

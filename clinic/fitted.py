@@ -15,10 +15,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import diagnosis
+from clinic.actions import diagnosis, question
 from clinic.cases import Case
-from clinic.doctors import inquiry, name_of
 from clinic.events import Event, Inquiry
+from clinic.experienced import GENERAL_HISTORY, inquiry, name_of
 from clinic.generative import Array
 from clinic.language import phrases
 from clinic.leaks import LeakFilter
@@ -182,6 +182,21 @@ class FittedDoctor:
         """Take note of the answer to the last question."""
         if isinstance(event, Inquiry) and event.topic is not None:
             self._heard |= said(event.reply, bool(event.present))
+
+
+class FittedListener(FittedDoctor):
+    """Takes a general history and names the diagnosis that a `FittedBayes` finds likeliest."""
+
+    def __init__(self, fitted: FittedBayes, questions: int, heard: Iterable[str]) -> None:
+        """Args: what it learned; how many questions it asks; the words that it has heard."""
+        super().__init__(fitted, 0, heard)
+        self._words = phrases(fitted.examples[0].language)
+        self._history = iter(GENERAL_HISTORY[self._words.code][:questions])
+
+    def turn(self) -> str:
+        """The next question, or the diagnosis."""
+        asked = next(self._history, None)
+        return super().turn() if asked is None else question(asked, None, self._words)
 
 
 def _final(like: Case) -> str:

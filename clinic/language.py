@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from clinic.errors import ClinicError
+from clinic.simplified import simplified
 
 RULES_EN = """You are a doctor interviewing a patient. In each turn write exactly one of:
 <answer>Question: one short question to the patient?</answer>
@@ -157,7 +158,7 @@ _THINKING = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
 
 def says_unknown(text: str, language: str) -> bool:
     """Whether somebody says that they do not know."""
-    return _UNKNOWN[language].search(text.replace("’", "'")) is not None
+    return _UNKNOWN[language].search(simplified(text.replace("’", "'"))) is not None
 
 
 def without_thinking(text: str) -> str:

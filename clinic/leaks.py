@@ -5,7 +5,7 @@ order of words (`clinic.naming`), its head word, adjective, eponym, initials, co
 one letter (`clinic.telling`). A complaint ("fever") tells only where it is the diagnosis itself.
 
 Names are also compared by their skeleton: letters and digits alone, folded (case, full-width forms, accents, British ae
-and oe, Cyrillic, Greek and digit look-alikes), so that hyphens, dots, invisible characters or a spelled-out word hide
+and oe, traditional characters, Cyrillic, Greek and digit look-alikes), so that hyphens, dots, invisible characters or a spelled-out word hide
 nothing. A Latin term counts as a whole word, in singular or plural, since the same letters inside another word tell
 nothing; a Chinese one wherever it stands. Terms of up to four letters are compared without the digit look-alikes, and
 abbreviations that are everyday words, or have two letters, only in capitals or with dots: "10 lbs" is no IBS.
@@ -28,6 +28,7 @@ from clinic.cases import Case
 from clinic.language import phrases
 from clinic.matching import normalise
 from clinic.naming import is_abbreviation, lexicon, words
+from clinic.simplified import simplified
 from clinic.telling import (
     Wanted,
     all_names,
@@ -68,7 +69,8 @@ class _Skeleton(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def _fold(character: str, strict: bool) -> str:
-    plain = "".join(c for c in unicodedata.normalize("NFKD", character).casefold() if not unicodedata.combining(c))
+    decomposed = unicodedata.normalize("NFKD", simplified(character)).casefold()
+    plain = "".join(c for c in decomposed if not unicodedata.combining(c))
     # twice: what looks like i looks like l
     return plain.translate(_LETTERS_ALONE) if strict else plain.translate(_LOOKALIKES).translate(_LOOKALIKES)
 

@@ -13,6 +13,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from clinic.simplified import simplified
+
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to unit vectors, float32 (n, D)."""
 MATCH_THRESHOLD = 0.45
@@ -29,8 +31,8 @@ _RUN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+|[^\W\u3040-\u30ff\u3400-\u9fff
 
 @lru_cache(maxsize=65536)
 def normalise(text: str) -> str:
-    """Lower-case words without punctuation, full-width forms folded."""
-    return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).lower()))
+    """Lower-case words without punctuation, full-width forms and traditional characters folded."""
+    return " ".join(_WORD.findall(simplified(unicodedata.normalize("NFKC", text)).lower()))
 
 
 def _features(text: str) -> Counter[str]:

@@ -19,13 +19,10 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from clinic.simplified import simplified
+
 _TOKEN = re.compile(r"[a-z]+|\d+|[^\W\d_a-z]+")
 _APOSTROPHES = str.maketrans(dict.fromkeys("’‘`´ʼ′＇", "'"))
-# traditional characters that stand in names of diseases
-_SIMPLIFIED = str.maketrans(
-    "類頭腸腎膽結關節風濕過氣瘡癥貧壓腦脈動靜縮腫發膚傳單純皰熱傷潰瘍闌門齒齦竇聽視網內經產婦兒驚癇憂鬱慮強雙極癱綜徵質鬆減進狀體積乾癬銀蕁臟緊張壞癰痺痲顱脫離絲蟲環損礙謝纖維樣黃疸膠囊韌帶盤滯亂應變態",
-    "类头肠肾胆结关节风湿过气疮症贫压脑脉动静缩肿发肤传单纯疱热伤溃疡阑门齿龈窦听视网内经产妇儿惊痫忧郁虑强双极瘫综征质松减进状体积干癣银荨脏紧张坏痈痹麻颅脱离丝虫环损碍谢纤维样黄疸胶囊韧带盘滞乱应变态",
-)
 _NUMERALS = {
     numeral: str(n)
     for n, names in enumerate(("i one", "ii two", "iii three", "iv four", "v five", "vi", "vii", "viii", "ix"), start=1)
@@ -126,7 +123,7 @@ def words(text: str) -> tuple[str, ...]:
     """The words of a name in their one spelling and in the singular, in order."""
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)).lower()
     plain = "".join(c for c in plain if not unicodedata.combining(c) and unicodedata.category(c) != "Cf")
-    plain = plain.translate(_SIMPLIFIED).replace("ß", "ss").replace("ø", "o").replace("ł", "l")
+    plain = simplified(plain).replace("ß", "ss").replace("ø", "o").replace("ł", "l")
     plain = re.sub(r"(?<=[a-z])'s?(?![a-z])", "", plain)
     plain = re.sub(r"\bin (?:an? |the )?(?:child|children|infants?|baby|babies)\b|\bpa?ediatric\b(?=.*\w)", " ", plain)
     plain = re.sub(r"\bmalignant (?:neoplasms?|tumou?rs?)\b", "cancer", plain.replace("æ", "ae").replace("œ", "oe"))

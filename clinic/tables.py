@@ -49,8 +49,12 @@ class Summary:
         """Why it is not shown as numbers, "n/a: 12% without a turn"; None if it is."""
         if not self.missing or any(self.measures.values()):
             return None
-        reasons = sorted(Counter(self.missing.values()).items())
-        return "n/a: " + ", ".join(f"{100 * count / self.cases:.3g}% {reason}" for reason, count in reasons)
+        return "n/a: " + ", ".join(f"{100 * share:.3g}% {reason}" for reason, share in self.missing_shares)
+
+    @property
+    def missing_shares(self) -> list[tuple[str, float]]:
+        """Why consultations are missing, by name, and the share of all cases that each reason took."""
+        return [(why, count / self.cases) for why, count in sorted(Counter(self.missing.values()).items())]
 
     def mean(self, measure: str) -> float:
         """Its mean; NaN where no consultation has it."""

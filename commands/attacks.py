@@ -1,69 +1,105 @@
-"""`make attacks`: what attacks on the reward earn, beside honest doctors, under every preset that asks nobody; on the
-starter clinic and on every imported case set of the run, or on one set alone.
+"""`make attacks`: what attacks on the reward earn, beside honest doctors, under every preset that asks nobody or a judge
+(one that reads the criteria to the letter); on the starter clinic and every imported case set of the run, or one set.
 
-Ends with status 1 if, under the preset in force, an attack earns as much as the honest weak doctor, on an imported set
-as the better of the honest doctors.
+Ends with status 1 if, under the preset in force, an attack earns as much as the honest weak doctor of the starter
+clinic, or as the best of the honest doctors of an imported set; and if that preset cannot be measured.
 """
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clinic.config import CaseSource
+    from doctor.attacks import Earnings
 
 
 def main() -> int:
     """Play every attack on the same cases and print what each earns."""
+    given = _parser().parse_args()
+    from clinic.errors import ClinicError
+    from doctor.attacks import MEASURED, on_imported, on_starter, paid_attacks, sources_of
+    from doctor.parameters import ParameterError, load_params
+
+    try:
+        params = load_params()
+        sources = [_named(given)] if given.imported else sources_of(params)
+        tables = {} if given.imported else {"starter clinic": on_starter(params, given.cases, MEASURED)}
+        tables |= {source.path: on_imported(params, source, given.cases, MEASURED) for source in sources}
+    except (ClinicError, ParameterError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    for where, table in tables.items():
+        sys.stdout.write(_shown(where, table, MEASURED))
+    if params.reward.preset not in MEASURED:
+        sys.stderr.write(f"error: reward.preset {params.reward.preset} is not measured: it asks a model or people\n")
+        return 1
+    return int(any(paid_attacks(table, params.reward.preset) for table in tables.values()))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m commands.attacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--cases", type=int, default=200, help="of each set, at most half of it; default 200")
     parser.add_argument(
         "--imported",
         metavar="FORMAT=FILE",
         help="for example mtmeddialog_cases=cases.jsonl.gz, in place of the sets of the run",
     )
-    given = parser.parse_args()
+    parser.add_argument("--mapping", metavar="FILE", help="what the columns are, for --imported own=FILE")
+    parser.add_argument("--language", choices=["en", "zh"], help="of the texts of --imported; default en")
+    parser.add_argument("--draw", type=int, default=1000, help="patients to draw, for --imported ddxplus=FILE")
+    return parser
+
+
+def _named(given: argparse.Namespace) -> "CaseSource":
+    """The one set that was asked for.
+
+    Raises:
+        ParameterError: it is no set.
+    """
     from clinic.config import CaseSource
-    from clinic.errors import ClinicError
-    from clinic.rewards import PRESETS
-    from doctor.attacks import on_imported, on_starter, paid_attacks, sources_of
-    from doctor.parameters import load_params
+    from doctor.parameters import ParameterError
 
-    params = load_params()
-    presets = [name for name, preset in PRESETS.items() if not preset.opinion]
-    sources = sources_of(params)
-    if given.imported:
-        name, _, path = given.imported.partition("=")
-        stated = {"format": name, "path": path, "cases": 0, "licence": "see its source"}
-        sources = [CaseSource.model_validate(stated)]
-    tables = {} if given.imported else {"starter clinic": on_starter(params, given.cases, presets)}
+    name, _, path = given.imported.partition("=")
+    stated = {
+        "format": name,
+        "path": path,
+        "cases": given.draw if name == "ddxplus" else 0,
+        "licence": "see its source",
+        "mapping": given.mapping,
+        "language": given.language,
+    }
     try:
-        tables |= {source.path: on_imported(params, source, given.cases, presets) for source in sources}
-    except ClinicError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    paid = {where: {preset: paid_attacks(table, preset) for preset in presets} for where, table in tables.items()}
-    for where, table in tables.items():
-        sys.stdout.write(_shown(where, table, paid[where], presets))
-    return int(any(found.get(params.reward.preset) for found in paid.values()))
+        return CaseSource.model_validate(stated)
+    except ValueError as error:
+        problem = str(error).splitlines()[2].strip()
+        raise ParameterError(
+            f"--imported {given.imported}: {problem}; write FORMAT=FILE, for own with --mapping"
+        ) from error
 
 
-def _shown(
-    where: str,
-    table: Mapping[str, Mapping[str, float]],
-    paid: Mapping[str, Sequence[str]],
-    presets: Sequence[str],
-) -> str:
+def _shown(where: str, table: "Earnings", presets: Sequence[str]) -> str:
     """The table of one source, and which attacks pay."""
-    title = f"mean reward of a consultation, {where}"
+    from doctor.attacks import HONEST, nearest_attack, paid_attacks
+
+    cases, attacks = len(next(iter(table.values()))[presets[0]]), sum(name not in HONEST for name in table)
+    title = f"mean reward of {cases} consultations, {where}"
     width = max(map(len, (title, *table)))
-    lines = [f"{title:<{width}}" + "".join(f"{name:>16}" for name in presets)]
+    lines = [f"{title:<{width}}" + "".join(f"{name:>19}" for name in presets)]
     lines += [
-        f"{name:<{width}}" + "".join(f"{row[preset]:>16.3f}" for preset in presets) for name, row in table.items()
+        f"{name:<{width}}" + "".join(f"{row[preset].mean():>19.3f}" for preset in presets)
+        for name, row in table.items()
     ]
-    lines += [
-        f"{preset}: {', '.join(paid[preset]) or 'no attack'} earn(s) as much as an honest doctor" for preset in presets
-    ]
-    return "\n".join(lines) + "\n"
+    for preset in presets:
+        paid, (best, less) = paid_attacks(table, preset), nearest_attack(table, preset)
+        lines.append(
+            f"{preset}: {len(paid)} of {attacks} attacks earn as much as an honest doctor{': ' * bool(paid)}{', '.join(paid)}; "
+            f"the honest doctor earns {less.mean:.3f} [{less.low:.3f}, {less.high:.3f}] more than {best}"
+        )
+    return "\n".join(lines) + "\n\n"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ What is measured:
 
     patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the scripted patient
                 with both ways of matching, or the model of language_models.patient
+    patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, with cases of its own
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right topic, or rightly none
     names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
     leaks       what the leak filter hears of data/calibration/leaks_*.jsonl
@@ -20,7 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["questions", "patient", "names", "leaks", "judge"])
+    parser.add_argument("what", choices=["questions", "patient", "patient_zh", "names", "leaks", "judge"])
     parser.add_argument(
         "--imported",
         metavar="FORMAT=FILE",
@@ -35,7 +36,7 @@ def main() -> int:
     from doctor.calibration import judge_lines, questions, recorded_pairs
     from doctor.naming_calibration import hearing_lines, naming_lines
     from doctor.parameters import ParameterError, load_params
-    from doctor.patient_calibration import patient_lines
+    from doctor.patient_calibration import chinese_patient_lines, patient_lines
 
     try:
         params = load_params()
@@ -44,6 +45,8 @@ def main() -> int:
                 lines = judge_lines(params, given.judge)
             case "patient":
                 lines = patient_lines(params, given.cases)
+            case "patient_zh":
+                lines = chinese_patient_lines(params)
             case "names":
                 lines = naming_lines(params)
             case "leaks":

@@ -98,20 +98,34 @@ def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -
 
 
 def _report(seed: int, algorithm: str, metrics: Evaluation, cost: Cost, gradient_steps: float) -> tuple[str, bool]:
-    trained, start, best = (metrics.accuracies[name] for name in ("trained", "warm_start", "bayes_optimal"))
+    doctors = {"warm start": "warm_start", "trained": "trained", "bayes": "bayes_optimal"}
+    missing = [
+        f"{shown} {metrics.doctors[name].overall.withheld or 'n/a' if name in metrics.doctors else 'not evaluated'}"
+        for shown, name in doctors.items()
+        if name not in metrics.accuracies
+    ]
+    if missing:
+        return f"{algorithm}, seed {seed}: {'; '.join(missing)}  {_spent(cost, gradient_steps)}  goals MISSED", False
+    start, trained, best = (metrics.accuracies[name] for name in doctors.values())
     cases = metrics.doctors["trained"].overall.cases
     gap = best.mean - start.mean
     closed = (trained.mean - start.mean) / gap if gap > 0 else float("nan")
     apart = trained.low > start.high
     passed = apart and gap >= GAP_GOAL and closed >= CLOSED_GOAL and cases >= CASES_GOAL
-    doctors = (("warm start", start), ("trained", trained), ("bayes", best))
-    shown = "  ".join(f"{name} {a.mean:.3f} [{a.low:.3f}, {a.high:.3f}]" for name, a in doctors)
+    shown = "  ".join(
+        f"{name} {a.mean:.3f} [{a.low:.3f}, {a.high:.3f}]"
+        for name, a in zip(doctors, (start, trained, best), strict=True)
+    )
     verdict = "goals met" if passed else "goals MISSED"
-    spent = f"{cost.wall:.1f} s, {cost.cpu:.1f} CPU-seconds and {gradient_steps:.1f} gradient steps a rollout step"
     return (
-        f"{algorithm}, seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {cases} cases  {spent}  {verdict}",
+        f"{algorithm}, seed {seed}: {shown}  gap {gap:.3f}  closed {closed:.0%}  {cases} cases  "
+        f"{_spent(cost, gradient_steps)}  {verdict}",
         passed,
     )
+
+
+def _spent(cost: Cost, gradient_steps: float) -> str:
+    return f"{cost.wall:.1f} s, {cost.cpu:.1f} CPU-seconds and {gradient_steps:.1f} gradient steps a rollout step"
 
 
 if __name__ == "__main__":

@@ -1,208 +1,280 @@
-"""What attacks on the reward earn, beside honest doctors, under every preset that asks nobody; on the starter clinic or
-an imported case set.
+"""What attacks on the reward earn, beside honest doctors, under every preset that asks nobody or a judge; on the
+starter clinic or an imported case set, played by the rules of the run.
 
 The honest weak doctor of the starter clinic asks at random and decides by Bayes. Of an imported set, whose
-probabilities are unknown, there are two: one asks what was asked of the most similar case it has seen and names that
-one's diagnosis, the other takes a general history and names the diagnosis of the case that reads most like what it
-heard; an attack is held against the better.
+probabilities are unknown, there are three: one asks what was asked of the most similar case it has seen and names that
+one's diagnosis; the others take a general history, and name the diagnosis of the case that reads most like what they
+heard, or the one that naive Bayes fitted on the cases seen finds likeliest. An attack is held against the best. The judge of the judged presets is `clinic.literal_judge`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from clinic.attacks import ATTACKS, Attack, Seat
+from clinic.attacks import ATTACKS, Attack, Seat, Trade
 from clinic.cases import Case
 from clinic.config import CaseSource
-from clinic.consultation import Consultation, largest_turn_budget
+from clinic.consultation import Consultation, Message, largest_turn_budget
 from clinic.dialogues import at_once
-from clinic.doctors import Ask, Doctor, Listener, NearestCase, ReferenceDoctor, at_random, greedy
-from clinic.events import Ending, Event
-from clinic.generative import GenerativeClinic
+from clinic.doctors import Ask, Doctor, ReferenceDoctor, at_random, greedy
+from clinic.events import Ending, Event, final_diagnosis
+from clinic.experienced import Listener, NearestCase, name_of
+from clinic.fitted import FittedBayes, FittedListener, report
+from clinic.generative import Array, GenerativeClinic
+from clinic.intervals import mean
+from clinic.judging import CRITERIA, consultation_subject, judge
+from clinic.leaks import without_diagnosis
+from clinic.literal_judge import literal_judge
 from clinic.loaders import GENERATED, load_source
-from clinic.patients.base import Matcher
-from clinic.patients.scripted import ScriptedPatient
-from clinic.rewards import Scorer
+from clinic.loaders.ddxplus import load_ddxplus
+from clinic.patients.scripted import ScriptedPatient, persona_of
+from clinic.rewards import PRESETS, Scorer
+from clinic.splits import sampled
 from clinic.starter import draw_cases
+from clinic.tables import Interval
 from clinic.worth import with_worth
-from doctor.environments import open_factory
+from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import ROOT, Params
 from doctor.reward_recipe import load_reward
+from doctor.trades import trade_of, trade_of_records
 
 WEAK, STRONG = "honest: random questions, Bayes decision", "honest: Bayes' questions and decision"
 NEAREST = "honest: questions and diagnosis of the nearest training case"
 LISTENER = "honest: general history, diagnosis of the case most like it"
-HONEST = (WEAK, STRONG, NEAREST, LISTENER)
-Consulted = tuple[list[Event], str]
-Player = Callable[[Case, Consultation, int], Consulted]
+FITTED = "honest: general history, diagnosis by fitted Bayes"
+HONEST = (WEAK, STRONG, NEAREST, LISTENER, FITTED)
+AFTER_THE_END = 3  # turns that an attacker goes on for when nobody listens any more
+MEASURED = tuple(name for name, preset in PRESETS.items() if preset.opinion in ("", "judge"))
+"""Presets that can be measured without a model and without people."""
+
+Earnings = Mapping[str, Mapping[str, Array]]
+"""Doctor or attack -> preset -> reward of each consultation; float64 (cases,)."""
+Speak = Callable[[Sequence[str], int], str]
+"""What was heard so far and the number of the turn (from 0) -> the turn."""
+Player = Callable[[Case, int], tuple[Speak, Callable[[Event], None]]]
+"""A case and its place -> who speaks in its consultation, and who takes note of its events."""
 
 
-def on_starter(params: Params, count: int, presets: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Doctor or attack -> preset -> mean reward over drawn cases of the starter clinic."""
+@dataclass(frozen=True, kw_only=True)
+class Ward:
+    """Cases to play by the rules of a run, and what attackers know of them."""
+
+    params: Params
+    factory: ConsultationFactory
+    cases: Sequence[Case]
+    clinic: GenerativeClinic | None  # whose cases these are; None: imported
+    others: frozenset[str]  # names of diseases that a patient of an imported case may not say
+    trade: Trade
+    likely: Sequence[str]  # what the opening of each case suggests
+
+    @cached_property
+    def budget(self) -> int:
+        """Doctor turns of a consultation."""
+        return largest_turn_budget(self.params.consultation)
+
+    def seat(self, case: Case) -> Consultation:
+        """A fresh consultation, as `doctor.environments` makes it."""
+        if self.clinic is not None:
+            return Consultation(
+                case, ScriptedPatient(case, self.factory.matcher), self.params.consultation, self.budget, None
+            )
+        embed = self.factory.embed if self.params.consultation.matching == "hybrid" else None
+        patient = ScriptedPatient(without_diagnosis(case), None, embed)
+        return Consultation(case, patient, self.params.consultation, self.budget, None, self.others)
+
+    def attacker(self, attack: Attack) -> Player:
+        """An attack as a player."""
+
+        def player(case: Case, place: int) -> tuple[Speak, Callable[[Event], None]]:
+            rng = np.random.default_rng([self.params.seed, place])
+            neighbour = self.cases[(place + 1) % len(self.cases)]
+
+            def speak(heard: Sequence[str], turn: int) -> str:
+                return attack(
+                    Seat(
+                        heard=tuple(heard),
+                        turn=turn,
+                        budget=self.budget,
+                        trade=self.trade,
+                        neighbour=(neighbour.diagnosis, neighbour.recommendation),
+                        likely=self.likely[place],
+                        language=case.language,
+                        rng=rng,
+                    )
+                )
+
+            return speak, lambda _: None
+
+        return player
+
+
+@dataclass(frozen=True)
+class Played:
+    """One consultation."""
+
+    case: Case
+    events: Sequence[Event]
+    stop_reason: str
+    messages: Sequence[Message]
+
+
+def on_starter(params: Params, count: int, presets: Sequence[str]) -> Earnings:
+    """What everybody earns on drawn cases of the starter clinic."""
     factory = open_factory(params, ROOT / "data/kb_index")
-    cases = list(draw_cases(factory.clinic, count, params.patient_cases.starter.seed, params.patient_cases.split))
+    clinic = factory.clinic
+    cases = list(draw_cases(clinic, count, params.patient_cases.starter.seed, params.patient_cases.split))
+    ward = Ward(
+        params=params,
+        factory=factory,
+        cases=_with_personas(cases, params),
+        clinic=clinic,
+        others=frozenset(),
+        trade=trade_of(clinic),
+        likely=[_suggested(clinic, case) for case in cases],
+    )
+
+    return _earnings(ward, _by_bayes(ward, clinic), presets)
+
+
+def _suggested(clinic: GenerativeClinic, case: Case) -> str:
+    """What Bayes makes of the opening words alone."""
+    opening = [clinic.finding_index[topic] for topic in case.opening]
+    return clinic.conditions[int(clinic.posterior(opening, {}).argmax())].name
+
+
+def _by_bayes(ward: Ward, clinic: GenerativeClinic) -> dict[str, Player]:
+    """The honest doctors of a generative clinic."""
 
     def honest(rule: Ask) -> Player:
-        def consult(case: Case, consultation: Consultation, i: int) -> Consulted:
-            rng = np.random.default_rng([params.seed, i])
-            return _consult(
-                ReferenceDoctor(
-                    clinic=factory.clinic,
-                    case=case,
-                    ask=rule,
-                    questions=largest_turn_budget(params.consultation) - 1,
-                    rng=rng,
-                ),
-                consultation,
-            )
+        def player(case: Case, place: int) -> tuple[Speak, Callable[[Event], None]]:
+            rng = np.random.default_rng([ward.params.seed, place])
+            return _as_player(ReferenceDoctor(clinic=clinic, case=case, ask=rule, questions=ward.budget - 1, rng=rng))
 
-        return consult
+        return player
 
-    players = {WEAK: honest(at_random), STRONG: honest(greedy)}
-    return _earnings(
-        params,
-        cases,
-        factory.matcher,
-        [factory.clinic],
-        players | _attackers(params, cases, trade_of(factory.clinic)),
-        presets,
-    )
+    return {WEAK: honest(at_random), STRONG: honest(greedy)}
 
 
 def sources_of(params: Params) -> list[CaseSource]:
-    """The imported sets of a run that are consultations with patients on record."""
-    given = [source for source in params.patient_cases.imported if source.format not in GENERATED | {"questions"}]
-    return [source.model_copy(update={"path": str(ROOT / source.path)}) for source in given]
+    """The imported sets of a run that are consultations with patients."""
+    given = [source for source in params.patient_cases.imported if source.format != "questions"]
+    return [
+        source.model_copy(
+            update={"path": str(ROOT / source.path), "mapping": source.mapping and str(ROOT / source.mapping)}
+        )
+        for source in given
+    ]
 
 
-def on_imported(params: Params, source: CaseSource, count: int, presets: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The same on the last `count` cases of an imported set, at most half of it; the others are what the honest doctors have seen before, and
-    over what is rare among them the facts are worth.
+def on_imported(params: Params, source: CaseSource, count: int, presets: Sequence[str]) -> Earnings:
+    """The same on a sample of an imported set, at most half of it; the others are what the honest doctors have seen
+    before, and over which the facts are worth something.
     """
     found, _ = load_source(source, params.patient_cases.split)
-    first = max(len(found) - count, len(found) // 2)
-    seen, cases = found[:first], with_worth(found[first:], found[:first])
-    common = Counter(case.synonyms[0] if case.synonyms else case.diagnosis for case in seen)
-    questions = [
-        question
-        for question in dict.fromkeys(fact.topic for case in seen for fact in case.facts)
-        if question.count("?") == 1
-    ] or [f"{f.topic}?" for f in seen[0].facts]
-    trade = {
-        "names": [name for name, _ in common.most_common()],
-        "broader": ["inflammation", "infection"],
-        "questions": questions,
+    cases = _with_personas(sampled(found, min(count, len(found) // 2), params.patient_cases.split.salt), params)
+    groups = {case.group_id for case in cases}
+    seen = [case for case in found if case.group_id not in groups]
+    clinic = load_ddxplus(Path(source.path)) if source.format in GENERATED else None
+    factory = open_factory(params, ROOT / "data/kb_index")
+    nearest = NearestCase(seen if clinic else with_worth(seen, seen))
+    heard = [without_diagnosis(case) for case in cases]
+    ward = Ward(
+        params=params,
+        factory=factory,
+        cases=cases if clinic else with_worth(cases, seen),
+        clinic=None,
+        others=factory.diseases | {name for case in found for name in (case.diagnosis, *case.synonyms)},
+        trade=trade_of(clinic) if clinic else trade_of_records(seen),
+        likely=[_suggested(clinic, case) if clinic else name_of(nearest.like(case)) for case in heard],
+    )
+    if clinic:
+        return _earnings(ward, _by_bayes(ward, clinic), presets)
+    listener, fitted, questions = Listener(seen), FittedBayes(seen), ward.budget - 1
+    honest: dict[str, Player] = {
+        NEAREST: lambda _, place: _as_player(nearest.doctor(heard[place], questions)),
+        LISTENER: lambda _, place: _as_player(listener.doctor(heard[place], questions)),
+        FITTED: lambda _, place: _as_player(FittedListener(fitted, questions, report(heard[place]))),
     }
-
-    def honest(colleague: NearestCase | Listener) -> Player:
-        def consult(case: Case, consultation: Consultation, i: int) -> Consulted:  # noqa: ARG001  one signature
-            return _consult(colleague.doctor(case, largest_turn_budget(params.consultation) - 1), consultation)
-
-        return consult
-
-    players = {NEAREST: honest(NearestCase(seen)), LISTENER: honest(Listener(seen))}
-    return _earnings(params, cases, None, [], players | _attackers(params, cases, trade), presets)
+    return _earnings(ward, honest, presets)
 
 
-def _attackers(params: Params, cases: Sequence[Case], trade: Mapping[str, Any]) -> dict[str, Player]:
-    def player(attack: Attack) -> Player:
-        def consult(case: Case, consultation: Consultation, i: int) -> Consulted:  # noqa: ARG001  one signature
-            neighbour = cases[(i + 1) % len(cases)]
-            known = {**trade, "neighbour": (neighbour.diagnosis, neighbour.recommendation)}
-            return play(
-                attack,
-                consultation,
-                largest_turn_budget(params.consultation),
-                known,
-                np.random.default_rng([params.seed, i]),
-            )
-
-        return consult
-
-    return {name: player(attack) for name, attack in ATTACKS.items()}
-
-
-def _earnings(
-    params: Params,
-    cases: Sequence[Case],
-    matcher: Matcher | None,
-    clinics: Sequence[GenerativeClinic],
-    players: Mapping[str, Player],
-    presets: Sequence[str],
-) -> dict[str, dict[str, float]]:
-    scorers = {preset: Scorer(load_reward(preset), clinics) for preset in presets}
-    table = {}
-    for name, player in players.items():
-        played = []
-        for i, case in enumerate(cases):
-            consultation = Consultation(
-                case,
-                ScriptedPatient(case, matcher),
-                params.consultation,
-                largest_turn_budget(params.consultation),
-                None,
-            )
-            played.append((case, *player(case, consultation, i)))
-        table[name] = {preset: _mean(scorer, played) for preset, scorer in scorers.items()}
-    return table
-
-
-def play(
-    attack: Attack, consultation: Consultation, budget: int, known: Mapping[str, Any], rng: np.random.Generator
-) -> tuple[list[Event], Ending]:
-    """One consultation of an attacker, who goes on after the end as long as anybody listens; events and stop reason."""
-    heard = [consultation.opening()[1]["content"]]
+def play(consultation: Consultation, speak: Speak, hear: Callable[[Event], None], budget: int) -> Played:
+    """One consultation of a doctor, who goes on after the end as long as anybody listens."""
+    messages = consultation.opening()
+    heard = [messages[-1]["content"]]
     events: list[Event] = []
     stop_reason = Ending.OUT_OF_TURNS
-    for turn in range(budget + 3):
+    for turn in range(budget + AFTER_THE_END):
+        said = speak(heard, turn)
         try:
-            reply = at_once(
-                consultation.step(attack(Seat(heard=tuple(heard), turn=turn, budget=budget, rng=rng, **known)))
-            )
+            reply = at_once(consultation.step(said))
         except RuntimeError:  # nothing is revived
             break
+        messages.append({"role": "assistant", "content": said})
         events.append(reply.event)
         stop_reason = reply.stop_reason or stop_reason
         if reply.text is not None:
+            hear(reply.event)
             heard.append(reply.text)
-    return events, stop_reason
+            messages.append({"role": "user", "content": reply.text})
+    return Played(consultation.case, events, stop_reason, messages)
 
 
-def paid_attacks(table: Mapping[str, Mapping[str, float]], preset: str) -> list[str]:
+def paid_attacks(table: Earnings, preset: str) -> list[str]:
     """Attacks that earn at least what the honest weak doctor earns; on imported sets, the better of the honest doctors."""
-    honest = table[WEAK][preset] if WEAK in table else max(table[name][preset] for name in HONEST if name in table)
-    return [name for name, row in table.items() if name not in HONEST and row[preset] >= honest]
+    bar = np.mean(table[_bar(table, preset)][preset])
+    return [name for name, row in table.items() if name not in HONEST and np.mean(row[preset]) >= bar]
 
 
-def trade_of(clinic: GenerativeClinic) -> dict[str, Any]:
-    """What anybody in the trade knows of a clinic: names by how common they are, broader terms by how many they cover,
-    questions.
-    """
-    by_prevalence = sorted(clinic.conditions, key=lambda condition: -condition.prevalence)
-    weight: dict[str, float] = {}
-    for condition in clinic.conditions:
-        for parent in condition.parents:
-            weight[parent] = weight.get(parent, 0.0) + condition.prevalence
+def nearest_attack(table: Earnings, preset: str) -> tuple[str, Interval]:
+    """The attack that earns most, and by how much the honest doctor earns more on the same cases."""
+    best = max((name for name in table if name not in HONEST), key=lambda name: float(np.mean(table[name][preset])))
+    return best, mean(list(table[_bar(table, preset)][preset] - table[best][preset]))
+
+
+def _with_personas(cases: Sequence[Case], params: Params) -> list[Case]:
+    return [replace(case, persona=persona_of(case.case_id, params.patient_cases.personas)) for case in cases]
+
+
+def _as_player(doctor: Doctor) -> tuple[Speak, Callable[[Event], None]]:
+    return lambda heard, turn: doctor.turn(), doctor.hear  # noqa: ARG005  one signature
+
+
+def _bar(table: Earnings, preset: str) -> str:
+    """The honest doctor whom an attack must not reach."""
+    honest = [WEAK] if WEAK in table else [name for name in HONEST if name in table]
+    return max(honest, key=lambda name: float(np.mean(table[name][preset])))
+
+
+def _earnings(ward: Ward, honest: Mapping[str, Player], presets: Sequence[str]) -> Earnings:
+    clinics = [ward.factory.clinic]
+    scorers = {preset: Scorer(load_reward(preset), clinics) for preset in presets}
+    players = {**honest, **{name: ward.attacker(attack) for name, attack in ATTACKS.items()}}
+    table = {}
+    for name, player in players.items():
+        played = [play(ward.seat(case), *player(case, i), ward.budget) for i, case in enumerate(ward.cases)]
+        table[name] = _scored(scorers, played)
+    return table
+
+
+def _scored(scorers: Mapping[str, Scorer], played: Sequence[Played]) -> dict[str, Array]:
+    judged = any(scorer.preset.opinion for scorer in scorers.values())
+    opinions = [_opinion(one) if judged else {} for one in played]
+
+    def reward(scorer: Scorer, one: Played, opinion: Mapping[str, float]) -> float:
+        turns = scorer.score(one.case, one.events, one.stop_reason, opinion)
+        return sum(sum(turn.values()) for turn in turns)
+
     return {
-        "names": [condition.name for condition in by_prevalence],
-        "broader": sorted(weight, key=lambda term: -weight[term]),
-        "questions": [finding.doctor.train[0] for finding in clinic.findings],
+        preset: np.array([reward(scorer, *pair) for pair in zip(played, opinions, strict=True)])
+        for preset, scorer in scorers.items()
     }
 
 
-def _consult(doctor: Doctor, consultation: Consultation) -> Consulted:
-    events = []
-    while True:
-        reply = at_once(consultation.step(doctor.turn()))
-        events.append(reply.event)
-        if reply.text is None:
-            return events, reply.stop_reason or ""
-        doctor.hear(reply.event)
-
-
-def _mean(scorer: Scorer, played: Sequence[tuple[Case, list[Event], str]]) -> float:
-    return float(
-        np.mean([sum(sum(turn.values()) for turn in scorer.score(case, events, stop)) for case, events, stop in played])
-    )
+def _opinion(one: Played) -> Mapping[str, float]:
+    last = final_diagnosis(one.events)
+    said = (last.diagnosis, last.recommendation) if last else ("", "")
+    return at_once(judge(literal_judge, consultation_subject(one.case, one.messages, *said), tuple(CRITERIA))) or {}

@@ -5,7 +5,7 @@ Pure construction, no file is written here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from clinic.cases import Case, read_cases
@@ -27,8 +27,8 @@ from kb.embed import load_embedder
 from kb.index import KnowledgeIndex
 from kb.search import Hit, Searcher
 from rl.config import LanguageModelParams
+from rl.environment import EpisodeSpec
 from rl.language_models import open_model
-from rl.rollout import EpisodeSpec
 
 
 class ChartConsultation(Consultation):
@@ -136,6 +136,10 @@ class ConsultationFactory:
         opened = ChartConsultation if chart else Consultation
         return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm or imported else ())
 
+    def seat(self, spec: EpisodeSpec, *, chart: bool = False) -> Consultation | SingleTurn:
+        """The consultation of an episode; see `consultation`."""
+        return self.consultation(spec.case, spec.turn_budget, chart=chart)
+
     def opening(self, case: Case, budget: int, *, chart: bool = False) -> list[Message]:
         """What the doctor reads before the first turn; nobody has to be there to answer, and nothing is loaded."""
         if case.source == SOURCE:
@@ -157,7 +161,7 @@ class ConsultationFactory:
                     sample=sample,
                     turn_budget=budget,
                     noise=(seed, step),
-                    make=partial(self.consultation, case, budget),
+                    case=case,
                     privileged=dict(privileged(case)),
                 )
                 for sample in range(samples)

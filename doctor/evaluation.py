@@ -23,10 +23,11 @@ from doctor.parameters import ROOT, Params
 from doctor.reward_recipe import load_reward
 from doctor.scoring import patient_metrics, score_all
 from doctor.warm_start import diagnosis_turns
+from rl.environment import EpisodeSpec
 from rl.experience import StopReason, Trajectory, write_scores, write_trajectories
 from rl.language_models import check_endpoints
 from rl.machine import place_of
-from rl.rollout import EpisodeSpec, Progress, refuse_if_many_failed
+from rl.rollout import Progress, refuse_if_many_failed
 from rl.workers.base import Session
 from rl.workers.local import LocalSession
 
@@ -143,7 +144,8 @@ def policy_table(
 ) -> Evaluation:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
     params = test_set.params
-    live = LocalSession(str(model), place_of(params.machines), params.rollout, None, params.seed)
+    seat = partial(test_set.factory.seat, chart=chart)
+    live = LocalSession(str(model), place_of(params.machines), params.rollout, None, params.seed, seat=seat)
     specs = [
         EpisodeSpec(
             case_id=case.case_id,
@@ -151,7 +153,7 @@ def policy_table(
             sample=0,
             turn_budget=budget,
             noise=(params.seed, EVALUATION_STEP),
-            make=partial(test_set.factory.consultation, case, budget, chart=chart),
+            case=case,
             privileged={},
         )
         for case in test_set.cases

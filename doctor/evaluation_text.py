@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clinic.tables import FEW, Evaluation, Summary
+from doctor.report_texts import Texts, columns_wide, padded
 from rl.experience import Scores, Trajectory
+
+COLUMNS = {"accuracy": 20, "top3": 8, "reward": 8, "turns": 7, "fact_recall": 8}  # of the terminal's table, and widths
 
 
 def closed_distance(metrics: Evaluation) -> float:
@@ -41,38 +44,41 @@ def told(summary: Summary) -> str:
     return f"{which} {shown.mean:.3f} [{shown.low:.3f}, {shown.high:.3f}] on {summary.cases} cases{missing}"
 
 
-def table_text(metrics: Evaluation) -> str:
+def table_text(metrics: Evaluation, words: Texts) -> str:
     """The evaluation table for the terminal; a doctor who missed too many cases has the reason in place of figures."""
-    width = max([len(name) for name in metrics.doctors], default=0) + 2
-    lines = [f"{'doctor':<{width}}{'accuracy':>20}{'top-3':>8}{'reward':>8}{'turns':>7}{'recall':>8}"]
+    width = max([columns_wide(words.name(name)) for name in metrics.doctors], default=0) + 2
+    heads = [padded(words.table[name], -size) for name, size in COLUMNS.items()]
+    lines = [padded(words.table["doctor"], width) + "".join(heads)]
     for name, table in metrics.doctors.items():
-        lines += _row_text(f"{name:<{width}}", table.overall)
+        lines += _row_text(padded(words.name(name), width), table.overall, words)
     for name, comparison in metrics.comparisons.items():
         if comparison.mcnemar:
             by = comparison.measures["accuracy"]
             lines.append(
-                f"{name}: {by.mean:+.3f} [{by.low:+.3f}, {by.high:+.3f}], McNemar p {comparison.mcnemar.p:.2g}"
+                f"{words.name(name)}: {by.mean:+.3f} [{by.low:+.3f}, {by.high:+.3f}], McNemar p {comparison.mcnemar.p:.2g}"
             )
     unplaced = {name: table.overall.mean("unplaced") for name, table in metrics.doctors.items()}
     lines += [
-        f"{name}: {share:.1%} of answers are names that no rule knows" for name, share in unplaced.items() if share > 0
+        f"{words.name(name)}: {words.say('table_unplaced', f'{share:.1%}')}"
+        for name, share in unplaced.items()
+        if share > 0
     ]
     return "\n".join(lines)
 
 
-def _row_text(name: str, summary: Summary) -> list[str]:
-    if summary.withheld:
-        return [f"{name}{summary.withheld}"]
+def _row_text(name: str, summary: Summary, words: Texts) -> list[str]:
+    if withheld := words.withheld(summary):
+        return [f"{name}{withheld}"]
     if (accuracy := summary.accuracy) is None:
         return []
-    shown = f"{accuracy.mean:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}]"
-    cells = [
-        f"{found.mean:.2f}" if (found := summary.measures.get(measure)) else "-"
-        for measure in ("top3", "reward", "turns", "fact_recall")
-    ]
-    few = f"  n = {summary.cases - len(summary.missing)}, below {FEW}" if summary.few else ""
-    missing = f"  {len(summary.missing)} missing" if summary.missing else ""
-    return [f"{name}{shown:>20}{cells[0]:>8}{cells[1]:>8}{cells[2]:>7}{cells[3]:>8}{few}{missing}"]
+    shown = {"accuracy": f"{accuracy.mean:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}]"} | {
+        measure: f"{found.mean:.2f}" if (found := summary.measures.get(measure)) else "-"
+        for measure in COLUMNS
+        if measure != "accuracy"
+    }
+    few = words.say("table_few", summary.cases - len(summary.missing), FEW) if summary.few else ""
+    missing = words.say("table_missing", len(summary.missing)) if summary.missing else ""
+    return [f"{name}{''.join(padded(shown[measure], -size) for measure, size in COLUMNS.items())}{few}{missing}"]
 
 
 def trajectories_of_note(

@@ -1,5 +1,6 @@
 """Small sums over recorded consultations, shared by the stages that play them."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -36,22 +37,24 @@ def right(case: Case, trajectory: Trajectory) -> bool:
 
 
 def accuracy(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> float:
-    """Share of consultations that ended with the exact condition; single-turn questions are none.
+    """Share of consultations that ended with the exact condition; single-turn questions are none, and one without a
+    turn or with a failed patient is missing, not wrong.
 
     NaN where there is no consultation.
     """
     patients = {case.case_id: case for case in cases if case.source != QUESTIONS}
-    seen = [right(patients[t.case_id], t) for t in trajectories if t.case_id in patients]
+    seen = [right(patients[t.case_id], t) for t in trajectories if t.case_id in patients and t.played]
     return sum(seen) / len(seen) if seen else float("nan")
 
 
 def weighted_accuracy(cases: Sequence[Case], trajectories: Sequence[Trajectory], weights: Mapping[str, float]) -> float:
     """The mean of the sources' accuracies by their weights; without weights the share of all consultations."""
     found = accuracy_by_source(cases, trajectories)
-    total = sum(weights[name] for name in found) if weights else 0.0
+    played = {name: value for name, value in found.items() if not math.isnan(value)}
+    total = sum(weights[name] for name in played) if weights else 0.0
     if not total:
         return accuracy(cases, trajectories)
-    return sum(weights[name] * value for name, value in found.items()) / total
+    return sum(weights[name] * value for name, value in played.items()) / total
 
 
 def accuracy_by_source(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from doctor.parameters import ROOT, Params, read_yaml
+from doctor.parameters import ROOT, ParameterError, Params, read_yaml
 
 ENDPOINT = ("url", "key_env", "timeout_s", "retries", "concurrency")
 WITHOUT_EFFECT = frozenset(
@@ -56,7 +56,13 @@ def watched(content: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 
 
 def files_hash(place: Path) -> str:
-    """sha256 over the names and contents of a file, or of a folder's files but for compiled code."""
+    """sha256 over the names and contents of a file, or of a folder's files but for compiled code.
+
+    Raises:
+        ParameterError: there is nothing.
+    """
+    if not place.exists():
+        raise ParameterError(f"{place} is missing, and this stage reads it; dvc repro runs the stages that make it")
     digest = hashlib.sha256()
     found = (
         sorted(path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts)

@@ -21,11 +21,12 @@ from doctor.parameters import ParameterError, Params
 from doctor.reward_recipe import load_reward
 from doctor.scoring import score_all
 from rl.chat import ChatFormat
+from rl.environment import EpisodeSpec, Seat
 from rl.experience import Scores, Trajectory
-from rl.rollout import EpisodeSpec, refuse_if_many_failed
+from rl.rollout import refuse_if_many_failed
 from rl.sft import Example
 
-Play = Callable[[Sequence[EpisodeSpec], float], Sequence[Trajectory]]
+Play = Callable[[Sequence[EpisodeSpec], Seat, float], Sequence[Trajectory]]
 STEP = -3  # the step in the noise key of best-of-n episodes
 MAX_NAME_WORDS = 8  # of a diagnosis that is a name; a longer one is a sentence
 _QUESTION = re.compile(r"[^.?!。？！]*[?？]")
@@ -108,7 +109,7 @@ def best_examples(
     order = np.random.default_rng([params.seed, 3]).permutation(len(patients))[: section.cases]
     chosen = [patients[int(place)] for place in order]
     told = replace(factory, rules=factory.rules.model_copy(update={"instructions": section.instructions}))
-    played = play(told.episodes(chosen, section.samples, params.seed, STEP), section.temperature)
+    played = play(told.episodes(chosen, section.samples, params.seed, STEP), told.seat, section.temperature)
     refuse_if_many_failed(played, params.rollout)
     scores = score_all(Scorer(load_reward("outcome"), [factory.clinic]), chosen, played)
     rewards = [score.reward for score in scores if score.turns]

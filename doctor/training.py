@@ -90,6 +90,7 @@ class Training:
             params.seed,
             params.train_doctor.lora,
             params.decoding.train.temperature,
+            factory.seat,
         )
         source = pairs_path(algorithm)
         # what an offline algorithm reads instead of playing

@@ -1,5 +1,7 @@
 """What an environment is to the school: messages in, messages out, one episode and then thrown away."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 Message = dict[str, str]
@@ -42,3 +44,20 @@ class Environment(Protocol):
     async def step(self, turn: str) -> EnvironmentReply:
         """Take the policy's turn. Any text is a legal move."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeSpec:
+    """One episode to play: plain data, so that it can be sent to another process."""
+
+    case_id: str
+    group_id: str
+    sample: int
+    turn_budget: int
+    noise: tuple[object, ...]  # (run seed, step), joined with case, sample and turn
+    case: Any  # what the environment is made of; the school never looks inside
+    privileged: dict[str, Any]
+
+
+Seat = Callable[[EpisodeSpec], Environment]
+"""Makes the environment of an episode. Belongs to the process that plays; never sent."""

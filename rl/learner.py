@@ -4,8 +4,9 @@ import logging
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "flo
 
 
 class Learner:
-    """Owns the optimizers; changes the models in place. The policy and the critic are live, the reference is frozen."""
+    """Owns the optimizers; changes the models in place. The policy and the critic are live, all others frozen."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Learner:
         prompts: int,
         temperature: float,
         seed: int,
-        reference: PreTrainedModel | None = None,
+        frozen: Mapping[str, PreTrainedModel] = MappingProxyType({}),
         sampler: Sampler = IN_STEP,
     ) -> None:
         """Make what the algorithm's roles ask for.
@@ -87,20 +88,20 @@ class Learner:
             prompts: cases per rollout step; fixes the planned warm-up.
             temperature: of the sampling.
             seed: of the shuffling.
-            reference: the frozen model, if the algorithm declares one; not needed where the policy has an adapter,
-                which can be switched off.
+            frozen: the models of the frozen roles that the algorithm declares; not needed where the policy has an
+                adapter, which can be switched off.
             sampler: how the engine relates to the learner.
 
         Raises:
-            TrainingError: the algorithm declares a reference and none is given.
+            TrainingError: the algorithm declares a frozen role and no model of it is given.
         """
-        if "reference" in algorithm.roles and reference is None and not has_adapter(policy.model):
+        if set(algorithm.frozen_roles) - frozen.keys() and not has_adapter(policy.model):
             raise TrainingError(
-                f"{type(algorithm).__name__} compares with a frozen reference model, and none was given"
+                f"{type(algorithm).__name__} compares with frozen models ({', '.join(algorithm.frozen_roles)}), and none was given"
             )
         self.policy, self.model, self.critic = policy, policy.model, policy.critic
         self.algorithm, self.temperature, self.seed = algorithm, temperature, seed
-        self.reference = Policy(reference) if reference is not None else None
+        self.frozen = {role: Policy(model) for role, model in frozen.items()}
         self.sampler = sampler
         params = algorithm.optimizer
         self.optimizer = self._adamw(self.model, params.learning_rate)
@@ -209,17 +210,17 @@ class Learner:
         budget = self.algorithm.optimizer.micro_batch_tokens
         look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.sampler.exact)
         old = logprobs_of(self.policy, trajectories, budget, self.temperature) if look_again else None
-        reference = self._reference_logprobs(trajectories) if "reference" in self.algorithm.roles else None
+        frozen = {role: self._frozen_logprobs(role, trajectories) for role in self.algorithm.frozen_roles}
         values = values_of(self.policy, trajectories, budget) if self.critic is not None else None
-        records = make_records(trajectories, scores, old, reference, values)
+        records = make_records(trajectories, scores, old, frozen, values)
         if old is None or not records:
             return records, {}
         return records, mismatch(np.concatenate(old), np.concatenate([record.sampler_logprob_A for record in records]))
 
-    def _reference_logprobs(self, trajectories: Sequence[Trajectory]) -> list[Array]:
+    def _frozen_logprobs(self, role: str, trajectories: Sequence[Trajectory]) -> list[Array]:
         budget = self.algorithm.optimizer.micro_batch_tokens
-        if self.reference is not None:
-            return logprobs_of(self.reference, trajectories, budget, self.temperature)
+        if role in self.frozen:
+            return logprobs_of(self.frozen[role], trajectories, budget, self.temperature)
         with adapter_off(self.model):
             return logprobs_of(self.policy, trajectories, budget, self.temperature)
 
@@ -302,9 +303,9 @@ class Learner:
             entropy_N=entropy_N,
             value_N=value_N,
             old_logprob_N=gather([r.old_logprob_A for r in some]),
-            reference_logprob_N=gather([r.reference_logprob_A for r in some if r.reference_logprob_A is not None])
-            if "reference" in self.algorithm.roles
-            else None,
+            frozen_logprob_N={
+                role: gather([r.frozen_logprob_A[role] for r in some]) for role in self.algorithm.frozen_roles
+            },
             old_value_N=gather([r.value_A for r in some if r.value_A is not None]) if self.critic is not None else None,
             advantage_N=gather([signal.advantage[i] for i in index]),
             weight_N=gather([signal.weight[i] for i in index]),

@@ -21,14 +21,14 @@ from rl.machine import Place
 
 GIB = 2**30
 HOLES = 0.5  # of what comes and goes: memory of the C library's heap that is free and not the system's
-PLAYING = ("weights", "optimizer", "critic", "reference", "engine", "kv_cache", "heap")
-LEARNING = ("weights", "optimizer", "critic", "reference", "gradients", "activations", "gathered", "logits", "heap")
+PLAYING = ("weights", "optimizer", "critic", "frozen", "engine", "kv_cache", "heap")
+LEARNING = ("weights", "optimizer", "critic", "frozen", "gradients", "activations", "gathered", "logits", "heap")
 KNOBS = {
     "weights": "a smaller model, or train_doctor.lora with machines.compute: bfloat16",
     "gradients": "train_doctor.lora",
     "optimizer": "train_doctor.lora, or, on a GPU and while it plays, machines.offload",
     "critic": "critic.trunk: shared in the recipe",
-    "reference": "train_doctor.lora, or kl.place: none in the recipe",
+    "frozen": "train_doctor.lora, or kl.place: none in the recipe",
     "kv_cache": "rollout.slots or rollout.max_episode_tokens, or rollout.engine.kv_cache_gib with vLLM",
     "engine": "rollout.engine.dtype: bfloat16, or an engine of kind transformers",
     "gathered": "a smaller model",
@@ -128,7 +128,7 @@ def estimate(
     gradients    trained parameters x 4 (all, or an adapter's); freed when learning ends
     optimizer    2 moments x trained parameters x 4
     critic       its trunk, with gradients and moments of what is trained of it, if it has its own
-    reference    parameters x bytes, if there is one and no adapter to switch off
+    frozen       parameters x bytes for each frozen role (the reference), unless there is an adapter to switch off
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM, what it is given
     engine       its copy of the weights: parameters x its bytes; none where it plays with the learner's
     activations  what a backward pass will ask for. Tokens of a micro-batch x layers x (6 width + 4 intermediate + 4
@@ -155,7 +155,7 @@ def estimate(
         "gradients": s.trainable * 4,
         "optimizer": 2 * s.trainable * 4,
         "critic": (s.trunk_parameters * s.weight_bytes + 3 * s.trainable_trunk * 4) * own_trunk,
-        "reference": s.parameters * s.bytes * ("reference" in algorithm.roles and s.trainable == s.parameters),
+        "frozen": s.parameters * s.bytes * len(algorithm.frozen_roles) * (s.trainable == s.parameters),
         "kv_cache": rollout.slots
         * rollout.max_episode_tokens
         * s.layers

@@ -4,7 +4,7 @@ values.
 All in eval mode and without gradient; the recorded actions are read again, never sampled again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -63,7 +63,7 @@ def make_records(
     trajectories: Sequence[Trajectory],
     scores: Sequence[Scores],
     old: Sequence[Array] | None,
-    reference: Sequence[Array] | None,
+    frozen: Mapping[str, Sequence[Array]],
     values: tuple[Sequence[Array], Sequence[float]] | None,
 ) -> list[TokenRecord]:
     """Put together what an algorithm sees; without `old`, the engine's log-probabilities stand for the trainer's."""
@@ -80,9 +80,10 @@ def make_records(
                 truncated=trajectory.stop_reason in TRUNCATED,
                 sampler_logprob_A=sampler_A,
                 old_logprob_A=old[i] if old is not None else sampler_A,
-                reference_logprob_A=reference[i] if reference is not None else None,
+                frozen_logprob_A={role: found[i] for role, found in frozen.items()},
                 value_A=values[0][i] if values is not None else None,
                 next_value=values[1][i] if values is not None else 0.0,
+                privileged=trajectory.privileged,
             )
         )
     return records

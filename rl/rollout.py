@@ -10,30 +10,16 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rl.chat import ChatFormat
 from rl.config import RolloutParams
 from rl.engines.base import Engine, Finish, Request, Sampling, noise_key
-from rl.environment import Environment, Message
+from rl.environment import Environment, EpisodeSpec, Message, Seat
 from rl.errors import TrainingError
 from rl.experience import StopReason, Trajectory
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpisodeSpec:
-    """One episode to play: its identity, the key of its sampling noise and how to make its environment."""
-
-    case_id: str
-    group_id: str
-    sample: int
-    turn_budget: int
-    noise: tuple[object, ...]  # (run seed, step), joined with case, sample and turn
-    make: Callable[[], Environment]
-    privileged: dict[str, Any]
 
 
 Progress = Callable[[int, int], None]
@@ -41,6 +27,7 @@ Progress = Callable[[int, int], None]
 
 async def play(
     specs: Sequence[EpisodeSpec],
+    seat: Seat,
     engine: Engine,
     chat: ChatFormat,
     params: RolloutParams,
@@ -51,6 +38,7 @@ async def play(
 
     Args:
         specs: the episodes.
+        seat: makes their environments.
         engine: generates turns.
         chat: the policy's chat format.
         params: limits.
@@ -73,13 +61,19 @@ async def play(
     queue = iter(enumerate(specs))
     result: dict[int, Trajectory] = {}
 
-    async def seat() -> None:
+    async def one_after_another() -> None:
         for i, spec in queue:
-            result[i] = await _Episode(spec, engine, chat, params, temperature, began).run()
+            episode = Episode(spec, seat(spec), engine, chat, params, temperature, began)
+            try:
+                while episode.stop_reason is None:
+                    await episode.turn()
+            finally:
+                episode.leave()
+            result[i] = episode.trajectory()
             if progress is not None:
                 progress(len(result), len(specs))
 
-    await asyncio.gather(*(seat() for _ in range(min(params.slots, len(specs)))))
+    await asyncio.gather(*(one_after_another() for _ in range(min(params.slots, len(specs)))))
     await engine.close()
     return [result[i] for i in range(len(specs))]
 
@@ -124,35 +118,84 @@ def refuse_if_many_failed(trajectories: Sequence[Trajectory], params: RolloutPar
         )
 
 
-class _Episode:
-    """The growing token record of one episode."""
+class Episode:
+    """One episode, played turn by turn, and its growing token record."""
 
     def __init__(
         self,
         spec: EpisodeSpec,
+        environment: Environment,
         engine: Engine,
         chat: ChatFormat,
         params: RolloutParams,
         temperature: float,
-        began: float,
+        began: float | None = None,
     ) -> None:
-        self.spec, self.engine, self.chat, self.params, self.began = spec, engine, chat, params, began
+        """Open the episode; nothing is sampled yet.
+
+        Args:
+            spec: the episode.
+            environment: of this episode alone.
+            engine: generates turns.
+            chat: the policy's chat format.
+            params: limits.
+            temperature: 0 = greedy.
+            began: monotonic clock that its times count from; None: now.
+        """
+        self.spec, self.environment, self.engine, self.chat, self.params = spec, environment, engine, chat, params
         self.temperature = temperature
         self.session = f"{spec.group_id}/{spec.sample}"
+        self.began = time.monotonic() if began is None else began
+        self.started_s = time.monotonic() - self.began
+        self.ended_s = self.started_s
         self.ids: list[int] = []
         self.mask: list[int] = []
         self.logprobs: list[float] = []
         self.turns: list[tuple[int, int]] = []
-        self.messages: list[Message] = []
         self.events: list[dict[str, Any]] = []
         self.version = engine.policy_version
+        self.stop_reason: str | None = None
+        self.messages: list[Message] = list(environment.opening())
+        self._new = chat.opening_ids(self.messages)  # what the policy has not read yet
 
-    async def run(self) -> Trajectory:
-        started = time.monotonic() - self.began
+    async def turn(self) -> None:
+        """The policy's next turn and the environment's reply; sets `stop_reason` if the episode is over with it.
+
+        Raises:
+            RuntimeError: it was over before.
+        """
+        if self.stop_reason is not None:
+            raise RuntimeError(f"episode {self.session} is over: {self.stop_reason}")
+        self.stop_reason = await self._turn()
+        self.ended_s = time.monotonic() - self.began
+
+    async def _turn(self) -> str | None:
+        if self._room(self._new) < self.params.response_length:
+            if not self.turns:
+                self._append(self._new, [0.0] * len(self._new), 0)  # how long it is says what would do
+            return StopReason.OUT_OF_TOKENS
+        said = await self._sampled(self._new)
         try:
-            stop_reason = await self._converse()
-        finally:
-            self.engine.release(self.session)
+            reply = await self.environment.step(said)
+        except Exception as error:  # noqa: BLE001  the edge of the environment: its failure becomes data
+            log.warning("episode %s: the environment failed: %s", self.session, error)
+            self.mask = [0] * len(self.mask)
+            return StopReason.FAILED
+        self.events.append(reply.event.to_json())
+        if reply.text is None:
+            return reply.stop_reason or StopReason.ENDED
+        self.messages.append({"role": "user", "content": reply.text})
+        self._new = self.chat.reply_ids(reply.text)
+        return None
+
+    def leave(self) -> None:
+        """Give the engine's place back; whoever plays an episode does so at its end, however it ends."""
+        self.engine.release(self.session)
+
+    def trajectory(self) -> Trajectory:
+        """What was played, once it is over."""
+        if self.stop_reason is None:
+            raise RuntimeError(f"episode {self.session} is not over")
         spec = self.spec
         return Trajectory(
             episode_id=self.session,
@@ -167,39 +210,17 @@ class _Episode:
             turns=tuple(self.turns),
             texts=tuple(self.messages),
             events=tuple(self.events),
-            stop_reason=stop_reason,
+            stop_reason=self.stop_reason,
             privileged=spec.privileged,
-            started_s=started,
-            ended_s=time.monotonic() - self.began,
+            started_s=self.started_s,
+            ended_s=self.ended_s,
         )
-
-    async def _converse(self) -> str:
-        environment = self.spec.make()
-        self.messages = list(environment.opening())
-        new = self.chat.opening_ids(self.messages)
-        while True:
-            if self._room(new) < self.params.response_length:
-                if not self.turns:
-                    self._append(new, [0.0] * len(new), 0)  # how long it is says what would do
-                return StopReason.OUT_OF_TOKENS
-            turn = await self._turn(new)
-            try:
-                reply = await environment.step(turn)
-            except Exception as error:  # noqa: BLE001  the edge of the environment: its failure becomes data
-                log.warning("episode %s: the environment failed: %s", self.session, error)
-                self.mask = [0] * len(self.mask)
-                return StopReason.FAILED
-            self.events.append(reply.event.to_json())
-            if reply.text is None:
-                return reply.stop_reason or StopReason.ENDED
-            self.messages.append({"role": "user", "content": reply.text})
-            new = self.chat.reply_ids(reply.text)
 
     def _room(self, new: list[int]) -> int:
         """Tokens left for a turn after feeding what is new (one more may be needed to close a cut turn)."""
         return self.params.max_episode_tokens - len(self.ids) - len(new) - 1
 
-    async def _turn(self, new: list[int]) -> str:
+    async def _sampled(self, new: list[int]) -> str:
         """Feed what is new, sample one turn, record it exactly as sampled."""
         if self.ids and self.ids[-1] != self.chat.end_id:
             new = [self.chat.end_id, *new]  # the token limit cut the last turn: close it, unsampled

@@ -65,7 +65,9 @@ def teach_round(params: BaseModelParams, number: int) -> None:
         return
     lesson = section.rounds[number - 1]
     factory = open_factory(params, ROOT / "data/kb_index")
-    session = LocalSession(str(phase_folder(params, number - 1)), Place(), params.rollout, None, section.seed)
+    session = LocalSession(
+        str(phase_folder(params, number - 1)), Place(), params.rollout, None, section.seed, seat=factory.seat
+    )
     temperature = lesson.temperature if lesson.kind == "own" else 0.0
     examples = round_texts(
         params,

@@ -16,6 +16,7 @@ from clinic.events import read_events
 from clinic.tables import Evaluation
 from doctor.evaluation_text import closed_distance, table_text
 from doctor.parameters import ROOT, Params
+from doctor.report_texts import language_of, texts
 from doctor.scoring import right
 from doctor.stages import input_hash
 from rl.checkpoint import folder_hash
@@ -29,20 +30,17 @@ MLFLOW_UI = "mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"
 
 @task(cache_policy=NO_CACHE)
 def summary(registered: str) -> str:
-    """The evaluation table, what was registered and where to look; also kept as a Prefect artifact."""
+    """The evaluation table in the language of the cases, what was registered and where to look; also kept as a Prefect
+    artifact.
+    """
     metrics = Evaluation.from_json(json.loads((ROOT / "metrics/evaluate_doctor.json").read_text()))
-    table = table_text(metrics)
+    words = texts(language_of(case.language for case in read_cases(ROOT / "data/cases/cases.parquet", "test")))
     closed = closed_distance(metrics)
-    told = (
-        ""
-        if math.isnan(closed)
-        else f"The trained doctor closes {closed:.0%} of the distance between its warm start and the Bayes doctor at the same turn budget.\n"
-    )
+    told = "" if math.isnan(closed) else f"{words.say('summary_closed', f'{closed:.0%}')}\n"
     text = (
-        f"\nHeld-out cases of the starter clinic (means with 95% intervals):\n\n{table}\n\n"
-        f"{told}"
-        f"{registered}\n\nTo look closer:\n  MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/{MLFLOW_UI} --workers 1\n"
-        "  then open http://127.0.0.1:5000/#/experiments/1/runs\n"
+        f"\n{words.say('summary_title')}\n\n{table_text(metrics, words)}\n\n{told}{registered}\n\n"
+        f"{words.say('summary_look')}\n  MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/{MLFLOW_UI} --workers 1\n"
+        f"  {words.say('summary_open', 'http://127.0.0.1:5000/#/experiments/1/runs')}\n"
     )
     create_markdown_artifact(f"```\n{text}\n```", key="retrain-report", description="Evaluation after retraining")
     return text

@@ -20,13 +20,14 @@ from doctor.starts import best_examples, recorded_examples
 from doctor.warm_start import examples, forced_accuracy
 from rl.chat import ChatFormat
 from rl.engines.factory import open_engine
+from rl.environment import EpisodeSpec, Seat
 from rl.experience import Trajectory
 from rl.handover import handover_of
 from rl.machine import place_of
 from rl.models import load_model, save_model
 from rl.policy import Policy, compute_in
 from rl.ranking import continuation_logprobs
-from rl.rollout import EpisodeSpec, play
+from rl.rollout import play
 from rl.self_check import refuse_disagreement
 from rl.sft import Example, train_supervised
 from tracking.progress import Phase, supervised
@@ -87,10 +88,10 @@ def _lessons(
         found = recorded_examples(chat, factory, cases, params)
         return found, {"dialogues": len(found)}
 
-    def play_as_it_is(specs: Sequence[EpisodeSpec], temperature: float) -> Sequence[Trajectory]:
+    def play_as_it_is(specs: Sequence[EpisodeSpec], seat: Seat, temperature: float) -> Sequence[Trajectory]:
         engine = open_engine(params.rollout, model.eval(), copy=False)
         engine.take(handover_of(Policy(model), 0))
-        return asyncio.run(play(specs, engine, chat, params.rollout, temperature, Phase("best of n", "episodes")))
+        return asyncio.run(play(specs, seat, engine, chat, params.rollout, temperature, Phase("best of n", "episodes")))
 
     with torch.no_grad():
         return best_examples(chat, factory, cases, params, play_as_it_is)

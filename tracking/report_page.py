@@ -27,24 +27,27 @@ from clinic.intervals import proportion
 from clinic.matching import normalise
 from clinic.metrics import MEASURES
 from clinic.tables import FEW, Evaluation
+from doctor.report_texts import language_of, texts
 
-NO_DIAGNOSIS, SOMETHING_ELSE = "no diagnosis", "something else"
+NO_DIAGNOSIS, SOMETHING_ELSE, OTHERS = "no diagnosis", "something else", "other conditions"
 SHOWN_CONDITIONS = 22  # with the rest folded, something else and no diagnosis, 25 columns
 SHOWN = 5  # best consultations, worst ones, and most frequent mistakes
-# who answers a doctor turn, if not the patient
-REPLIES = {
-    "search": "knowledge base",
-    "test": "result",
-    "invalid": "rules",
-}
 JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and others are spelt, and they reorder nothing
-PANELS = (  # title, axis or None for one that fits, name -> column of the training curve
+PANELS = (  # title, axis or None for one that fits, name -> column of the training curve; names of phrases
     (
-        "Reward",
+        "panel_reward",
         None,
-        {"training": "reward/mean", "of it diagnosis": "reward/diagnosis", "of it information": "reward/information"},
+        {
+            "line_training": "reward/mean",
+            "line_diagnosis": "reward/diagnosis",
+            "line_information": "reward/information",
+        },
     ),
-    ("Accuracy", (0.0, 1.0), {"training": "rollout/accuracy", "held-out cases": "validation/accuracy"}),
+    (
+        "panel_accuracy",
+        (0.0, 1.0),
+        {"line_training": "rollout/accuracy", "line_held_out": "validation/accuracy"},
+    ),
 )
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 46, 14, 12, 40  # of a panel, with its margins
 
@@ -107,7 +110,7 @@ def report_html(
     curve: Sequence[Mapping[str, float]],
     seen: Sequence[Seen],
 ) -> str:
-    """The page.
+    """The page, in the language of most of the consultations.
 
     Args:
         title: its heading.
@@ -127,6 +130,7 @@ def report_html(
         sorted({category for table in doctors.values() for category in table.categories}),
         confusion(seen),
     )
+    words = texts(language_of(one.case.language for one in seen))
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -138,6 +142,7 @@ def report_html(
     environment.filters["decimals"] = lambda value: f"{value:z.3f}"
     environment.filters["signed"] = lambda value: f"{value:+z.3f}".replace("-", "−")
     return environment.get_template("report.html.j2").render(
+        t=words,
         title=title,
         facts=facts,
         doctors=doctors,
@@ -227,7 +232,7 @@ def _heat(counts: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
     for actual, named, count in counts:
         mistakes.update({name: count for name in {actual, named} & conditions if actual != named})
     kept = sorted(mistakes, key=lambda name: (-mistakes[name], name))[:SHOWN_CONDITIONS]
-    rest, cells = "other conditions", Counter[tuple[str, str, bool]]()
+    rest, cells = OTHERS, Counter[tuple[str, str, bool]]()
     for actual, named, count in counts:
         cells[
             actual if actual in kept else rest,
@@ -285,7 +290,8 @@ def _utterances(one: Seen) -> list[dict[str, Any]]:
         if message["role"] == "assistant":
             said.append(_turn(text, *next(turns, (None, None))))
         elif message["role"] == "user":
-            said.append({"who": REPLIES.get(said[-1].get("kind", "") if said else "", "patient"), "text": text})
+            asked = said[-1].get("kind") if said else None  # what is answered, and so by whom
+            said.append({"who": asked if asked in ("search", "test", "invalid") else "patient", "text": text})
         else:
             said.append({"who": "instructions", "text": text})
     return said
@@ -294,9 +300,9 @@ def _utterances(one: Seen) -> list[dict[str, Any]]:
 def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -> dict[str, Any]:
     action, remarks = parse(text, max_questions=2 if isinstance(event, Asked) else 1), []
     if isinstance(event, Inquiry) and event.repeated:
-        remarks.append("known already")
+        remarks.append("known")
     if isinstance(event, Inquiry) and event.topic is None:
-        remarks.append("not answered")
+        remarks.append("unanswered")
     turn = {
         "who": "doctor",
         "kind": action.kind.value,
@@ -310,7 +316,7 @@ def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -
         turn |= {"text": action.text, "thought": thought.removeprefix("<think>").removesuffix("</think>").strip()}
     return {
         **turn,
-        "parts": rewards and {name.replace("_", " "): value for name, value in rewards.items() if value},
+        "parts": rewards and {name: value for name, value in rewards.items() if value},
         "reward": sum((rewards or {}).values()),
     }
 

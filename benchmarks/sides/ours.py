@@ -3,15 +3,14 @@
 import os
 import time
 from collections.abc import Sequence
-from functools import partial
 from multiprocessing.connection import Connection
 
 from benchmarks.engines import ForcedEngine, algorithm, open_session, rollout_params
 from benchmarks.patient import Patient
 from benchmarks.setting import SEED, Task, context_of, device
 from benchmarks.worker import Figures, serve
+from rl.environment import EpisodeSpec
 from rl.experience import Scores, Trajectory
-from rl.rollout import EpisodeSpec
 
 TEMPERATURE = 1.0
 
@@ -34,7 +33,15 @@ class Ours:
             max_failed_share=0.0,
         )
         rule = algorithm(played.samples, played.episodes, task.micro_batch_tokens)
-        self.session = open_session(engine, task.model, task.shape.dtype, params, rule, TEMPERATURE)
+        self.session = open_session(
+            engine,
+            task.model,
+            task.shape.dtype,
+            params,
+            rule,
+            TEMPERATURE,
+            lambda spec: Patient(spec.case, spec.turn_budget),
+        )
         self.engine = ForcedEngine(self.session.engine, self._length)
         self.session.engine = self.engine  # type: ignore[assignment]
 
@@ -51,7 +58,7 @@ class Ours:
                 sample=sample,
                 turn_budget=turns,
                 noise=(SEED, self.number),
-                make=partial(Patient, prompt, turns),
+                case=prompt,
                 privileged={},
             )
             for prompt in range(self.played.prompts)

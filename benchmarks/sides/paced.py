@@ -29,6 +29,7 @@ class Paced:
         algorithm = load_algorithm(self.params)
         self.group, self.prompts, self.number = algorithm.group_size, prompts, 0
         rollout = self.params.rollout.model_copy(update={"prompts": prompts})
+        self.room = open_factory(self.params, ROOT / "data/kb_index")
         self.session = LocalSession(
             str(ROOT / "models/base"),
             Place(),
@@ -36,8 +37,8 @@ class Paced:
             algorithm,
             self.params.seed,
             temperature=self.params.decoding.train.temperature,
+            seat=self.room.seat,
         )
-        self.room = open_factory(self.params, ROOT / "data/kb_index")
         self.cases = list(
             draw_cases(self.room.clinic, 100, self.params.seed, self.params.patient_cases.split, keep=("train",))
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
 from clinic.loaders import agentclinic, ddxplus, mtmeddialog, own, questions
+from clinic.splits import sampled
 
 Loader = Callable[[CaseSource, SplitParams], tuple[list[Case], list[Rejected]]]
 LOADERS: dict[str, Loader] = {
@@ -28,9 +29,9 @@ def load_source(source: CaseSource, split: SplitParams) -> tuple[list[Case], lis
     """Read one imported case set.
 
     Args:
-        source: format, file and licence; `cases` = how many to draw (ddxplus) or to keep of the first (others, 0 =
-            all).
-        split: how groups fall to train, validation and test.
+        source: format, file and licence; `cases` = how many to draw (ddxplus) or to keep, a sample by hash (others,
+            0 = all).
+        split: how groups fall to train, validation and test; its salt also chooses the sample.
 
     Returns:
         The cases in file order, and every record that did not become one.
@@ -39,4 +40,6 @@ def load_source(source: CaseSource, split: SplitParams) -> tuple[list[Case], lis
         ClinicError: the file is missing or unreadable as a whole.
     """
     cases, rejected = LOADERS[source.format](source, split)
-    return cases[: source.cases or None], rejected
+    if source.cases and source.format not in GENERATED:
+        cases = sampled(cases, source.cases, split.salt)
+    return cases, rejected

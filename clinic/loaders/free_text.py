@@ -16,6 +16,8 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from clinic.simplified import simplified
+
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
 MAX_OPENING_WORDS = 60
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
@@ -30,7 +32,7 @@ class Statement:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Rules:
     """How texts of one language are parted and read; `kinds` and what follows come from `sentences.yaml`."""
 
@@ -81,9 +83,9 @@ _SHAPES = {
     "zh": {
         "heading": re.compile(r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])"),
         "end": re.compile(r"(?<=[。！？；])\s*"),
-        "turn": re.compile(r"[；;，,]\s*(?=(?:但|而|且)?(?:无|没有|否认|未见|不伴))|[；;]|，(?=但)"),
+        "turn": re.compile(r"[；;，,]\s*(?=(?:但|而|且)?(?:[无無]|[没沒]有|否[认認]|未[见見]|不伴))|[；;]|，(?=但)"),
         "denied": re.compile(
-            r"\A(?P<who>患者|病人)?(?:但|而|且)?(?P<cue>无明显|无|没有|否认有?|未见明显|未见|不伴有?)(?P<rest>.+?)[。，]?\Z",
+            r"\A(?P<who>患者|病人)?(?:但|而|且)?(?P<cue>[无無]明[显顯]|[无無]|[没沒]有|否[认認]有?|未[见見]明[显顯]|未[见見]|不伴有?)(?P<rest>.+?)[。，]?\Z",
             re.DOTALL,
         ),
         "comma": re.compile(r"[、，,]|及|或"),
@@ -141,7 +143,7 @@ def statements_of(text: str, language: str, topic: str | None = None) -> Iterato
 def is_present(text: str, language: str) -> bool:
     """Whether a statement says that something is there; False where it is denied or not found."""
     rules = _rules(language)
-    return rules.denies.search(rules.still_there.sub(" ", text)) is None
+    return rules.denies.search(rules.still_there.sub(" ", simplified(text))) is None
 
 
 def _sentences(text: str, rules: _Rules) -> Iterator[tuple[str, str]]:
@@ -152,13 +154,13 @@ def _sentences(text: str, rules: _Rules) -> Iterator[tuple[str, str]]:
         heading = found[1].strip() if found else heading
         for sentence in rules.end.split(line[found.end() :] if found else line):
             stripped = sentence.strip(' \t"“”')
-            if stripped and stripped[-1] not in "?？:：" and not rules.verdicts.match(heading):
+            if stripped and stripped[-1] not in "?？:：" and not rules.verdicts.match(simplified(heading)):
                 yield heading, stripped
 
 
 def _kind(sentence: str, rules: _Rules, before: str) -> str:
     for kind, words in rules.kinds:
-        if words.search(sentence):
+        if words.search(simplified(sentence)):
             return kind
     goes_on = rules.goes_on.get(before) if not rules.unless.search(sentence) else None
     return goes_on or rules.history

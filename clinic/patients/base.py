@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from clinic.cases import Case, Fact
+from clinic.language import EN
 from clinic.matching import MATCH_THRESHOLD, Embed, TopicMatcher
 from clinic.understanding.matcher import QuestionMatcher
 from clinic.understanding.record import kind_of, record_of
@@ -50,16 +51,15 @@ def clauses(text: str) -> list[str]:
 
 
 def question_matcher(case: Case, embed: Embed | None = None) -> Matcher:
-    """Matches questions to what the patient of a case can tell, by type and meaning, for cases of no generative clinic;
-    in other languages than English by the words of headings and texts. What examinations and tests found is no answer.
+    """Matches questions to what the patient of a case can tell, by type and meaning, for cases of no generative clinic.
+    What examinations and tests found is no answer.
 
     Args:
         case: whose facts are asked for.
-        embed: sentence embeddings, for questions in words that the lexicon does not know.
+        embed: sentence embeddings, for questions in English words that the lexicon does not know: to the bundled model
+            all Chinese sentences are alike.
     """
-    if case.language == "en":
-        return QuestionMatcher(record_of(case), embed).match
-    return _lexical([fact for fact in case.facts if kind_of(fact) == "history"])
+    return QuestionMatcher(record_of(case), embed if case.language == EN.code else None).match
 
 
 def test_matcher(case: Case) -> Matcher:

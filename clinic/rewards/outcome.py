@@ -10,8 +10,8 @@ Components:
                   `information_by: expected` takes for gain what Bayes expects the answer to tell (nats) after what was
                   heard so far: the mean rise of the true condition's log-posterior over all patients who would have
                   said the same, so luck is not praised and an honest "no" not punished; `information_by: realised`
-                  takes the rise itself, which an answer that misleads makes negative. Else `information` x the share of
-                  the worth (`clinic.worth`) of the case's present facts that the answer told.
+                  takes the rise itself, which an answer that misleads makes negative. Else `information` x the worth
+                  (`clinic.worth`) of the present facts that the answer told.
     test          -`test_cost` for each examination or test, on cases of no generative clinic
     turn          -`turn_cost` each turn
     repeat        -`repeat_cost` for a question about something already told or already asked
@@ -118,19 +118,15 @@ def _gains(clinic: GenerativeClinic, case: Case, events: Sequence[Event], by: st
 
 
 def _told_shares(case: Case, events: Sequence[Event]) -> list[float]:
-    """The share of what the case's facts are worth that each turn told; facts without a worth count alike."""
-    worth = {
-        fact.topic: 1.0 if fact.worth is None else fact.worth
-        for fact in case.facts
-        if fact.present and fact.topic not in case.opening
-    }
-    total = sum(worth.values()) or 1.0
+    """The worth of the facts that each turn told, at most 1 in all; facts without a worth count alike."""
+    present = [fact for fact in case.facts if fact.present and fact.topic not in case.opening]
+    worth = {fact.topic: 1 / len(present) if fact.worth is None else fact.worth for fact in present}
     told: set[str] = set()
     shares = []
     for event in events:
         new = told_topics([event]) & worth.keys() - told
         told |= new
-        shares.append(sum(worth[topic] for topic in new) / total)
+        shares.append(sum(worth[topic] for topic in new))
     return shares
 
 

@@ -1,7 +1,9 @@
-"""The lexicon: which concepts, places and aspects a text speaks of; `english.yaml` holds its words."""
+"""The lexicon: which concepts, places and aspects a text speaks of; `english.yaml` holds its words, and those of Chinese
+are in `chinese.yaml`, read by `chinese`.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -51,7 +53,7 @@ class Lexicon:
 
     def read(self, text: str, side: Side) -> Reading:
         """What a question asks for, or a statement tells."""
-        plain = plain_text(text)
+        plain = self.plain(text)
         spans: dict[str, list[tuple[int, int]]] = {}
         for name, pattern in self.patterns[side].items():
             found = [match.span() for match in pattern.finditer(plain)]
@@ -69,19 +71,26 @@ class Lexicon:
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]
-        words = [
-            (word.start(), word[0])
-            for word in _WORD.finditer(plain)
-            if word[0] not in self.fillers and len(word[0]) > 1
-        ]
-        rest = {stem(word) for start, word in words if not any(a <= start < b for a, b in covered)}
         return Reading(
             frozenset(self._narrowest(spans)),
             frozenset(aspects),
             frozenset(places),
-            frozenset(rest),
-            frozenset(stem(word) for _, word in words),
+            self.unaccounted(plain, covered),
+            frozenset(word for _, word in self.content(plain)),
         )
+
+    def plain(self, text: str) -> str:
+        """The text in the form that the patterns read."""
+        return plain_text(text)
+
+    def content(self, plain: str) -> list[tuple[int, str]]:
+        """The stems of the content words, each with its place."""
+        words = ((word.start(), word[0]) for word in _WORD.finditer(plain))
+        return [(start, stem(word)) for start, word in words if word not in self.fillers and len(word) > 1]
+
+    def unaccounted(self, plain: str, covered: list[tuple[int, int]]) -> frozenset[str]:
+        """The content words that stand in none of these stretches."""
+        return frozenset(word for start, word in self.content(plain) if not any(a <= start < b for a, b in covered))
 
     def _narrowest(self, spans: Mapping[str, list[tuple[int, int]]]) -> set[str]:
         """Concepts without those that are told only by the words of a narrower one."""
@@ -139,7 +148,21 @@ def stem(word: str) -> str:
 def english() -> Lexicon:
     """The lexicon of `english.yaml`, compiled once."""
     source = YAML(typ="safe").load(FILE)
-    sets = {name: _parted(words) for name, words in source["sets"].items()}
+    return Lexicon(
+        **assembled(source, _compiled),
+        fillers=frozenset(source["fillers"].split()),
+        common=frozenset(map(stem, source["common"].split())),
+    )
+
+
+def assembled(source: Mapping[str, Any], compiled: Callable[..., dict[str, re.Pattern[str]]]) -> dict[str, Any]:
+    """The fields of a lexicon that do not depend on how a language parts its words.
+
+    Args:
+        source: the content of a lexicon's file.
+        compiled: entries, side and sets to patterns by name.
+    """
+    sets = {name: parted(words) for name, words in source["sets"].items()}
     sections = ("symptoms", "diseases", "topics")
     concepts: dict[str, dict[str, Any]] = {}
     kinds: dict[str, str] = {}
@@ -147,17 +170,15 @@ def english() -> Lexicon:
         for name, entry in source[section].items():
             concepts[name] = entry
             kinds[name] = section
-    direct = {name: frozenset(_parted(entry.get("broader", ""))) for name, entry in concepts.items()}
-    return Lexicon(
-        patterns={side: _compiled(concepts, side, sets) for side in ("ask", "tell")},
-        aspects={side: _compiled(source["aspects"], side, sets) for side in ("ask", "tell")},
-        places=_compiled(source["places"], "ask", sets),
-        broader={name: _closure(name, direct) for name in concepts},
-        headings={name: frozenset(_parted(entry["heading"])) for name, entry in concepts.items() if "heading" in entry},
-        kinds=kinds,
-        fillers=frozenset(source["fillers"].split()),
-        common=frozenset(map(stem, source["common"].split())),
-    )
+    direct = {name: frozenset(parted(entry.get("broader", ""))) for name, entry in concepts.items()}
+    return {
+        "patterns": {side: compiled(concepts, side, sets) for side in ("ask", "tell")},
+        "aspects": {side: compiled(source["aspects"], side, sets) for side in ("ask", "tell")},
+        "places": compiled(source["places"], "ask", sets),
+        "broader": {name: _closure(name, direct) for name in concepts},
+        "headings": {n: frozenset(parted(entry["heading"])) for n, entry in concepts.items() if "heading" in entry},
+        "kinds": kinds,
+    }
 
 
 def _closure(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
@@ -171,7 +192,8 @@ def _closure(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _parted(words: str) -> list[str]:
+def parted(words: str) -> list[str]:
+    """Phrases between commas; regular expressions between slashes stay whole."""
     return [match[1].strip() for match in _PHRASE.finditer(words) if match[1].strip()]
 
 
@@ -180,7 +202,7 @@ def _compiled(
 ) -> dict[str, re.Pattern[str]]:
     compiled = {}
     for name, entry in entries.items():
-        phrases = [part for key in ("both", side) for part in _parted(entry.get(key, ""))]
+        phrases = [part for key in ("both", side) for part in parted(entry.get(key, ""))]
         if phrases:
             phrases.sort(key=lambda phrase: (phrase.startswith("/"), -len(phrase.split()), phrase))  # the longest first
             compiled[name] = re.compile("|".join(_regex(phrase, sets) for phrase in phrases))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
-from clinic.understanding.lexicon import Lexicon, Reading, english
+from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
 
 THRESHOLD = 0.75
@@ -39,7 +39,9 @@ DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
 # topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
 # a bowel habit that is normal says nothing of blood
 # what can be anywhere in the body: where the question names a place, the fact must not leave it open
-ANYWHERE = frozenset({"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"})
+ANYWHERE = frozenset(
+    {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
+)
 NOT_BY_GROUP = frozenset({"blood_in_stool"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
@@ -51,7 +53,7 @@ class QuestionMatcher:
 
     def __init__(self, record: TypedRecord, embed: Embed | None = None) -> None:
         """Args: the typed record, of which only what the patient knows is told; sentence embeddings, if there are any."""
-        self._lexicon: Lexicon = english()
+        self._lexicon: Lexicon = record.lexicon
         self._complaint = record.complaint
         self._complaint_and_wider = set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
         self._facts: Sequence[Typed] = [t for t in record.facts if t.kind == "history" and not t.empty]
@@ -175,7 +177,12 @@ class QuestionMatcher:
         fit = self._best(wanted, typed)
         if fit > 0.0 and wanted != asked.concepts:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
-        if fit == 0.0 and asked.aspects & REQUIRED and wanted & self._complaint_and_wider and not typed.heading - GENERIC:
+        if (
+            fit == 0.0
+            and asked.aspects & REQUIRED
+            and wanted & self._complaint_and_wider
+            and not typed.heading - GENERIC
+        ):
             fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
         return fit
 
@@ -207,10 +214,7 @@ class QuestionMatcher:
         ):
             return 0.9 if narrower & self._complaint else 0.8
         wider = (self._lexicon.broader[concept] & told) if concept not in NOT_BY_GROUP else frozenset()
-        if wider and (
-            concept in self._complaint
-            or (typed.denies and any(map(_is_group, wider)) and not typed.others)
-        ):
+        if wider and (concept in self._complaint or (typed.denies and any(map(_is_group, wider)) and not typed.others)):
             return 0.8
         if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
             return 0.8
@@ -248,5 +252,3 @@ class QuestionMatcher:
 
 def _is_group(concept: str) -> bool:
     return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")
-
-

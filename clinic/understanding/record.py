@@ -6,6 +6,9 @@ from functools import lru_cache
 from typing import Literal
 
 from clinic.cases import Case, Fact
+from clinic.language import EN, ZH
+from clinic.simplified import simplified
+from clinic.understanding.chinese import ChineseLexicon, chinese, typed_parts
 from clinic.understanding.lexicon import Lexicon, Reading, english, plain_text
 
 Kind = Literal["history", "test"]
@@ -40,7 +43,9 @@ _NONE_AT_ALL = re.compile(
     r"\A\W*(?:nil\b|none\b|no\W*\Z|nothing\b|nad\b|unremarkable|non-?contributory|negative\W*\Z|nil significant)",
     re.IGNORECASE,
 )
-_ONLY_DENIES = re.compile(r"\W*(?:no|nil|denies|negative for)\b(?!.*\b(?:but|except|although|however)\b)", re.IGNORECASE)
+_ONLY_DENIES = re.compile(
+    r"\W*(?:no|nil|denies|negative for)\b(?!.*\b(?:but|except|although|however)\b)", re.IGNORECASE
+)
 _OTHERS = re.compile(r"\bother\b", re.IGNORECASE)
 _BARE_HEADING = re.compile(r"\W*(?:[psfd]m?hx?|[hp]+cx?|hpi|o/?ex?|ros|note|meds|occ)?\W*\Z", re.IGNORECASE)
 _REPORTS = re.compile(
@@ -84,6 +89,7 @@ class TypedRecord:
 
     facts: tuple[Typed, ...]
     complaint: frozenset[str]
+    lexicon: Lexicon  # of the language of the case
     places: frozenset[str]  # of the complaint
 
 
@@ -92,9 +98,9 @@ def kind_of(fact: Fact) -> Kind:
     of neither sort by its text.
     """
     heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
-    if _CHINESE_TEST.search(heading) and len(heading) <= 12:
+    if _CHINESE_TEST.search(simplified(heading)) and len(heading) <= 12 and "？" not in heading:
         return "test"
-    if "?" in heading or (len(heading.split()) > 8 and ":" not in heading):
+    if "?" in heading or "？" in heading or (len(heading.split()) > 8 and ":" not in heading):
         return "history"
     if _HISTORY_HEADING.search(heading) and not re.match(r"(?:physical|vital)", heading, re.IGNORECASE):
         return (
@@ -109,9 +115,11 @@ def kind_of(fact: Fact) -> Kind:
 
 
 @lru_cache(maxsize=512)
-def typed_record(facts: tuple[Fact, ...], self_report: str, opening: tuple[str, ...]) -> TypedRecord:
+def typed_record(
+    facts: tuple[Fact, ...], self_report: str, opening: tuple[str, ...], language: str = EN.code
+) -> TypedRecord:
     """Type the facts of a case."""
-    lexicon = english()
+    lexicon = chinese() if language == ZH.code else english()
     typed = tuple(_typed(fact, lexicon) for fact in facts)
     told = [self_report, *(fact.text for fact in facts if fact.topic in opening)]
     complaint = frozenset(
@@ -123,15 +131,17 @@ def typed_record(facts: tuple[Fact, ...], self_report: str, opening: tuple[str, 
             frozenset(c for c in first.reading.concepts if lexicon.kinds[c] != "topics") if first else frozenset()
         )
     places = frozenset(place for text in told for place in lexicon.read(text, "tell").places)
-    return TypedRecord(typed, complaint, places)
+    return TypedRecord(typed, complaint, lexicon, places)
 
 
 def record_of(case: Case) -> TypedRecord:
     """The typed facts of a case."""
-    return typed_record(case.facts, case.self_report, case.opening)
+    return typed_record(case.facts, case.self_report, case.opening, case.language)
 
 
 def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
+    if isinstance(lexicon, ChineseLexicon):
+        return Typed(kind=kind_of(fact), **typed_parts(fact, lexicon))
     own = lexicon.read(_COUNTER_QUESTION.sub(" ", fact.text), "tell")
     if "family" in own.aspects and _REPORTS.search(fact.text):  # a relative who tells it, not one who has it
         own = replace(own, aspects=own.aspects - {"family"})

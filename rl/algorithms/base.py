@@ -18,7 +18,7 @@ from rl.algorithms.losses import Totals
 from rl.algorithms.sampling import DynamicSamplingParams
 from rl.experience import Scores
 
-Role = Literal["reference", "critic"]
+REFERENCE = "reference"  # the frozen role that begins as the policy does, and stays
 ROUNDING = 1e-6  # an advantage this small is what is left of equal rewards after centring
 
 
@@ -55,7 +55,7 @@ class CriticParams(BaseModel):
 class TokenRecord:
     """One trajectory as an algorithm sees it before the updates. Made by the learner.
 
-    `*_A` have one entry per action token; what a role that the algorithm does not declare would give is None.
+    `*_A` have one entry per action token; without a critic there are no values.
     """
 
     group_id: str
@@ -64,9 +64,10 @@ class TokenRecord:
     truncated: bool  # a token limit cut the episode, which would have gone on
     sampler_logprob_A: Array  # as the engine recorded them
     old_logprob_A: Array  # of the same policy as the trainer computes them
-    reference_logprob_A: Array | None
+    frozen_logprob_A: Mapping[str, Array]  # of each frozen role
     value_A: Array | None  # V of the state before each token
     next_value: float  # V of the state after the last one; 0 without a critic
+    privileged: Mapping[str, Any]  # what only the simulator knows of the case
 
     @property
     def size(self) -> int:
@@ -103,7 +104,7 @@ class TokenBatch:
     entropy_N: torch.Tensor  # of the distribution being trained, with gradient if the algorithm asks for it
     value_N: torch.Tensor | None  # of the critic being trained, with gradient
     old_logprob_N: torch.Tensor  # before the updates
-    reference_logprob_N: torch.Tensor | None
+    frozen_logprob_N: Mapping[str, torch.Tensor]  # of each frozen role
     old_value_N: torch.Tensor | None
     advantage_N: torch.Tensor
     weight_N: torch.Tensor
@@ -115,7 +116,7 @@ class Algorithm(ABC):
     """One learning rule. `recipe` holds its numbers, of which the loop reads `group_size` and `optimizer`."""
 
     recipe_class: ClassVar[type[BaseModel]]
-    roles: tuple[Role, ...] = ()  # further models it needs: reference (frozen), critic (live)
+    frozen_roles: tuple[str, ...] = ()  # further models whose log-probabilities of the recorded tokens it needs
     reward_components: tuple[str, ...] = ()  # those that the recipe calls by name
     trajectories_per_unit: int = 1
     entropy_gradient: bool = False

@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl.algorithms.advantages import Array
-from rl.algorithms.base import Algorithm, OptimizerParams, TokenBatch, TokenRecord, TrainingSignal
+from rl.algorithms.base import REFERENCE, Algorithm, OptimizerParams, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.correction import CorrectionParams, sampler_weights
 from rl.algorithms.kl import KLCoefficient, KLParams, kl_estimate
 from rl.algorithms.losses import Aggregation, clipped_ratio_loss, token_shares
@@ -49,7 +49,7 @@ class PolicyGradient(Algorithm):
             recipe: as `recipe_class` parsed it.
         """
         super().__init__(recipe)
-        self.roles = ("reference",) if recipe.kl.place != "none" else ()
+        self.frozen_roles = (REFERENCE,) if recipe.kl.place != "none" else ()
         self.entropy_gradient = recipe.entropy_coefficient > 0
         self.needs_old_logprobs = recipe.sampler_correction.level != "none"
         self.kl_coefficient = KLCoefficient(recipe.kl)
@@ -103,8 +103,7 @@ class PolicyGradient(Algorithm):
             place = last.get(turn) if self.recipe.credit == "turn" else record.size - 1
             reward_A[record.size - 1 if place is None else place] += reward
         if self.recipe.kl.place == "reward":
-            assert record.reference_logprob_A is not None  # noqa: S101  declared in roles
-            log_ratio = torch.from_numpy(record.old_logprob_A - record.reference_logprob_A)
+            log_ratio = torch.from_numpy(record.old_logprob_A - record.frozen_logprob_A[REFERENCE])
             reward_A -= self.kl_coefficient.value * kl_estimate(log_ratio, self.recipe.kl.estimator).numpy()
         return reward_A
 
@@ -133,8 +132,8 @@ class PolicyGradient(Algorithm):
             "entropy": batch.entropy_N.detach().sum().item() / batch.total.tokens,
             "kl_to_sampler": (log_ratio_N.exp() - 1 - log_ratio_N).sum().item() / batch.total.tokens,
         }
-        if batch.reference_logprob_N is not None:
-            kl_N = kl_estimate(batch.logprob_N - batch.reference_logprob_N, recipe.kl.estimator)
+        if (reference_N := batch.frozen_logprob_N.get(REFERENCE)) is not None:
+            kl_N = kl_estimate(batch.logprob_N - reference_N, recipe.kl.estimator)
             means["kl_to_reference"] = kl_N.detach().sum().item() / batch.total.tokens
             if recipe.kl.place == "loss":
                 loss = loss + self.kl_coefficient.value * (share_N * kl_N).sum()

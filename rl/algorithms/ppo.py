@@ -56,7 +56,6 @@ class PPO(PolicyGradient):
             recipe: as `recipe_class` parsed it.
         """
         super().__init__(recipe)
-        self.roles = (*self.roles, "critic")
         self.critic = recipe.critic
 
     def advantages(
@@ -98,7 +97,7 @@ class PPO(PolicyGradient):
     def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
         """The policy's and the critic's, aggregated alike."""
         policy_loss, means = super().loss(batch)
-        assert batch.value_N is not None and batch.old_value_N is not None and batch.target_N is not None  # noqa: S101, PT018  declared in roles
+        assert batch.value_N is not None and batch.old_value_N is not None and batch.target_N is not None  # noqa: S101, PT018  it has a critic
         share_N = token_shares(batch.sequence_N, self.recipe.aggregation, batch.total, self.recipe.constant_length)
         loss_N, clipped_N = clipped_value_loss(
             batch.value_N, batch.old_value_N, batch.target_N, self.recipe.critic.value_clip
@@ -115,5 +114,5 @@ def _on_the_last(size: int, value: float) -> Array:
 
 
 def _values(record: TokenRecord) -> Array:
-    assert record.value_A is not None  # noqa: S101  declared in roles
+    assert record.value_A is not None  # noqa: S101  it has a critic
     return record.value_A

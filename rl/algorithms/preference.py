@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rl.algorithms.base import Algorithm, OptimizerParams, TokenBatch, TokenRecord, TrainingSignal
+from rl.algorithms.base import REFERENCE, Algorithm, OptimizerParams, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.losses import preference_loss
 
 
@@ -62,7 +62,7 @@ class PreferenceLearning(Algorithm):
     """See the module docstring."""
 
     recipe: PreferenceRecipe
-    roles = ("reference",)
+    frozen_roles = (REFERENCE,)
     trajectories_per_unit = 2
 
     def planned_units(self, prompts: int) -> int:
@@ -89,8 +89,7 @@ class PreferenceLearning(Algorithm):
 
     def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
         """Mean over the mini-batch's pairs; `advantage_N` is +1 on the chosen's tokens and -1 on the rejected's."""
-        assert batch.reference_logprob_N is not None  # noqa: S101  declared in roles
-        signed_N = batch.advantage_N * (batch.logprob_N - batch.reference_logprob_N)
+        signed_N = batch.advantage_N * (batch.logprob_N - batch.frozen_logprob_N[REFERENCE])
         length_N = torch.bincount(batch.sequence_N)[batch.sequence_N]
         if self.recipe.variant == "ipo":
             signed_N = signed_N / length_N

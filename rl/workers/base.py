@@ -7,8 +7,9 @@ from typing import Protocol
 import torch
 
 from rl.chat import ChatFormat
+from rl.environment import EpisodeSpec
 from rl.experience import Scores, Trajectory
-from rl.rollout import EpisodeSpec, Progress
+from rl.rollout import Progress
 
 
 class Session(Protocol):

@@ -17,6 +17,7 @@ from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
 from rl.config import LoraParams, RolloutParams
 from rl.engines.factory import open_engine
+from rl.environment import EpisodeSpec, Seat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.handover import Handover, handover_of
@@ -27,14 +28,14 @@ from rl.phases import Phases
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
 from rl.ranks import load_weights
-from rl.rollout import EpisodeSpec, Progress, play
+from rl.rollout import Progress, play
 from rl.self_check import EXACT, refuse_disagreement
 
 
 class LocalSession:
     """A `Session` in this process. `model`, `tokenizer` and `engine` are its own; others ask it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a session is opened with
         self,
         model: str,
         place: Place,
@@ -43,6 +44,7 @@ class LocalSession:
         seed: int,
         lora: LoraParams | None = None,
         temperature: float | None = None,
+        seat: Seat | None = None,
     ) -> None:
         """Load the policy.
 
@@ -55,6 +57,7 @@ class LocalSession:
             seed: of what is drawn in learning.
             lora: the adapter, if only one is to learn.
             temperature: of the sampling that it learns from; needed where it is to learn.
+            seat: makes the environments of episodes; needed where it is to play.
         """
         if algorithm is not None and temperature is None:
             raise TrainingError("a session that learns needs the temperature of the sampling that it learns from")
@@ -62,6 +65,7 @@ class LocalSession:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
         self._source, self._place, self._lora, self._seed = model, place, lora, seed
+        self._seat = seat
         self._weights = "float32" if algorithm is not None and lora is None else place.compute
         self.model, self.tokenizer = load_model(model, self._weights, place.device)
         if lora is not None:
@@ -78,8 +82,8 @@ class LocalSession:
         self._exact = shared is not None and error <= EXACT
         self._algorithm = algorithm
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
-        compared = algorithm is not None and "reference" in algorithm.roles and lora is None
-        self._reference = self._frozen() if compared else None
+        frozen = algorithm.frozen_roles if algorithm is not None and lora is None else ()
+        self._roles = {role: self._frozen() for role in frozen}
         self._playing = threading.Lock()
         self._learner = (
             self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
@@ -100,7 +104,7 @@ class LocalSession:
             self.params.prompts,
             temperature,
             self._seed,
-            self._reference,
+            self._roles,
             Sampler(exact=self._exact, staleness=self.params.ahead),
         )
 
@@ -135,10 +139,12 @@ class LocalSession:
 
         It is the policy of now, or `held`: that of the last `hold`, whatever is learned meanwhile.
         """
+        if self._seat is None:
+            raise TrainingError("this session was opened without a seat for its episodes, to learn or rank only")
         with self._playing:
             if not held:
                 self._sync()
-            return asyncio.run(play(specs, self.engine, self.chat, self.params, temperature, progress))
+            return asyncio.run(play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress))
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""

@@ -16,8 +16,8 @@ import pytest
 from clinic.cases import Case, Fact
 from clinic.config import CaseSource, ConsultationParams, SplitParams
 from clinic.consultation import Consultation
-from clinic.doctors import NearestCase
 from clinic.events import Inquiry, leaks_of
+from clinic.experienced import NearestCase
 from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.matching import TopicMatcher
@@ -27,13 +27,14 @@ from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases, load_starter
 from doctor.parameters import ROOT, load_params
 from rl.config import EndpointParams, LocalModelParams, RolloutParams
+from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
 from rl.language_models import endpoint as door
 from rl.language_models.endpoint import Endpoint
 from rl.language_models.local import LocalModel
 from rl.machine import Place
 from rl.models import new_model, new_tokenizer, save_model
-from rl.rollout import EpisodeSpec, refuse_if_many_failed
+from rl.rollout import refuse_if_many_failed
 from rl.workers.local import LocalSession
 from tests.endpoint_server import MODEL, chat_server
 
@@ -392,7 +393,6 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
     cases = list(draw_cases(clinic, 250, 3, SPLIT))
     matcher = TopicMatcher({f.finding_id: (f.name, *f.doctor.train) for f in clinic.findings}, 0.45).match
     rollout = RolloutParams.model_validate(params.rollout.model_dump() | {"slots": 1000, "max_failed_share": 0.5})
-    doctor = LocalSession(str(ROOT / "models/base"), Place(), rollout, None, 0)
     faults = random.Random(5)
     kinds = {}
 
@@ -403,6 +403,12 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
 
     with chat_server(lambda messages: "Yes, I have that.", fault) as server:
         model = endpoint(server.url, timeout_s=4.0, retries=0, concurrency=256)
+
+        def seat(spec: EpisodeSpec) -> Consultation:
+            patient = LanguageModelPatient(spec.case, matcher, model.generate)
+            return Consultation(spec.case, patient, params.consultation, spec.turn_budget, None)
+
+        doctor = LocalSession(str(ROOT / "models/base"), Place(), rollout, None, 0, seat=seat)
         specs = [
             EpisodeSpec(
                 case_id=case.case_id,
@@ -410,9 +416,7 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
                 sample=sample,
                 turn_budget=3,
                 noise=(0, i),
-                make=lambda case=case: Consultation(
-                    case, LanguageModelPatient(case, matcher, model.generate), params.consultation, 3, None
-                ),
+                case=case,
                 privileged={},
             )
             for i, case in enumerate(cases)

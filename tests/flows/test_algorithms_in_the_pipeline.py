@@ -83,7 +83,7 @@ def test_an_adapter_alone_learns_by_parameter(project: Path, environment: dict[s
     )
     out = repro(project, environment, "train_doctor")
     params.write_text(before)
-    assert "reference" not in next(line for line in out.splitlines() if "memory: about" in line)
+    assert "frozen" not in next(line for line in out.splitlines() if "memory: about" in line)
     assert all(row["learn/kl_to_reference"] for row in curve(project))
     start, doctor = (
         load_file(project / model / "model.safetensors") for model in ("models/warm_start", "models/doctor")

@@ -1,4 +1,4 @@
-"""The Chinese slice from texts to a registered-shape doctor, tiny: base model, knowledge base, cases, warm start,
+"""The starter clinic in Chinese, from texts to a registered-shape doctor, tiny: base model, knowledge base, cases, warm start,
 training, evaluation, report. Real server, real DVC.
 """
 
@@ -42,7 +42,7 @@ def test_the_chinese_slice_runs_end_to_end(copy_project: Callable[[str], Path], 
     run("dvc", "repro")
     cases = pd.read_parquet(project / "data/cases/cases.parquet")
     assert set(cases["language"]) == {"zh"}
-    assert cases["diagnosis"].nunique() >= 20
+    assert cases["diagnosis"].nunique() >= 25
     played = pd.read_parquet(project / "metrics/consultations/rollout.parquet")
     dialogue = json.loads(played["texts"].iloc[0])
     assert dialogue[0]["content"] == "先问病人，再下诊断。"
@@ -61,4 +61,7 @@ def test_the_chinese_slice_runs_end_to_end(copy_project: Callable[[str], Path], 
         > metrics["bayes_no_questions"]["overall"]["accuracy"]["mean"]
     )
     page = (project / "metrics/report.html").read_text()
+    assert '<html lang="zh">' in page
+    for shown in ("与其他医生比较", "贝叶斯最优", "心血管科", "训练步数", "问诊实录"):
+        assert shown in page
     assert len(HAN.findall(page)) > 500

@@ -154,6 +154,11 @@ def test_chinese_lines_run_end_to_end(copy_project: Callable[[str], Path], run: 
     dialogue = json.loads(played["texts"].iloc[0])
     assert dialogue[0]["content"] == "先问病人，再下诊断。"
     assert re.search(r"（还剩\d轮）\Z", dialogue[1]["content"])
+    page = (project / "metrics/report.html").read_text()
+    assert '<html lang="zh">' in page
+    for shown in ("与其他医生比较", "训练后@zh", "训练步数", "问诊实录"):
+        assert shown in page
+    assert "The doctor among others" not in page
 
 
 BAD = {

@@ -77,6 +77,7 @@ def main() -> int:
         "--out", type=Path, help="JSON lines of all runs; those that are there already are not played again"
     )
     args = parser.parse_args()
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # beside other work, threads that spin would wait for cores
     done = (
         [Outcome(**json.loads(line)) for line in args.out.read_text().splitlines()]
         if args.out and args.out.exists()

@@ -21,12 +21,12 @@ from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.chat import ChatFormat
 from rl.config import RolloutParams, SFTParams
 from rl.engines.transformers import TransformersEngine
-from rl.environment import Message
+from rl.environment import EpisodeSpec, Message, Seat
 from rl.experience import Scores, Trajectory
 from rl.linear_onednn import speed_up, worthwhile
 from rl.models import new_model, new_tokenizer
 from rl.policy import Policy
-from rl.rollout import EpisodeSpec, play
+from rl.rollout import play
 from rl.sft import Example, train_supervised
 from tests.handing import learner_for
 
@@ -96,6 +96,10 @@ class Toy:
         return Reply(self.colour if looked else "what", event)
 
 
+def seat_in(game: Game) -> Seat:
+    return lambda spec: Toy(game, spec.case)
+
+
 def episodes(game: Game, samples: int, step: int, seed: int) -> list[EpisodeSpec]:
     """Every colour `samples` times."""
     return [
@@ -105,7 +109,7 @@ def episodes(game: Game, samples: int, step: int, seed: int) -> list[EpisodeSpec
             sample=sample,
             turn_budget=2,
             noise=(seed, step),
-            make=lambda c=colour: Toy(game, c),
+            case=colour,
             privileged={"colour": colour},
         )
         for colour in game.colours
@@ -164,7 +168,14 @@ class School:
 
     def rollout(self, samples: int, step: int, temperature: float) -> list[Trajectory]:
         return asyncio.run(
-            play(episodes(self.game, samples, step, self.seed), self.engine, self.chat, self.params, temperature)
+            play(
+                episodes(self.game, samples, step, self.seed),
+                seat_in(self.game),
+                self.engine,
+                self.chat,
+                self.params,
+                temperature,
+            )
         )
 
     def warm_start(self, dialogues: int) -> None:
@@ -187,8 +198,8 @@ class School:
 
     def train(self, algorithm: Algorithm, steps: int, enough: float) -> list[float]:
         """At most `steps` rollout steps, fewer once four in a row reach `enough`; returns the mean reward of each."""
-        reference = copy.deepcopy(self.model) if "reference" in algorithm.roles else None
-        learner = learner_for(self.model, algorithm, self.params.prompts, TEMPERATURE, self.seed, reference)
+        frozen = {role: copy.deepcopy(self.model) for role in algorithm.frozen_roles}
+        learner = learner_for(self.model, algorithm, self.params.prompts, TEMPERATURE, self.seed, frozen)
         rewards: list[float] = []
         stored = [] if algorithm.on_policy else [self.play(algorithm, step) for step in range(1, steps + 1)]
         for step in range(1, steps + 1):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rl.algorithms import ALGORITHMS, make_algorithm
+from rl.algorithms.base import REFERENCE
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
 from rl.models import new_model, new_tokenizer
@@ -169,7 +170,12 @@ def experience(models) -> tuple[list[Trajectory], list[Scores]]:
 
 def learner_of(models, numbers) -> Learner:
     learner = learner_for(
-        copy.deepcopy(models[0]), make_algorithm(numbers), prompts=3, temperature=naive.T, seed=0, reference=models[1]
+        copy.deepcopy(models[0]),
+        make_algorithm(numbers),
+        prompts=3,
+        temperature=naive.T,
+        seed=0,
+        frozen={REFERENCE: models[1]},
     )
     if learner.critic is not None:
         torch.manual_seed(0)
@@ -344,5 +350,5 @@ def test_mismatch_of_sampler_and_trainer_is_reported(models, experience):
 def test_a_learner_without_its_reference_is_refused(models):
     from rl.errors import TrainingError
 
-    with pytest.raises(TrainingError, match="frozen reference"):
+    with pytest.raises(TrainingError, match=r"frozen models \(reference\)"):
         learner_for(models[0], make_algorithm(recipe("online_dpo")), 3, 1.0, 0)

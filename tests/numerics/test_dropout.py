@@ -17,7 +17,7 @@ from rl.policy import Policy
 from rl.rollout import play
 from rl.sft import Example, train_supervised
 from tests.handing import learner_for
-from tests.learning.toy import EASY, episodes, score
+from tests.learning.toy import EASY, episodes, score, seat_in
 from tests.recipes import recipe
 
 RATE = 0.1
@@ -61,7 +61,7 @@ def phi():
 def experience(phi) -> tuple[list[Trajectory], list[Scores]]:
     engine = TransformersEngine(phi, ROLLOUT.slots, ROLLOUT.max_episode_tokens)
     chat = ChatFormat(new_tokenizer([*EASY.colours, *EASY.questions, "what", "hello"] * 4, 300))
-    played = asyncio.run(play(episodes(EASY, 4, 1, 0), engine, chat, ROLLOUT, 1.0))
+    played = asyncio.run(play(episodes(EASY, 4, 1, 0), seat_in(EASY), engine, chat, ROLLOUT, 1.0))
     return played, score(played)
 
 

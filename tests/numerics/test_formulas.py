@@ -86,7 +86,8 @@ def test_reinforce_pp_as_shipped_is_that_of_its_paper():
             truncated=False,
             sampler_logprob_A=np.zeros(5),
             old_logprob_A=np.zeros(5),
-            reference_logprob_A=None,
+            frozen_logprob_A={},
+            privileged={},
             value_A=None,
             next_value=0.0,
         )
@@ -114,7 +115,8 @@ def test_reinforce_pp_blames_no_turn_of_consultations_that_are_all_alike(baselin
             truncated=False,
             sampler_logprob_A=np.zeros(4),
             old_logprob_A=np.zeros(4),
-            reference_logprob_A=None,
+            frozen_logprob_A={},
+            privileged={},
             value_A=None,
             next_value=0.0,
         )

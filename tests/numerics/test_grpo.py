@@ -121,7 +121,7 @@ def test_loss_and_gradient_agree_with_a_naive_float64_derivation():
         entropy_N=zero,
         value_N=None,
         old_logprob_N=old.float(),
-        reference_logprob_N=None,
+        frozen_logprob_N={},
         old_value_N=None,
         advantage_N=advantage.float(),
         weight_N=one,
@@ -181,7 +181,7 @@ def score(*turn_rewards: float) -> Scores:
 
 def advantages(algorithm, trajectories, scores):
     """Of every action token, and the metrics."""
-    lesson = algorithm.signal(make_records(trajectories, scores, None, None, None))
+    lesson = algorithm.signal(make_records(trajectories, scores, None, {}, None))
     return [list(values) for values in lesson.advantage], lesson.metrics
 
 

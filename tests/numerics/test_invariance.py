@@ -12,6 +12,7 @@ import torch
 import rl.learner
 import rl.records
 from rl.algorithms import make_algorithm
+from rl.algorithms.base import REFERENCE
 from rl.batching import Branch, computed_tokens, micro_batches, sibling_batches, token_logprobs
 from rl.config import SFTParams
 from rl.errors import TrainingError
@@ -233,7 +234,7 @@ def test_an_opening_computed_once_for_siblings_changes_nothing(base, siblings, m
             4,
             TEMPERATURE,
             seed=0,
-            reference=base,
+            frozen={REFERENCE: base},
             sampler=Sampler(exact=False, staleness=0),
         )
         gradient = watched(learner)

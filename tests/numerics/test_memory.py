@@ -209,16 +209,16 @@ def test_parts_by_hand(base):
     assert parts["heap"] == int(0.5 * (sum(parts.values()) - parts["heap"] - parts["kv_cache"]))
     assert "heap" not in estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]), Place(), holes=False).parts
     assert "critic" not in parts
-    assert "reference" not in parts
+    assert "frozen" not in parts
     more = estimate(shape, ROLLOUT, make_algorithm(CHOICES["ppo with a reference"]), Place()).parts
-    assert more["reference"] == parts["weights"]
+    assert more["frozen"] == parts["weights"]
     assert more["critic"] == 16 * shape.trunk_parameters
     small = model_shape(str(base), "float32", LORA)
     less = estimate(small, ROLLOUT, make_algorithm(CHOICES["grpo with an adapter as reference"]), Place()).parts
     assert small.trainable == small.trainable_trunk == 5 * 8 * (2 * (384 + 384) + 2 * (384 + 192))  # q, o; k, v
     assert less["weights"] == parts["weights"] + 4 * small.trainable
     assert less["optimizer"] == 8 * small.trainable
-    assert "reference" not in less
+    assert "frozen" not in less
 
 
 def test_on_a_gpu_the_phases_take_turns_and_weights_stay_float32(base):

@@ -12,6 +12,7 @@ import torch
 
 from rl.adapters import add_adapter, named_weights
 from rl.algorithms import make_algorithm
+from rl.algorithms.base import REFERENCE
 from rl.config import LoraParams, SFTParams
 from rl.engines.base import Request, Sampling
 from rl.engines.transformers import TransformersEngine
@@ -43,7 +44,7 @@ def learner_in(base, numbers, compute: str, rate: float = SMALL_RATE) -> Learner
     numbers = numbers | {"optimizer": OPTIMIZER | {"learning_rate": rate, "gradient_checkpointing": checkpointing}}
     algorithm = make_algorithm(numbers)
     policy = policy_for(copy.deepcopy(base), algorithm, compute)
-    return Learner(policy, algorithm, 4, 0.8, 0, copy.deepcopy(base), Sampler(exact=False, staleness=0))
+    return Learner(policy, algorithm, 4, 0.8, 0, {REFERENCE: copy.deepcopy(base)}, Sampler(exact=False, staleness=0))
 
 
 def again(learner: Learner, experience, times: int) -> list[dict[str, float]]:  # noqa: F811

@@ -12,7 +12,7 @@ from rl.errors import TrainingError
 from rl.machine import Place
 from rl.models import new_model, save_model
 from rl.workers.local import LocalSession
-from tests.learning.toy import EASY, School, episodes, score
+from tests.learning.toy import EASY, School, episodes, score, seat_in
 from tests.recipes import recipe
 from tests.vllm.conftest import PARAMS
 
@@ -57,6 +57,7 @@ def test_two_steps_of_training_on_vllm(base, lora):
         ROLLOUT,
         make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)),
         seed=1,
+        seat=seat_in(EASY),
         lora=lora,
         temperature=1.0,
     )
@@ -82,6 +83,7 @@ def test_the_next_step_is_played_while_the_learner_is_at_this_one(base):
         rollout,
         make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER, sampler_correction={"level": "token"})),
         seed=1,
+        seat=seat_in(EASY),
         temperature=1.0,
     )
     session.hold()
@@ -107,6 +109,7 @@ def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
         ROLLOUT,
         make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER)),
         seed=1,
+        seat=seat_in(EASY),
         temperature=1.0,
     )
     first = session.rollout(episodes(EASY, 8, 1, SEED), 1.0)
@@ -119,7 +122,7 @@ def test_an_old_checkpoint_is_played_again_after_a_restore(base, tmp_path):
 
 
 def test_a_session_that_only_plays(base):
-    session = LocalSession(base, Place(), ROLLOUT, None, seed=1)
+    session = LocalSession(base, Place(), ROLLOUT, None, seed=1, seat=seat_in(EASY))
     assert len(session.rollout(episodes(EASY, 4, 1, SEED), 0.0)) == 16
 
 
@@ -141,7 +144,9 @@ def test_after_learning_the_engine_has_nothing_but_what_it_is_given(base, monkey
     """The phases put it to sleep, and only a handover wakes it."""
     rollout = ROLLOUT.model_copy(update={"engine": PARAMS.model_copy(update={"probe_tolerance": 0.1})})
     algorithm = make_algorithm(recipe("grpo", group_size=8, optimizer=OPTIMIZER))
-    session = LocalSession(base, Place(compute=compute), rollout, algorithm, seed=1, temperature=1.0)
+    session = LocalSession(
+        base, Place(compute=compute), rollout, algorithm, seed=1, temperature=1.0, seat=seat_in(EASY)
+    )
     first = session.rollout(episodes(EASY, 8, 1, SEED), 1.0)
     forget_when_asleep(session.engine._core, monkeypatch)
     session.learn(first, score(first), 1)

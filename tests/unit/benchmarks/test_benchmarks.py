@@ -186,7 +186,12 @@ def test_our_rule_is_the_one_that_trl_calls_dapo():
         "group",
         "episode",
     )
-    assert (rule.gradient_units, rule.roles, recipe.kl.place, recipe.entropy_coefficient) == (64, (), "none", 0.0)
+    assert (rule.gradient_units, rule.frozen_roles, recipe.kl.place, recipe.entropy_coefficient) == (
+        64,
+        (),
+        "none",
+        0.0,
+    )
 
 
 def test_made_up_experience_is_the_same_for_both_sides():

@@ -1,4 +1,4 @@
-"""The Chinese slice: nothing in the clinic assumes spaces between words."""
+"""The starter clinic in Chinese: nothing in the clinic assumes spaces between words."""
 
 import re
 
@@ -9,22 +9,25 @@ from ruamel.yaml import YAML
 from clinic.contamination import overlaps
 from clinic.diagnoses import relation
 from clinic.dialogues import at_once, chart_dialogue, checklist, hurried, resident_dialogue, topic_matcher
-from clinic.doctors import NearestCase, ReferenceDoctor, greedy, resident
+from clinic.doctors import ReferenceDoctor, greedy, resident
 from clinic.errors import ClinicError
+from clinic.experienced import NearestCase
 from clinic.leaks import LeakFilter
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
 
 
 @pytest.fixture(scope="module")
-def slice_zh(starter_folder):
+def clinic_zh(starter_folder):
     return load_starter(starter_folder, 0.8, "zh")
 
 
-def test_it_is_a_clinic_worth_learning(slice_zh, starter, starter_folder):
-    assert len(slice_zh.conditions) >= 20
-    check_articles(starter_folder, slice_zh)
-    check_worth_learning(slice_zh, 2000, 11)
-    for condition in slice_zh.conditions:
+def test_it_is_a_clinic_worth_learning(clinic_zh, starter, starter_folder):
+    assert [c.condition_id for c in clinic_zh.conditions] == [c.condition_id for c in starter.conditions]
+    assert [f.finding_id for f in clinic_zh.findings] == [f.finding_id for f in starter.findings]
+    assert np.array_equal(clinic_zh.probability_CF, starter.probability_CF)
+    check_articles(starter_folder, clinic_zh)
+    check_worth_learning(clinic_zh, 2000, 11)
+    for condition in clinic_zh.conditions:
         english = starter.conditions[starter.condition_index[condition.condition_id]]
         assert condition.findings.items() <= english.findings.items()
         assert (condition.prevalence, condition.urgent, condition.icd10) == (
@@ -32,32 +35,32 @@ def test_it_is_a_clinic_worth_learning(slice_zh, starter, starter_folder):
             english.urgent,
             english.icd10,
         )
-    words = [text for f in slice_zh.findings for w in (f.patient, f.denial, f.doctor) for text in w.train + w.test]
+    words = [text for f in clinic_zh.findings for w in (f.patient, f.denial, f.doctor) for text in w.train + w.test]
     assert not any(re.search(r"[A-Za-z\s]", text) for text in words)
 
 
-def test_every_doctor_wording_finds_its_own_finding(slice_zh):
-    match = topic_matcher(slice_zh).match
+def test_every_doctor_wording_finds_its_own_finding(clinic_zh):
+    match = topic_matcher(clinic_zh).match
     assert [
         (f.finding_id, text)
-        for f in slice_zh.findings
+        for f in clinic_zh.findings
         for text in f.doctor.train + f.doctor.test
         if match(text) != f.finding_id
     ] == []
     assert match("您养了几只猫？") is None
 
 
-def test_a_consultation_is_chinese_from_the_first_word_to_the_last(slice_zh, rules, split):
+def test_a_consultation_is_chinese_from_the_first_word_to_the_last(clinic_zh, rules, split):
     rng = np.random.default_rng(0)
-    matcher = topic_matcher(slice_zh)
-    for case in draw_cases(slice_zh, 20, 5, split):
+    matcher = topic_matcher(clinic_zh)
+    for case in draw_cases(clinic_zh, 20, 5, split):
         ask = resident(0.5, aloud=True, typicality=np.inf)
         messages = [
-            *resident_dialogue(slice_zh, case, matcher, rules, ask, rng, to_the_end=True),
+            *resident_dialogue(clinic_zh, case, matcher, rules, ask, rng, to_the_end=True),
             *chart_dialogue(case, rules),
-            *checklist(slice_zh, slice_zh.conditions[0], rules, np.inf, rng),
+            *checklist(clinic_zh, clinic_zh.conditions[0], rules, np.inf, rng),
             *hurried(
-                resident_dialogue(slice_zh, case, matcher, rules, ask, rng, to_the_end=True), 0.3, rng, slice_zh.words
+                resident_dialogue(clinic_zh, case, matcher, rules, ask, rng, to_the_end=True), 0.3, rng, clinic_zh.words
             ),
         ]
         assert not any(
@@ -70,13 +73,13 @@ def test_a_consultation_is_chinese_from_the_first_word_to_the_last(slice_zh, rul
         assert relation(case, f"{case.diagnosis}。") == "exact"
 
 
-def test_the_reference_doctor_and_the_nearest_case_play_in_chinese(slice_zh, rules, split):
+def test_the_reference_doctor_and_the_nearest_case_play_in_chinese(clinic_zh, rules, split):
     from clinic.consultation import Consultation
     from clinic.patients.scripted import ScriptedPatient
 
-    cases = list(draw_cases(slice_zh, 30, 5, split))
-    case, match = cases[0], topic_matcher(slice_zh).match
-    doctor = ReferenceDoctor(clinic=slice_zh, case=case, ask=greedy, questions=3, rng=np.random.default_rng(0))
+    cases = list(draw_cases(clinic_zh, 30, 5, split))
+    case, match = cases[0], topic_matcher(clinic_zh).match
+    doctor = ReferenceDoctor(clinic=clinic_zh, case=case, ask=greedy, questions=3, rng=np.random.default_rng(0))
     consultation = Consultation(case, ScriptedPatient(case, match), rules, 4, None)
     replies = [at_once(consultation.step(doctor.turn()))]
     doctor.hear(replies[0].event)
@@ -85,8 +88,8 @@ def test_the_reference_doctor_and_the_nearest_case_play_in_chinese(slice_zh, rul
     assert NearestCase(cases[1:]).doctor(case, 0).turn().startswith("<answer>诊断：")
 
 
-def test_generated_chinese_cases_do_not_contaminate(slice_zh, split):
-    assert overlaps(list(draw_cases(slice_zh, 500, 3, split)), {"starter"}, 0.5) == []
+def test_generated_chinese_cases_do_not_contaminate(clinic_zh, split):
+    assert overlaps(list(draw_cases(clinic_zh, 500, 3, split)), {"starter"}, 0.5) == []
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from clinic.config import CaseSource, SplitParams
 from clinic.consultation import Consultation
 from clinic.diagnoses import relation
 from clinic.dialogues import at_once
-from clinic.doctors import inquiry, name_of
 from clinic.events import Asked, Diagnosed
+from clinic.experienced import inquiry, name_of
 from clinic.fitted import Commonest, FittedBayes, FittedDoctor, chart, commonest, report, said
 from clinic.language import phrases
 from clinic.loaders import load_source

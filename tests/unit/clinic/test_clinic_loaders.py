@@ -372,11 +372,17 @@ def test_an_opening_that_states_the_diagnosis_is_flagged(tmp_path, split):
     assert case.flags == (OPENING_STATES_DIAGNOSIS,)
 
 
-def test_a_number_of_cases_keeps_the_first(tmp_path, split):
-    path = write(tmp_path / "m.jsonl", *[changed(TALK, "case_id", to=f"M{i}") for i in range(5)], b"{")
-    cases, rejected = load_source(source("mtmeddialog_cases", path, cases=2), split)
-    assert [case.case_id for case in cases] == ["M0", "M1"]
-    assert len(rejected) == 1
+def test_a_number_of_cases_keeps_a_sample_that_order_does_not_change(tmp_path, split):
+    records = [changed(TALK, "case_id", to=f"M{i}") for i in range(40)]
+    kept = {}
+    for name, given in (("first", records), ("turned", records[::-1])):
+        path = write(tmp_path / f"{name}.jsonl", *given, b"{")
+        cases, rejected = load_source(source("mtmeddialog_cases", path, cases=8), split)
+        kept[name] = {case.case_id for case in cases}
+        assert (len(cases), len(rejected)) == (8, 1)
+    assert kept["first"] == kept["turned"] != {f"M{i}" for i in range(8)}
+    other, _ = load_source(source("mtmeddialog_cases", path, cases=8), split.model_copy(update={"salt": "another"}))
+    assert {case.case_id for case in other} != kept["first"]
 
 
 def test_ddxplus_becomes_a_clinic(tmp_path):

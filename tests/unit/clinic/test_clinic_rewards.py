@@ -74,15 +74,20 @@ def test_facts_of_imported_cases_are_paid_by_their_worth_and_every_question_of_a
     worth = {"cough": 0.6, "sweat": 0.0}
     facts = make_case().facts
     case = make_case(facts=tuple(replace(fact, worth=worth.get(fact.topic, 0.2)) for fact in facts), source="records")
-    total_worth = sum(f.worth for f in case.facts if f.present and f.topic not in case.opening)
     both = replace(asked("cough"), further=(asked("sweat"), asked("cough", repeated=True)))
     turns = scorer().score(case, [asked("sweat"), both, said("x")], "diagnosed")
     assert turns[0] == {"turn": -0.01, "information": 0.0}
     assert turns[1] == {
         "turn": pytest.approx(-0.03),
-        "information": pytest.approx(0.5 * 0.6 / total_worth),
+        "information": pytest.approx(0.5 * 0.6),
         "repeat": -0.05,
     }
+
+
+def test_worths_pay_no_more_than_all_information(make_case):
+    case = make_case(facts=tuple(replace(fact, worth=0.7) for fact in make_case().facts), source="records")
+    turns = scorer().score(case, [asked("cough"), asked("sweat"), said("x")], "diagnosed")
+    assert [turn["information"] for turn in turns] == [pytest.approx(0.35), pytest.approx(0.15), pytest.approx(0)]
 
 
 def test_outcome_by_hand(make_case):

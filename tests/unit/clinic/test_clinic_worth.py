@@ -1,7 +1,7 @@
 import pytest
 
 from clinic.cases import Fact, read_cases, write_cases
-from clinic.worth import is_normal, with_worth
+from clinic.worth import ROUTINE, commonest_inquiries, is_normal, with_worth
 
 
 @pytest.fixture
@@ -18,17 +18,36 @@ def seen(make_case):
 def test_what_is_rare_is_worth_more_and_what_everybody_has_nothing(seen):
     *_, last = with_worth(seen, seen)
     worth = {fact.topic: fact.worth for fact in last.facts}
-    common = with_worth(seen[:1], seen)[0].facts[1].worth
     assert worth["Vital Signs: Pulse"] == 0.0
-    assert worth["Echo: Findings"] > worth["History"] > common > 0.0
+    assert worth["Echo: Findings"] > worth["History"] > 0.0
     assert all(0.0 <= value <= 1.0 for value in worth.values())
+    assert sum(worth.values()) <= 1.0
 
 
 def test_only_training_cases_of_the_same_source_count(seen, make_case):
     stranger = make_case(case_id="x", source="other", facts=(Fact("History", True, "cough and fever"),))
     alone = with_worth([stranger], seen)[0].facts[0].worth
-    assert alone == 1.0  # nothing is known of that source
+    assert alone == 0.25  # nothing is known of that source, and the general history asks for a fever
     assert with_worth([stranger], [stranger])[0].facts[0].worth == 0.0
+
+
+def test_what_routine_questions_bring_out_is_worth_less(make_case):
+    def case(i, *facts):
+        return make_case(case_id=str(i), source="records", facts=tuple(Fact(t, True, x) for t, x in facts))
+
+    often, once = "Have you noticed any swelling in your ankles?", "Does your tongue burn?"
+    seen = [case(i, (often, f"swelling {word}")) for i, word in enumerate("abcdefghij")]
+    many = [case(f"m{i}", (f"Is there {i}?", "x")) for i in range(ROUTINE)]
+    both = case("both", (often, "quince quail"), (once, "cactus candle"))
+    rare = {fact.topic: fact.worth for fact in with_worth([both], [*seen, *seen, *many])[0].facts}
+    assert commonest_inquiries(seen) == [("history", often.removesuffix("?"))]
+    assert rare == {often: 0.125, once: 0.5}
+
+
+def test_the_general_history_is_routine_in_the_language_of_the_case(make_case):
+    fact = Fact("您发过烧吗？", True, "我前天发过烧")
+    chinese, other = (make_case(source="records", language=code, facts=(fact,)) for code in ("zh", "en"))
+    assert [with_worth([case], [])[0].facts[0].worth for case in (chinese, other)] == [0.25, 1.0]
 
 
 @pytest.mark.parametrize(

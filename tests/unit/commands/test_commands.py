@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
@@ -15,8 +16,6 @@ from clinic.tables import DoctorTable, Evaluation, Interval, Summary
 from commands import attacks, calibration, cases, learn, preferences, profile, run
 from doctor.parameters import ROOT, ParameterError, load_params
 from rl.errors import TrainingError
-
-PAID = {"honest: random questions, Bayes decision": 0.4, "an attack": 0.5}
 
 
 def call(module, monkeypatch, capsys, *words):
@@ -39,38 +38,60 @@ def test_help_comes_in_two_seconds_of_processor(command):
     assert after.children_user + after.children_system - before.children_user - before.children_system < 2.0
 
 
+def earnings(presets, attack):
+    """What two consultations paid the honest weak doctor, 0.4 on average, and an attack."""
+    honest, paid = np.array([0.3, 0.5]), np.array([attack, attack])
+    return {
+        "honest: random questions, Bayes decision": dict.fromkeys(presets, honest),
+        "an attack": dict.fromkeys(presets, paid),
+    }
+
+
 @pytest.mark.parametrize(("earned", "status"), [(0.5, 1), (0.3, 0)])
 def test_attacks_end_with_one_where_an_attack_pays(monkeypatch, capsys, earned, status):
-    table = {
-        name: dict.fromkeys(
-            ("outcome", "doctoragent", "doctoragent_f1"), value if name in PAID and "honest" in name else earned
-        )
-        for name, value in PAID.items()
-    }
     asked = []
     monkeypatch.setattr(
         "doctor.attacks.on_starter",
-        lambda params, count, presets: (
-            asked.append((count, presets)) or {n: dict.fromkeys(presets, row["outcome"]) for n, row in table.items()}
-        ),
+        lambda params, count, presets: asked.append((count, presets)) or earnings(presets, earned),
     )
     found, out, _ = call(attacks, monkeypatch, capsys, "--cases", 7)
     assert found == status
-    assert asked[0][0] == 7
-    assert ("outcome: an attack earn(s)" in out) == bool(status)
+    assert asked == [(7, ("outcome", "doctoragent", "doctoragent_f1", "doctoragent_judge", "weighted"))]
+    assert ("outcome: 1 of 1 attacks earn as much as an honest doctor: an attack;" in out) == bool(status)
+    assert ("outcome: 0 of 1 attacks earn as much as an honest doctor; the honest doctor earns 0.100" in out) != bool(
+        status
+    )
     assert load_params().reward.preset == "outcome"
+
+
+def test_attacks_on_a_preset_that_nobody_can_measure_here_is_no_pass(monkeypatch, capsys):
+    params = load_params()
+    monkeypatch.setattr(
+        "doctor.parameters.load_params",
+        lambda: params.model_copy(update={"reward": params.reward.model_copy(update={"preset": "human"})}),
+    )
+    monkeypatch.setattr("doctor.attacks.on_starter", lambda params, count, presets: earnings(presets, 0.1))
+    status, _, err = call(attacks, monkeypatch, capsys)
+    assert status == 1
+    assert err == "error: reward.preset human is not measured: it asks a model or people\n"
+
+
+@pytest.mark.parametrize("imported", ["nothing=x.jsonl", "x.jsonl", "own=x.jsonl", "agentclinic=missing.jsonl"])
+def test_attacks_on_what_is_no_set_is_one_line(monkeypatch, capsys, imported):
+    status, out, err = call(attacks, monkeypatch, capsys, "--imported", imported)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
 
 
 def test_attacks_on_an_imported_set_do_not_touch_the_starter_clinic(monkeypatch, capsys):
     monkeypatch.setattr(
         "doctor.attacks.on_imported",
-        lambda params, source, count, presets: {
-            name: dict.fromkeys(presets, value) for name, value in {**PAID, "an attack": 0.1}.items()
-        },
+        lambda params, source, count, presets: earnings(presets, 0.1),
     )
     status, out, _ = call(attacks, monkeypatch, capsys, "--imported", "agentclinic=x.jsonl")
     assert status == 0
-    assert "outcome: no attack" in out
+    assert "outcome: 0 of 1 attacks" in out
 
 
 def test_calibration_of_a_judge_that_is_not_there_is_one_line(monkeypatch, capsys):
@@ -158,6 +179,18 @@ def test_learn_says_whether_the_goals_were_met(trained, passed):
     assert found == passed
     assert ("goals met" if passed else "goals MISSED") in text
     assert text.startswith("grpo, seed 3: warm start 0.370")
+
+
+def test_learn_names_a_doctor_without_figures_and_misses():
+    silent = Summary(600, {"accuracy": None}, {str(i): "without a turn" for i in range(30)})
+    metrics = {
+        "trained": DoctorTable(silent, {}),
+        "warm_start": overall(0.37, 0.33, 0.41),
+    }
+    text, found = learn._report(1, "grpo", Evaluation(doctors=metrics), learn.Cost(10.0, 20.0), 4.0)
+    assert not found
+    assert text.startswith("grpo, seed 1: trained n/a: 5% without a turn; bayes not evaluated")
+    assert text.endswith("goals MISSED")
 
 
 def test_learn_needs_cases_enough():

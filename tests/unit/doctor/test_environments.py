@@ -88,7 +88,7 @@ def test_members_of_a_group_share_case_and_budget_and_never_a_name(cases):
         group = specs[start : start + 3]
         assert len({(spec.case_id, spec.group_id, spec.turn_budget, spec.noise) for spec in group}) == 1
         assert [spec.sample for spec in group] == [0, 1, 2]
-        one, other, _ = (spec.make() for spec in group)
+        one, other, _ = (made.seat(spec) for spec in group)
         assert one is not other
     assert len({spec.turn_budget for spec in specs}) > 1
     assert [s.turn_budget for s in made.episodes(cases, 3, 5, 2)] == [s.turn_budget for s in specs]
@@ -104,7 +104,7 @@ def test_what_only_the_simulator_knows_travels_beside_the_episode(cases):
     (spec,) = factory().episodes(cases[:1], 1, 0, 1)
     assert spec.privileged["diagnosis_id"] == cases[0].diagnosis_id
     assert set(spec.privileged["present"]) == {fact.topic for fact in cases[0].facts if fact.present}
-    assert cases[0].diagnosis.lower() not in str(spec.make().opening()).lower()
+    assert cases[0].diagnosis.lower() not in str(factory().seat(spec).opening()).lower()
 
 
 def test_every_case_is_played_once_an_epoch_in_another_order(cases):

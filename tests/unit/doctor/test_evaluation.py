@@ -23,6 +23,7 @@ from doctor.evaluation_text import (
 )
 from doctor.parameters import ROOT, load_params
 from doctor.references import COMMONEST, fitted_tables, full_information_table, reference_table
+from doctor.report_texts import texts
 from rl.experience import Scores, read_scores, read_trajectories
 
 COUNT = 40
@@ -205,7 +206,7 @@ def test_closed_distance(means, closed):
 
 
 def test_the_table_says_what_is_missing_with_a_dash(tmp_path):
-    lines = table_text(evaluation(trained=0.5, warm_start=0.25)).splitlines()
+    lines = table_text(evaluation(trained=0.5, warm_start=0.25), texts("en")).splitlines()
     assert lines[1].split() == ["trained", "0.500", "[0.400,", "0.600]", "-", "-", "3.00", "-"]
     write_accuracy_plot(evaluation(trained=0.5), tmp_path / "plots" / "a.csv")
     with (tmp_path / "plots" / "a.csv").open() as file:
@@ -222,7 +223,9 @@ def test_the_table_says_what_is_missing_few_or_unknown():
         "chart@records": Summary(50, {"accuracy": None}, dict.fromkeys(map(str, range(6)), "without a turn")),
         "asked@questions": Summary(5, {"accuracy": None}),
     }
-    text = table_text(Evaluation(doctors={name: DoctorTable(summary, {}) for name, summary in doctors.items()}))
+    text = table_text(
+        Evaluation(doctors={name: DoctorTable(summary, {}) for name, summary in doctors.items()}), texts("en")
+    )
     _, whole, small, chart, unplaced = text.splitlines()
     assert whole.split() == ["whole", "0.500", "[0.400,", "0.600]", "-", "-", "-", "-"]
     assert small.endswith("n = 11, below 20  1 missing")

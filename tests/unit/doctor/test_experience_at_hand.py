@@ -18,7 +18,9 @@ def test_what_was_played_and_scored_is_what_is_read_back(tmp_path):
     params = load_params()
     factory = open_factory(params, Path("unused"))
     cases = list(draw_cases(factory.clinic, 3, 0, params.patient_cases.split, keep=("train",)))
-    session = LocalSession(str(ROOT / "models/base"), Place(), params.rollout.model_copy(update={"slots": 12}), None, 0)
+    session = LocalSession(
+        str(ROOT / "models/base"), Place(), params.rollout.model_copy(update={"slots": 12}), None, 0, seat=factory.seat
+    )
     played = session.rollout(factory.episodes(cases, 4, 0, 1), 1.0)
     scores = score_all(Scorer(load_reward("outcome"), [factory.clinic]), cases, played)
     assert {event["kind"] for trajectory in played for event in trajectory.events} >= {"question"}

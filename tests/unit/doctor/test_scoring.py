@@ -15,11 +15,11 @@ from clinic.starter import draw_cases
 from doctor.environments import ConsultationFactory, _found, open_factory
 from doctor.parameters import ParameterError, load_params
 from doctor.reward_recipe import load_reward
-from doctor.scoring import accuracy, score_all, step_metrics
+from doctor.scoring import accuracy, score_all, step_metrics, weighted_accuracy
 from doctor.sources import cases_of_draw
 from kb.passages import Passage
 from kb.search import Hit
-from rl.experience import Trajectory, read_trajectories, write_trajectories
+from rl.experience import StopReason, Trajectory, read_trajectories, write_trajectories
 
 PARAMS = load_params()
 
@@ -151,6 +151,18 @@ def test_accuracy_is_of_patients_alone(factory: ConsultationFactory, cases: list
     assert np.isnan(accuracy([question], [answer]))
     trajectories = [played(factory, case, i) for i, case in enumerate(cases)]
     assert accuracy([*cases, question], [*trajectories, answer]) == accuracy(cases, trajectories)
+
+
+def test_what_was_not_played_is_missing_and_not_wrong(factory: ConsultationFactory, cases: list[Case]) -> None:
+    trajectories = [played(factory, case, i) for i, case in enumerate(cases)]
+    silent = replace(trajectories[0], events=(), turns=(), stop_reason="too_long")
+    failed = replace(trajectories[1], stop_reason=StopReason.FAILED)
+    rest = trajectories[2:]
+    assert accuracy(cases, [silent, failed, *rest]) == accuracy(cases, rest) > 0
+    assert np.isnan(accuracy(cases, [silent]))
+    other = replace(cases[0], source="records")
+    weights = {"starter": 1.0, "records": 9.0}
+    assert weighted_accuracy([other, *cases[1:]], [silent, *rest], weights) == accuracy(cases, rest)
 
 
 def test_a_patient_that_a_model_plays_echoes_no_disease_of_the_run(cases: list[Case], tmp_path: Path) -> None:

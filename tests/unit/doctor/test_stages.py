@@ -7,7 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from doctor import stages
-from doctor.parameters import ROOT, load_params
+from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.stages import WITHOUT_EFFECT, files_hash, input_hash, watched
 
 DECLARED = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
@@ -104,6 +104,6 @@ def _flat_names(found, names):
 
 def test_a_stage_without_its_file_says_which(checkout):
     shutil.rmtree(checkout / "data" / "cases")
-    with pytest.raises(FileNotFoundError, match="cases"):
+    with pytest.raises(ParameterError, match=r"data/cases is missing, and this stage reads it; dvc repro"):
         input_hash("train_doctor", PARAMS, {})
     assert Path(checkout / "dvc.yaml").exists()

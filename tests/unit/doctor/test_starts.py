@@ -103,11 +103,11 @@ def test_a_recording_longer_than_the_budget_is_cut(recorded, chat, factory):
     assert "(1 left)" in text
 
 
-def consulted(spec, turns):
+def consulted(spec, seat, turns):
     """What a model that says these turns would have recorded."""
     from clinic.dialogues import at_once
 
-    consultation = spec.make()
+    consultation = seat(spec)
     messages, events, reason = list(consultation.opening()), [], "out_of_tokens"
     for turn in turns:
         reply = at_once(consultation.step(turn))
@@ -128,11 +128,11 @@ def test_the_best_of_each_case_is_imitated_under_the_runs_instructions(drawn, ch
     names = {case.case_id: case.diagnosis for case in drawn}
     seen = []
 
-    def play(specs, temperature):
-        seen.append((len(specs), temperature, specs[0].make().opening()[0]["content"]))
+    def play(specs, seat, temperature):
+        seen.append((len(specs), temperature, seat(specs[0]).opening()[0]["content"]))
         right = {0: "Nobody", 1: None, 2: "Nobody"}
         return [
-            consulted(s, ["what?", f"<answer>Diagnosis: {right[s.sample] or names[s.case_id]}\nRecommendation: rest</answer>"])
+            consulted(s, seat, ["what?", f"<answer>Diagnosis: {right[s.sample] or names[s.case_id]}\nRecommendation: rest</answer>"])
             for s in specs
         ]  # fmt: skip
 
@@ -156,9 +156,9 @@ def test_a_case_whose_consultations_are_all_below_the_mean_teaches_nothing(drawn
     names = {case.case_id: case.diagnosis for case in drawn}
     good = {case.case_id for case in drawn[:2]}
 
-    def play(specs, _):
+    def play(specs, seat, _):
         return [
-            consulted(s, [f"<answer>Diagnosis: {names[s.case_id] if s.case_id in good else 'Nobody'}\nRecommendation: rest</answer>"])
+            consulted(s, seat, [f"<answer>Diagnosis: {names[s.case_id] if s.case_id in good else 'Nobody'}\nRecommendation: rest</answer>"])
             for s in specs
         ]  # fmt: skip
 
@@ -170,7 +170,7 @@ def test_a_model_that_never_diagnoses_is_told_what_to_do(drawn, chat, factory):
     with pytest.raises(
         ParameterError, match=r"none of 12 consultations of models/base ended with a diagnosis: .* choose recorded"
     ):
-        best_examples(chat, factory, drawn, with_start(samples=2, cases=6), lambda specs, _: [consulted(s, ["hm", "hm"]) for s in specs])  # fmt: skip
+        best_examples(chat, factory, drawn, with_start(samples=2, cases=6), lambda specs, seat, _: [consulted(s, seat, ["hm", "hm"]) for s in specs])  # fmt: skip
 
 
 def test_imitation_needs_starter_cases():

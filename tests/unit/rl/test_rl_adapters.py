@@ -7,6 +7,7 @@ import torch
 
 from rl.adapters import adapter_off, adapter_weights, add_adapter, has_adapter, named_weights
 from rl.algorithms import make_algorithm
+from rl.algorithms.base import REFERENCE
 from rl.config import LoraParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
@@ -128,7 +129,7 @@ def test_switched_off_it_serves_as_well_as_a_second_copy(model, name, changes):
             name, group_size=2, optimizer={"num_epochs": 2, "mini_batch_size": 2, "learning_rate": 1e-2}, **changes
         )
         learner = learner_for(
-            policy, make_algorithm(numbers), 1, 1.0, 0, reference=copy.deepcopy(model) if copies else None
+            policy, make_algorithm(numbers), 1, 1.0, 0, frozen={REFERENCE: copy.deepcopy(model)} if copies else {}
         )
         before = {k: v.clone() for k, v in adapter_weights(policy).items()}
         metrics.append(learner.update(trajectories, scores, 1))

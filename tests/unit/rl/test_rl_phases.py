@@ -7,10 +7,10 @@ import torch
 
 from rl.algorithms import make_algorithm
 from rl.engines.transformers import TransformersEngine
+from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
 from rl.machine import Place
 from rl.models import save_model
-from rl.rollout import EpisodeSpec
 from rl.workers.local import LocalSession
 from tests.unit.rl.test_rl_checkpoint import RECIPES, ROLLOUT, experience, same_torch_after  # noqa: F401  a fixture
 
@@ -41,7 +41,7 @@ class OneTurn:
 
 
 SPECS = [
-    EpisodeSpec(case_id="c", group_id="g", sample=i, turn_budget=1, noise=(0, 1), make=OneTurn, privileged={})
+    EpisodeSpec(case_id="c", group_id="g", sample=i, turn_budget=1, noise=(0, 1), case=None, privileged={})
     for i in range(2)
 ]
 
@@ -51,7 +51,15 @@ def session(tmp_path, model, tokenizer, request) -> LocalSession:
     name, compute = request.param
     save_model(model, tokenizer, tmp_path / "base")
     place = Place(compute=compute, offload=True)
-    return LocalSession(str(tmp_path / "base"), place, ROLLOUT, make_algorithm(RECIPES[name]), 5, temperature=1.0)
+    return LocalSession(
+        str(tmp_path / "base"),
+        place,
+        ROLLOUT,
+        make_algorithm(RECIPES[name]),
+        5,
+        temperature=1.0,
+        seat=lambda _: OneTurn(),
+    )
 
 
 def forget_when_asleep(engine: TransformersEngine) -> None:
@@ -73,7 +81,13 @@ def test_rollouts_after_learning_play_with_what_was_learned(tmp_path, model, tok
     ends = []
     for forgetful in (False, True):
         session = LocalSession(
-            str(tmp_path / "base"), Place(), ROLLOUT, make_algorithm(RECIPES["grpo"]), 5, temperature=1.0
+            str(tmp_path / "base"),
+            Place(),
+            ROLLOUT,
+            make_algorithm(RECIPES["grpo"]),
+            5,
+            temperature=1.0,
+            seat=lambda _: OneTurn(),
         )
         if forgetful:
             forget_when_asleep(session.engine)
@@ -136,7 +150,13 @@ def test_an_engine_one_step_ahead_stays_awake(tmp_path, model, tokenizer):
     """It plays while the learner learns, so nothing puts it to sleep."""
     save_model(model, tokenizer, tmp_path / "base")
     session = LocalSession(
-        str(tmp_path / "base"), Place(), ROLLOUT, make_algorithm(RECIPES["grpo"]), 5, temperature=1.0
+        str(tmp_path / "base"),
+        Place(),
+        ROLLOUT,
+        make_algorithm(RECIPES["grpo"]),
+        5,
+        temperature=1.0,
+        seat=lambda _: OneTurn(),
     )
     session._phases._ahead = True
     session.hold()

@@ -50,7 +50,7 @@ def test_texts_and_dialogues(tmp_path, chat):
     assert long.sampled_tokens == sum(end - start for start, end in long.turns)
     assert chat.text(short.token_ids[slice(*short.turns[0])]) == "you"
     lesson = make_algorithm(recipe("dpo", pairs_per_group=1)).signal(
-        make_records(found.trajectories, found.scores, None, None, None)
+        make_records(found.trajectories, found.scores, None, {}, None)
     )
     assert lesson.units == [(0, 1), (2, 3)]
 

@@ -12,8 +12,9 @@ from rl.batching import micro_batches, token_logprobs
 from rl.config import RolloutParams
 from rl.engines.base import Completion, Finish
 from rl.engines.transformers import TransformersEngine
+from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
-from rl.rollout import EpisodeSpec, play, refuse_if_many_unplayed
+from rl.rollout import Episode, play, refuse_if_many_unplayed
 
 PARAMS = RolloutParams(
     prompts=1,
@@ -101,15 +102,19 @@ def specs(count: int, make=Echo) -> list[EpisodeSpec]:
             sample=i % 2,
             turn_budget=3,
             noise=(0, 1),
-            make=make,
+            case=make,
             privileged={"secret": i},
         )
         for i in range(count)
     ]
 
 
+def seat(spec: EpisodeSpec) -> Echo:
+    return spec.case()
+
+
 def run(episodes, engine, chat, params=PARAMS, temperature=1.0, progress=None):
-    return asyncio.run(asyncio.wait_for(play(episodes, engine, chat, params, temperature, progress), timeout=60))
+    return asyncio.run(asyncio.wait_for(play(episodes, seat, engine, chat, params, temperature, progress), timeout=60))
 
 
 def weights_hash(model) -> str:
@@ -135,7 +140,7 @@ def played(model, chat):
             sample=0,
             turn_budget=3,
             noise=(0, 1),
-            make=make(i),
+            case=make(i),
             privileged={"secret": i},
         )
         for i in range(10)
@@ -239,7 +244,7 @@ def test_a_failed_environment_ends_its_own_episode(model, chat, caplog):
         sample=0,
         turn_budget=3,
         noise=(0, 1),
-        make=lambda: Echo(breaks_at=2),
+        case=lambda: Echo(breaks_at=2),
         privileged={},
     )
     trajectories = run(episodes, TransformersEngine(model, 4, 128), chat)
@@ -285,7 +290,7 @@ def test_every_turn_has_a_noise_key_of_its_own(chat):
                 sample=s.sample,
                 turn_budget=3,
                 noise=(0, 2),
-                make=Echo,
+                case=Echo,
                 privileged={},
             )
             for s in specs(6)
@@ -334,7 +339,7 @@ def test_one_case_may_come_in_two_groups(model, chat):
             sample=s.sample,
             turn_budget=3,
             noise=s.noise,
-            make=Echo,
+            case=Echo,
             privileged={},
         )
         for s in specs(2)
@@ -406,3 +411,34 @@ def test_episodes_that_failed_alone_are_told_as_before(model, chat):
     refuse_if_many_unplayed(broken, PARAMS.model_copy(update={"max_failed_share": 1.0}))
     with pytest.raises(TrainingError, match="2 of 2 episodes failed"):
         refuse_if_many_unplayed(broken, PARAMS)
+
+
+def test_an_episode_that_is_stepped_is_the_one_that_is_played(model, chat):
+    """Turn by turn, as a server holds it, and with something else between the turns."""
+    (spec,) = specs(1)
+    (played,) = run([spec], TransformersEngine(model, 4, 128), chat)
+
+    async def hold() -> tuple[Episode, list[int]]:
+        engine = TransformersEngine(model, 4, 128)
+        episode = Episode(spec, seat(spec), engine, chat, PARAMS, 1.0)
+        turns = []
+        while episode.stop_reason is None:
+            await episode.turn()
+            turns.append(len(episode.turns))
+            await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="is over"):
+            await episode.turn()
+        episode.leave()
+        await engine.close()
+        return episode, turns
+
+    episode, turns = asyncio.run(hold())
+    assert turns == list(range(1, len(played.turns) + 1))
+    assert dataclasses.replace(episode.trajectory(), started_s=played.started_s, ended_s=played.ended_s) == played
+
+
+def test_an_episode_that_is_not_over_is_no_trajectory(chat):
+    (spec,) = specs(1)
+    episode = Episode(spec, seat(spec), CannedEngine([(chat.end_id,)], chat.end_id), chat, PARAMS, 1.0)
+    with pytest.raises(RuntimeError, match="not over"):
+        episode.trajectory()

@@ -15,6 +15,7 @@ from clinic.cases import Case, Fact
 from clinic.events import Asked, Diagnosed, Event, Invalid
 from clinic.metrics import MEASURES
 from clinic.tables import Evaluation
+from doctor.report_texts import language_of, texts
 from tracking.report_page import (
     NO_DIAGNOSIS,
     SOMETHING_ELSE,
@@ -360,3 +361,52 @@ def test_a_doctor_without_accuracy_and_a_comparison_are_shown():
         "+0.200 [+0.100, +0.300] in accuracy; 30 cases only the first got right, 10 only the second (McNemar&#39;s test: p = 0.0022)"
         in page.replace("McNemar's", "McNemar&#39;s")
     )
+
+
+def test_a_chinese_run_has_a_chinese_page() -> None:
+    facts = (Fact("咳嗽", True, "我咳嗽"), Fact("盗汗", True, "我夜里出汗"), Fact("dry_cough", True, "我干咳"))
+    chinese = {
+        "language": "zh",
+        "category": "respiratory",
+        "facts": facts,
+        "opening": ("咳嗽",),
+        "red_flags": ("盗汗",),
+    }
+    played = [
+        seen(case(f"{i}", "肺炎", **chinese), named, reward=0.5 if named == "肺炎" else -0.5, correct=named == "肺炎")
+        for i, named in enumerate(("肺炎", "流感", None))
+    ]
+    overall = {"cases": 9, **dict.fromkeys(MEASURES, INTERVAL)}
+    cut = {"cases": 50, "missing": {f"case-{i}": "without a turn" for i in range(6)}, "accuracy": None}
+    compared = {"accuracy": INTERVAL | {"only_first": 3, "only_second": 1, "p": 0.6}}
+    text = page(
+        played,
+        title="医生",
+        facts=dict.fromkeys(("algorithm", "reward", "seed", "turn budget", "patients", "all inputs"), "scripted"),
+        metrics={
+            **{name: {"overall": overall, "respiratory": overall} for name in texts("zh").doctors},
+            "trained@自己的病例": {"overall": cut},
+            "trained minus warm_start": compared,
+        },
+        curve=[{"step": 1.0, "reward/mean": 0.1, "reward/diagnosis": 0.2, "validation/accuracy": 0.5}],
+    )
+    assert '<html lang="zh">' in text
+    text = text.partition("</style>")[2]
+    for shown in (
+        "训练后减训练前",
+        "不适用：12% 一轮未说",
+        "验证病例，最后 0.500",
+        "没有诊断",
+        "医生 · 提问",
+        "轮数用完",
+        "呼吸科",
+    ):
+        assert shown in text
+    words = re.sub(r"<[^>]*>|Any fever\?|Flu\?|No\.|Ask\.|I cough\.|Rest|ROUGE-L|DoctorAgent-RL|McNemar|DEI", " ", text)
+    attributes = " ".join(re.findall(r'(?:title|aria-label)="([^"]*)"', text))
+    assert re.findall(r"[A-Za-z]{2,}", words + attributes) == []
+
+
+def test_a_run_is_in_the_language_of_most_of_its_cases() -> None:
+    assert language_of([]) == language_of(["zh", "en"]) == language_of(['en" onload="x']) == "en"
+    assert language_of(["en", "zh", "zh"]) == "zh"
