@@ -68,6 +68,8 @@ class Lexicon:
                 aspects.pop("course", None)
             if "trigger" in aspects:  # "what were you doing when it started"
                 aspects.pop("onset", None)
+            if "onset" in aspects:  # "how many days"
+                aspects.pop("amount", None)
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]

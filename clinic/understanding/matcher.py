@@ -24,7 +24,7 @@ NEAR = 0.55  # least cosine of the embeddings that counts where the lexicon name
 TIE = 0.3  # weight of the cosine in the choice among several facts that answer
 # least share of a question's words, by rarity, that a fact must have where nothing else is understood
 KNOWN_WORDS = 0.75
-UNKNOWN_WORD = 0.2  # cost of a word of the question that neither lexicon nor fact knows
+UNKNOWN_WORD = 0.1  # cost of a word of the question that neither lexicon nor fact knows
 UNKNOWN_SUBJECT = 0.4  # the same where the question names nothing that the lexicon knows: it may be its subject
 # aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
 _REQUIRED = """onset manner severity location radiation character aggravate
@@ -45,6 +45,7 @@ ANYWHERE = frozenset(
 NOT_BY_GROUP = frozenset({"blood_in_stool"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
+VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
 _EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
 
 
@@ -93,6 +94,8 @@ class QuestionMatcher:
         asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
         if asked.silent:
             asked = self._lexicon.read(question, "ask")
+        if asked.concepts - VAGUE:
+            asked = replace(asked, concepts=asked.concepts - VAGUE)
         asked = self._of_complaint(asked)
         scores = np.array([self._score(asked, typed) for typed in self._facts])
         if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
