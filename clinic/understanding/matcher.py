@@ -47,6 +47,11 @@ ALLERGY = frozenset({"allergies", "food_allergy"})
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
 _EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
+# where a second question begins
+_PARTS = re.compile(
+    r"(?<=[.?!])\s+|,? and (?=(?:do|does|did|is|are|was|were|have|has|had|how|what|when|where|who|which|any|can)\b)",
+    re.IGNORECASE,
+)
 
 
 class QuestionMatcher:
@@ -73,6 +78,13 @@ class QuestionMatcher:
             return exact
         if not self._facts:
             return None
+        found = self._answer(question)
+        if found is None:
+            parts = [part for part in _PARTS.split(question) if len(part.split()) > 2]
+            found = next((topic for part in parts if len(parts) > 1 and (topic := self._answer(part)) is not None), None)
+        return found
+
+    def _answer(self, question: str) -> str | None:
         scores = self.scores(question)
         best = int(scores.argmax())
         if scores[best] >= THRESHOLD:

@@ -19,7 +19,7 @@ _HISTORY_HEADING = re.compile(
     re.IGNORECASE,
 )
 _TEST_HEADING = re.compile(
-    r"vital|examin|exam\b|o/e|\bcbc\b|\bcounts?\b|panel|chemistr|serum|urinalysis|urine:|x-?ray|radiograph|imaging|\bct\b|\bmri\b"
+    r"vital|examin|exam\b|\A(?:ex|oe)\Z|o/e|\bcbc\b|\bcounts?\b|panel|chemistr|serum|urinalysis|urine:|x-?ray|radiograph|imaging|\bct\b|\bmri\b"
     r"|(?<!high )blood (?:test|work|count|pressure|gas|sugar|glucose|culture|smear|chemistr|film|panel|level)|bloods\b"
     r"|urine (?:test|culture|dip|analys|microscop|drug|beta|stud)|scan|ultrasound|biops|culture|\bec[gk]\b|electro|laborator|\blabs?\b"
     r"|findings|result|investigation|spirometry|microscop|smear|cytometry|endoscop|temperature|pulse|heart rate|respiratory rate|saturation"
