@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
+from clinic.understanding.asking import asking
 from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
 
@@ -66,6 +67,7 @@ class QuestionMatcher:
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
         self._places = record.places
         self._embed = embed
+        self._asking = asking(embed) if embed is not None else None
         self._vectors: NDArray[np.float32] | None = None
         count = Counter(word for typed in self._facts for word in typed.reading.stems)
         self._idf = {word: math.log((1 + len(self._facts)) / n) for word, n in count.items()}
@@ -89,7 +91,7 @@ class QuestionMatcher:
         best = int(scores.argmax())
         if scores[best] >= THRESHOLD:
             return self._facts[best].fact.topic
-        if self._embed is None or self._lexicon.read(question, "ask").concepts:
+        if self._embed is None or self._read(question).concepts:
             return None  # what the lexicon knows by name is not on record
         cosines = self._cosines(question, self._embed)
         best = int(cosines.argmax())
@@ -103,9 +105,7 @@ class QuestionMatcher:
 
     def scores(self, question: str) -> NDArray[np.float64]:
         """How well each fact answers; float64 (facts,)."""
-        asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
-        if asked.silent:
-            asked = self._lexicon.read(question, "ask")
+        asked = self._read(question)
         if asked.concepts - VAGUE:
             asked = replace(asked, concepts=asked.concepts - VAGUE)
         asked = self._of_complaint(asked)
@@ -113,6 +113,12 @@ class QuestionMatcher:
         if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
             scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question, self._embed), 0.0)
         return scores
+
+    def _read(self, question: str) -> Reading:
+        asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
+        if asked.silent:
+            asked = self._lexicon.read(question, "ask")
+        return self._asking.understood(question, asked, self._lexicon) if self._asking else asked
 
     def _of_complaint(self, asked: Reading) -> Reading:
         """The question without what it names beside the complaint: where a pain might go, what might make it worse."""
