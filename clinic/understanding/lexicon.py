@@ -68,6 +68,8 @@ class Lexicon:
                 aspects.pop("course", None)
             if "trigger" in aspects:  # "what were you doing when it started"
                 aspects.pop("onset", None)
+            if "severity" in aspects:  # "where would you put it on a scale of ten"
+                aspects.pop("location", None)
             if "onset" in aspects:  # "how many days"
                 aspects.pop("amount", None)
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}

@@ -246,9 +246,9 @@ class QuestionMatcher:
     def _about_complaint(self, asked: Reading, typed: Typed) -> float:
         """For a question that names nothing: whether a fact is about what the patient came for."""
         told = typed.reading.concepts
-        if told & self._complaint:
+        if told & self._complaint_and_wider:
             return 0.0 if asked.aspects & OF_COMPLAINT and typed.only_denies else 0.8
-        if any(self._lexicon.kinds[c] == "topics" for c in told) or typed.heading:
+        if any(self._lexicon.kinds[c] == "topics" for c in told - GENERIC) or typed.heading - GENERIC:
             return 0.0 if asked.aspects & OF_COMPLAINT else 0.5
         return 0.7
 
