@@ -45,6 +45,7 @@ ANYWHERE = frozenset(
 )
 NOT_BY_GROUP = frozenset({"blood_in_stool"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
+BESIDE = 0.85  # a disease named beside the topic that is asked for
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
 _EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
@@ -66,6 +67,7 @@ class QuestionMatcher:
         self._facts: Sequence[Typed] = [t for t in record.facts if t.kind == "history" and not t.empty]
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
         self._places = record.places
+        self._first = next((t for t in self._facts if t.own.concepts & self._complaint), None)
         self._embed = embed
         self._asking = asking(embed) if embed is not None else None
         self._vectors: NDArray[np.float32] | None = None
@@ -126,8 +128,8 @@ class QuestionMatcher:
             pains = {"pain" if "pain" in self._lexicon.broader[c] else c for c in asked.concepts}
             return replace(asked, concepts=frozenset(pains), places=frozenset())
         if asked.aspects & {"aggravate", "relieve"}:
-            kept = asked.concepts & self._complaint_and_wider
-            return replace(asked, concepts=kept, places=asked.places if kept else frozenset())
+            kept = {c for c in asked.concepts if c in self._complaint_and_wider or "pain" in self._lexicon.broader[c]}
+            return replace(asked, concepts=frozenset(kept), places=asked.places if kept else frozenset())
         return asked
 
     def _score(self, asked: Reading, typed: Typed) -> float:
@@ -196,6 +198,11 @@ class QuestionMatcher:
             )
             return max(self._best(named, typed), 0.8 if treats else 0.0)
         fit = self._best(wanted, typed)
+        if fit == 0.0 and wanted != named:  # "anything for your asthma?", "anyone around you with covid?"
+            diseases = {c for c in named & typed.reading.concepts if self._lexicon.kinds[c] == "diseases"}
+            fit = BESIDE * self._best(diseases, typed)
+        if wanted == {"reason"} and typed is self._first:
+            fit = max(fit, 0.8)
         if fit > 0.0 and wanted != asked.concepts:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
         if (
