@@ -46,7 +46,9 @@ class Asking:
         name = self.concepts[best]
         akin = {name} | lexicon.broader.get(name, frozenset())
         others = [
-            i for i, other in enumerate(self.concepts) if other not in akin and name not in lexicon.broader.get(other, ())
+            i
+            for i, other in enumerate(self.concepts)
+            if other not in akin and name not in lexicon.broader.get(other, ())
         ]
         clear = cosines[best] - cosines[others].max() >= MARGIN
         return name if cosines[best] >= LEAST and clear else None

@@ -79,7 +79,9 @@ class Lexicon:
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]
         named = self._narrowest(spans)
-        if side == "ask":  # "pain" in "are your testicles sore or tender", "sleep" in "how many pillows do you sleep on"
+        if (
+            side == "ask"
+        ):  # "pain" in "are your testicles sore or tender", "sleep" in "how many pillows do you sleep on"
             named -= {other for name in named for other in (self.broader[name] | self.over[name]) - {name}}
         return Reading(
             frozenset(named),

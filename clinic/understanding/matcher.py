@@ -85,7 +85,9 @@ class QuestionMatcher:
         found = self._answer(question)
         if found is None:
             parts = [part for part in _PARTS.split(question) if len(part.split()) > 2]
-            found = next((topic for part in parts if len(parts) > 1 and (topic := self._answer(part)) is not None), None)
+            found = next(
+                (topic for part in parts if len(parts) > 1 and (topic := self._answer(part)) is not None), None
+            )
         return found
 
     def _answer(self, question: str) -> str | None:
