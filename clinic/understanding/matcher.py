@@ -67,7 +67,6 @@ class QuestionMatcher:
         self._facts: Sequence[Typed] = [t for t in record.facts if t.kind == "history" and not t.empty]
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
         self._places = record.places
-        self._first = next((t for t in self._facts if t.own.concepts & self._complaint), None)
         self._embed = embed
         self._asking = asking(embed) if embed is not None else None
         self._vectors: NDArray[np.float32] | None = None
@@ -203,8 +202,6 @@ class QuestionMatcher:
         if fit == 0.0 and wanted != named:  # "anything for your asthma?", "anyone around you with covid?"
             diseases = {c for c in named & typed.reading.concepts if self._lexicon.kinds[c] == "diseases"}
             fit = BESIDE * self._best(diseases, typed)
-        if wanted == {"reason"} and typed is self._first:
-            fit = max(fit, 0.8)
         if fit > 0.0 and wanted != asked.concepts:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
         if (

@@ -124,7 +124,6 @@ def matcher(make_case):
     ("question", "topic"),
     [
         ("Is it getting any worse?", "PC (1)"),
-        ("What seems to be the trouble?", "PC (1)"),
         ("Have you been abroad, and who do you live with?", "SH"),
         ("Do you take anything for your blood pressure?", "DH"),
         ("Have you had your appendix removed?", None),
