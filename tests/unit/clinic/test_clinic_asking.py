@@ -34,7 +34,9 @@ def test_every_known_question_asks_for_something_that_the_lexicon_has():
     source = YAML(typ="safe").load(FILE)
     assert set(source["concepts"]) <= set(LEXICON.kinds)
     assert set(source["aspects"]) <= set(LEXICON.aspects["ask"])
-    questions = [q.strip() for part in source.values() for texts in part.values() for q in re.findall(r"[^?]+\?", texts)]
+    questions = [
+        q.strip() for part in source.values() for texts in part.values() for q in re.findall(r"[^?]+\?", texts)
+    ]
     assert len(questions) == len(set(questions)) >= 600
     assert all(text.strip().endswith("?") for part in source.values() for text in part.values())
 
@@ -42,7 +44,9 @@ def test_every_known_question_asks_for_something_that_the_lexicon_has():
 def test_the_lexicon_itself_understands_most_known_questions():
     source = YAML(typ="safe").load(FILE)
     pairs = [(name, q) for name, texts in source["concepts"].items() for q in re.findall(r"[^?]+\?", texts)]
-    understood = [name in read(q).concepts or any(name in LEXICON.broader[c] for c in read(q).concepts) for name, q in pairs]
+    understood = [
+        name in read(q).concepts or any(name in LEXICON.broader[c] for c in read(q).concepts) for name, q in pairs
+    ]
     assert np.mean(understood) >= 0.9
 
 
