@@ -36,6 +36,7 @@ FILES = {
     "mtmeddialog": ("mtmeddialog_cases", "mtmeddialog_sft_cases.jsonl.gz"),
     "primock57": ("", "primock57.jsonl.gz"),
 }
+HALVES = ("open", "sealed", "fresh open", "fresh sealed")
 ZH_CASES = CALIBRATION / "patient_zh_cases.jsonl"
 SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
 _SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)
@@ -155,13 +156,13 @@ def patient_lines(params: Params, folder: Path) -> list[str]:
     lines = []
     for way in ("lexical", "hybrid") if model is None else (model.model,):
         patient = _patient(params, way)
-        for half in ("open", "sealed"):
-            rows = read_lines(CALIBRATION / f"patient_{half}.jsonl")
+        for half in HALVES:
+            rows = read_lines(CALIBRATION / f"patient_{half.replace(' ', '_')}.jsonl")
             for source in (*FILES, "all"):
                 found = understanding([row for row in rows if source in ("all", row["source"])], cases, patient)
                 shares = ", ".join(f"{name} {found[name]:.3f}" for name in SHARES)
                 counts = f"{found['on_record']:.0f} on record, {found['off_record']:.0f} off"
-                lines.append(f"{way:<8} {half:<7} {source:<12} {shares} ({counts})")
+                lines.append(f"{way:<8} {half:<12} {source:<12} {shares} ({counts})")
     return lines
 
 

@@ -22,6 +22,8 @@ _NO = re.compile(
     r"无(?!力|法|(?:明显)?(?:诱因|缓解|好转|改善|效))|没(?!力|劲|精神|胃口|兴趣)|否认|不(?!适|舒服|好|太|稳|着|规律)|未(?!缓解|好转|愈)|正常"
 )
 _NONE_AT_ALL = re.compile(r"\A(?:无|没有|无特殊|不详|否认|体健|无异常)[。！]?\Z|无特殊|均?无异常")
+_ONLY_DENIES = re.compile(r"(?:无|没有?|否认|未)(?![^。]*(?:但|只是|除了))")
+_OTHERS = re.compile(r"其[他它]")
 _QUESTION = re.compile(r"[？?]|[吗呢]\Z")
 _EMPTY = re.compile(r"\A(?:好的?|谢谢|嗯+|你好|您好|知道了|明白)[。！，]*\Z")
 _YES_OR_NO = re.compile(r"\A(?:有|没|不|是|对|会|嗯|还|偶尔|从来|可能|好像)")
@@ -101,6 +103,9 @@ def typed_parts(fact: Fact, lexicon: Lexicon) -> dict[str, Any]:
         "heading": frozenset(under),
         "denies": not fact.present or _NO.search(text) is not None,
         "nothing": _NONE_AT_ALL.search(text) is not None,
+        "only_denies": _ONLY_DENIES.match(text) is not None,
+        "others": _OTHERS.search(text) is not None,
+        "empty": not text.strip("。-：:"),
     }
 
 

@@ -46,6 +46,7 @@ class Lexicon:
     aspects: Mapping[Side, Mapping[str, re.Pattern[str]]]
     places: Mapping[str, re.Pattern[str]]
     broader: Mapping[str, frozenset[str]]  # concept -> all that it is a kind of
+    over: Mapping[str, frozenset[str]]  # concept -> those of which a question that names it too does not ask
     headings: Mapping[str, frozenset[str]]  # concept -> headings under which everything tells of it
     kinds: Mapping[str, str]  # concept -> symptoms, diseases or topics
     fillers: frozenset[str]  # words that carry no meaning of their own in a question
@@ -66,11 +67,24 @@ class Lexicon:
             aspects = {n: f for n, f in aspects.items() if n not in LOOSE or not _inside(n, f, spans)}
             if aspects.keys() & {"aggravate", "relieve"}:  # "what makes it better or worse"
                 aspects.pop("course", None)
+            if "trigger" in aspects:  # "what were you doing when it started"
+                aspects.pop("onset", None)
+            if "manner" in aspects:  # "did it come on suddenly"
+                aspects.pop("onset", None)
+            if "severity" in aspects:  # "where would you put it on a scale of ten"
+                aspects.pop("location", None)
+            if "onset" in aspects:  # "how many days"
+                aspects.pop("amount", None)
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]
+        named = self._narrowest(spans)
+        if (
+            side == "ask"
+        ):  # "pain" in "are your testicles sore or tender", "sleep" in "how many pillows do you sleep on"
+            named -= {other for name in named for other in (self.broader[name] | self.over[name]) - {name}}
         return Reading(
-            frozenset(self._narrowest(spans)),
+            frozenset(named),
             frozenset(aspects),
             frozenset(places),
             self.unaccounted(plain, covered),
@@ -174,6 +188,7 @@ def assembled(source: Mapping[str, Any], compiled: Callable[..., dict[str, re.Pa
         "aspects": {side: compiled(source["aspects"], side, sets) for side in ("ask", "tell")},
         "places": compiled(source["places"], "ask", sets),
         "broader": {name: _closure(name, direct) for name in concepts},
+        "over": {name: frozenset(parted(entry.get("over", ""))) for name, entry in concepts.items()},
         "headings": {n: frozenset(parted(entry["heading"])) for n, entry in concepts.items() if "heading" in entry},
         "kinds": kinds,
     }

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
+from clinic.understanding.asking import asking
 from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
 
@@ -24,7 +25,8 @@ NEAR = 0.55  # least cosine of the embeddings that counts where the lexicon name
 TIE = 0.3  # weight of the cosine in the choice among several facts that answer
 # least share of a question's words, by rarity, that a fact must have where nothing else is understood
 KNOWN_WORDS = 0.75
-UNKNOWN_WORD = 0.2  # cost of a word of the question that neither lexicon nor fact knows
+UNKNOWN_WORD = 0.1  # cost of a word of the question that neither lexicon nor fact knows
+UNKNOWN_SUBJECT = 0.4  # the same where the question names nothing that the lexicon knows: it may be its subject
 # aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
 _REQUIRED = """onset manner severity location radiation character aggravate
 relieve frequency trigger treatment course pattern previous"""
@@ -37,10 +39,21 @@ OF_COMPLAINT = frozenset(_OF_COMPLAINT.split())
 DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
 # topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
 # a bowel habit that is normal says nothing of blood
+# what can be anywhere in the body: where the question names a place, the fact must not leave it open
+ANYWHERE = frozenset(
+    {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
+)
 NOT_BY_GROUP = frozenset({"blood_in_stool"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
+BESIDE = 0.85  # a disease named beside the topic that is asked for
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
+VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
 _EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
+# where a second question begins
+_PARTS = re.compile(
+    r"(?<=[.?!])\s+|,? and (?=(?:do|does|did|is|are|was|were|have|has|had|how|what|when|where|who|which|any|can)\b)",
+    re.IGNORECASE,
+)
 
 
 class QuestionMatcher:
@@ -51,9 +64,11 @@ class QuestionMatcher:
         self._lexicon: Lexicon = record.lexicon
         self._complaint = record.complaint
         self._complaint_and_wider = set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
-        self._facts: Sequence[Typed] = [typed for typed in record.facts if typed.kind == "history"]
+        self._facts: Sequence[Typed] = [t for t in record.facts if t.kind == "history" and not t.empty]
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
+        self._places = record.places
         self._embed = embed
+        self._asking = asking(embed) if embed is not None else None
         self._vectors: NDArray[np.float32] | None = None
         count = Counter(word for typed in self._facts for word in typed.reading.stems)
         self._idf = {word: math.log((1 + len(self._facts)) / n) for word, n in count.items()}
@@ -66,11 +81,20 @@ class QuestionMatcher:
             return exact
         if not self._facts:
             return None
+        found = self._answer(question)
+        if found is None:
+            parts = [part for part in _PARTS.split(question) if len(part.split()) > 2]
+            found = next(
+                (topic for part in parts if len(parts) > 1 and (topic := self._answer(part)) is not None), None
+            )
+        return found
+
+    def _answer(self, question: str) -> str | None:
         scores = self.scores(question)
         best = int(scores.argmax())
         if scores[best] >= THRESHOLD:
             return self._facts[best].fact.topic
-        if self._embed is None or self._lexicon.read(question, "ask").concepts:
+        if self._embed is None or self._read(question).concepts:
             return None  # what the lexicon knows by name is not on record
         cosines = self._cosines(question, self._embed)
         best = int(cosines.argmax())
@@ -84,22 +108,29 @@ class QuestionMatcher:
 
     def scores(self, question: str) -> NDArray[np.float64]:
         """How well each fact answers; float64 (facts,)."""
-        asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
-        if asked.silent:
-            asked = self._lexicon.read(question, "ask")
+        asked = self._read(question)
+        if asked.concepts - VAGUE:
+            asked = replace(asked, concepts=asked.concepts - VAGUE)
         asked = self._of_complaint(asked)
         scores = np.array([self._score(asked, typed) for typed in self._facts])
         if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
             scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question, self._embed), 0.0)
         return scores
 
+    def _read(self, question: str) -> Reading:
+        asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
+        if asked.silent:
+            asked = self._lexicon.read(question, "ask")
+        return self._asking.understood(question, asked, self._lexicon) if self._asking else asked
+
     def _of_complaint(self, asked: Reading) -> Reading:
         """The question without what it names beside the complaint: where a pain might go, what might make it worse."""
         if "radiation" in asked.aspects:
             pains = {"pain" if "pain" in self._lexicon.broader[c] else c for c in asked.concepts}
             return replace(asked, concepts=frozenset(pains), places=frozenset())
-        if asked.aspects & {"aggravate", "relieve"} and not asked.concepts & self._complaint_and_wider:
-            return replace(asked, concepts=frozenset(), places=frozenset())
+        if asked.aspects & {"aggravate", "relieve"}:
+            kept = {c for c in asked.concepts if c in self._complaint_and_wider or "pain" in self._lexicon.broader[c]}
+            return replace(asked, concepts=frozenset(kept), places=asked.places if kept else frozenset())
         return asked
 
     def _score(self, asked: Reading, typed: Typed) -> float:
@@ -115,7 +146,7 @@ class QuestionMatcher:
             return self._family(asked, typed, words)
         if not asked.concepts and asked.rest and asked.aspects <= {"character", "amount"}:
             return 0.0  # "what kind of ..." something unknown
-        fit = self._concepts(asked, typed)
+        fit = self._concepts(asked, typed) if self._of_place(asked, typed) else 0.0
         if fit <= 0.0:
             return 0.0
         aspect = self._aspects(asked, typed)
@@ -130,7 +161,7 @@ class QuestionMatcher:
             + 0.25 * aspect
             + 0.3 * words
             + 0.1 * shared
-            - UNKNOWN_WORD * missing
+            - (UNKNOWN_WORD if asked.concepts else UNKNOWN_SUBJECT) * missing
             - 0.01 * len(typed.reading.concepts)
         )
 
@@ -163,13 +194,33 @@ class QuestionMatcher:
         elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
             wanted = (wanted - self._complaint_and_wider) or wanted
         if wanted == named and "treatment" in asked.aspects:
-            return max(self._best(named, typed), 0.8 if "medicines" in typed.reading.concepts else 0.0)
+            treats = "medicines" in typed.reading.concepts or (
+                "treatment" in typed.own.aspects and bool(named & self._complaint)
+            )
+            return max(self._best(named, typed), 0.8 if treats else 0.0)
         fit = self._best(wanted, typed)
+        if fit == 0.0 and wanted != named:  # "anything for your asthma?", "anyone around you with covid?"
+            diseases = {c for c in named & typed.reading.concepts if self._lexicon.kinds[c] == "diseases"}
+            fit = BESIDE * self._best(diseases, typed)
         if fit > 0.0 and wanted != asked.concepts:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
-        if fit == 0.0 and asked.aspects & REQUIRED and wanted & self._complaint_and_wider and not typed.heading:
+        if (
+            fit == 0.0
+            and asked.aspects & REQUIRED
+            and wanted & self._complaint_and_wider
+            and not typed.heading - GENERIC
+        ):
             fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
-        return fit if _same_place(asked, typed) else 0.0
+        return fit
+
+    def _of_place(self, asked: Reading, typed: Typed) -> bool:
+        """Whether the fact may be about the place asked for: it names it, or names none and either the complaint is of
+        that place or what is asked says its place itself ("headache").
+        """
+        told = typed.reading.places
+        if not asked.places or asked.places & told:
+            return True
+        return not told and (asked.places <= self._places or bool(asked.concepts - ANYWHERE))
 
     def _best(self, wanted: set[str] | frozenset[str], typed: Typed) -> float:
         found = sorted((self._relation(c, typed) for c in wanted), reverse=True)
@@ -188,12 +239,9 @@ class QuestionMatcher:
             and (concept not in self._complaint_and_wider or narrower & self._complaint)
             and (not typed.denies or _is_group(concept))
         ):
-            return 0.9 if narrower & self._complaint else 0.75
+            return 0.9 if narrower & self._complaint else 0.8
         wider = (self._lexicon.broader[concept] & told) if concept not in NOT_BY_GROUP else frozenset()
-        if wider and (
-            concept in self._complaint
-            or (typed.denies and any(map(_is_group, wider)) and "other" not in typed.own.stems)
-        ):
+        if wider and (concept in self._complaint or (typed.denies and any(map(_is_group, wider)) and not typed.others)):
             return 0.8
         if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
             return 0.8
@@ -204,9 +252,9 @@ class QuestionMatcher:
     def _about_complaint(self, asked: Reading, typed: Typed) -> float:
         """For a question that names nothing: whether a fact is about what the patient came for."""
         told = typed.reading.concepts
-        if told & self._complaint:
-            return 0.8
-        if any(self._lexicon.kinds[c] == "topics" for c in told) or typed.heading:
+        if told & self._complaint_and_wider:
+            return 0.0 if asked.aspects & OF_COMPLAINT and typed.only_denies else 0.8
+        if any(self._lexicon.kinds[c] == "topics" for c in told - GENERIC) or typed.heading - GENERIC:
             return 0.0 if asked.aspects & OF_COMPLAINT else 0.5
         return 0.7
 
@@ -231,8 +279,3 @@ class QuestionMatcher:
 
 def _is_group(concept: str) -> bool:
     return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")
-
-
-def _same_place(asked: Reading, typed: Typed) -> bool:
-    told = typed.reading.places
-    return not (asked.places and told) or bool(asked.places & told)

@@ -19,7 +19,7 @@ _HISTORY_HEADING = re.compile(
     re.IGNORECASE,
 )
 _TEST_HEADING = re.compile(
-    r"vital|examin|exam\b|o/e|\bcbc\b|\bcounts?\b|panel|chemistr|serum|urinalysis|urine:|x-?ray|radiograph|imaging|\bct\b|\bmri\b"
+    r"vital|examin|exam\b|\A(?:ex|oe)\Z|o/e|\bcbc\b|\bcounts?\b|panel|chemistr|serum|urinalysis|urine:|x-?ray|radiograph|imaging|\bct\b|\bmri\b"
     r"|(?<!high )blood (?:test|work|count|pressure|gas|sugar|glucose|culture|smear|chemistr|film|panel|level)|bloods\b"
     r"|urine (?:test|culture|dip|analys|microscop|drug|beta|stud)|scan|ultrasound|biops|culture|\bec[gk]\b|electro|laborator|\blabs?\b"
     r"|findings|result|investigation|spirometry|microscop|smear|cytometry|endoscop|temperature|pulse|heart rate|respiratory rate|saturation"
@@ -43,6 +43,11 @@ _NONE_AT_ALL = re.compile(
     r"\A\W*(?:nil\b|none\b|no\W*\Z|nothing\b|nad\b|unremarkable|non-?contributory|negative\W*\Z|nil significant)",
     re.IGNORECASE,
 )
+_ONLY_DENIES = re.compile(
+    r"\W*(?:no|nil|denies|negative for)\b(?!.*\b(?:but|except|although|however)\b)", re.IGNORECASE
+)
+_OTHERS = re.compile(r"\bother\b", re.IGNORECASE)
+_BARE_HEADING = re.compile(r"\W*(?:[psfd]m?hx?|[hp]+cx?|hpi|o/?ex?|ros|note|meds|occ)?\W*\Z", re.IGNORECASE)
 _REPORTS = re.compile(
     r"\b(?:mother|father|parents?|mom|dad|wife|husband|son|daughter|sister|brother|children|siblings?|guardian)(?:'s)?(?: (?:who|also|has|had|have|he|she))*"
     r" (?:report|not(?:ic|e)|brought|stat|say|said|believ|mention|describ|took|take|tak|worri|concern|observ|prenatal|think|deni|find|found|recall|add)\w*"
@@ -73,6 +78,9 @@ class Typed:
     heading: frozenset[str]  # concepts and aspects of which everything under its heading tells
     denies: bool  # whether it says no to something
     nothing: bool  # whether it says no to everything under its heading
+    only_denies: bool  # whether no is all that it says
+    others: bool  # whether it is about the others, beside what was told ("no other symptoms")
+    empty: bool  # a heading without a word under it ("FHx -")
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,7 @@ class TypedRecord:
     facts: tuple[Typed, ...]
     complaint: frozenset[str]
     lexicon: Lexicon  # of the language of the case
+    places: frozenset[str]  # of the complaint
 
 
 def kind_of(fact: Fact) -> Kind:
@@ -121,7 +130,8 @@ def typed_record(
         complaint = (
             frozenset(c for c in first.reading.concepts if lexicon.kinds[c] != "topics") if first else frozenset()
         )
-    return TypedRecord(typed, complaint, lexicon)
+    places = frozenset(place for text in told for place in lexicon.read(text, "tell").places)
+    return TypedRecord(typed, complaint, lexicon, places)
 
 
 def record_of(case: Case) -> TypedRecord:
@@ -166,6 +176,9 @@ def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
         heading=frozenset(under),
         denies=_NO.search(fact.text) is not None or "n't" in fact.text or "n’t" in fact.text,
         nothing=_NONE_AT_ALL.search(fact.text) is not None,
+        only_denies=_ONLY_DENIES.match(fact.text) is not None,
+        others=_OTHERS.search(fact.text) is not None,
+        empty=_BARE_HEADING.match(fact.text) is not None,
     )
 
 

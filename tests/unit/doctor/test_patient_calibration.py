@@ -14,6 +14,14 @@ from doctor.patient_calibration import FILES, digest, load_cases_of, patient_lin
 
 FOLDER = ROOT.parent / "shared/data/cases"
 HALVES = {half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("open", "sealed")}
+FRESH = {half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("fresh_open", "fresh_sealed")}
+# least share understood right, most wrong, most invented, by words alone; the fresh ones are of another hand
+BOUNDS = {
+    "open": (0.9, 0.03, 0.03),
+    "sealed": (0.85, 0.08, 0.06),
+    "fresh_open": (0.8, 0.06, 0.03),
+    "fresh_sealed": (0.65, 0.09, 0.07),
+}
 CASE = Case(
     case_id="a",
     group_id="a",
@@ -92,14 +100,16 @@ def test_a_folder_without_the_sets_is_one_line(tmp_path):
         patient_lines(load_params(), tmp_path)
 
 
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("half", BOUNDS)
 def test_labels_fit_the_sets_and_most_questions_are_understood(half):
     if not all((FOLDER / file).exists() for _, file in FILES.values()):
         pytest.skip("the public case sets are not beside this checkout")
     cases = {case.case_id: case for source in FILES for case in load_cases_of(source, FOLDER)}
-    for row in HALVES[half]:
+    rows = (HALVES | FRESH)[half]
+    for row in rows:
         assert set(row["answers"]) <= set(map(digest, cases[row["case_id"]].facts)), row
-    found = understanding(HALVES[half], cases, lambda case: ScriptedPatient(case, None))
-    assert found["right"] >= 0.8
-    assert found["wrong"] <= 0.08
-    assert found["invented"] <= 0.08
+    found = understanding(rows, cases, lambda case: ScriptedPatient(case, None))
+    right, wrong, invented = BOUNDS[half]
+    assert found["right"] >= right
+    assert found["wrong"] <= wrong
+    assert found["invented"] <= invented
