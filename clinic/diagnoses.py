@@ -6,7 +6,7 @@ not, and credit is never given on a part of its words.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -170,7 +170,7 @@ def with_names_of_run(cases: Sequence[Case]) -> tuple[list[Case], dict[str, tupl
         the cases, in order, and each name that was taken: name -> the diagnoses that had it.
     """
     named = {(case.diagnosis, case.synonyms) for case in cases}
-    diseases = _diseases({diagnosis for diagnosis, _ in named})
+    diseases = _diseases({case.diagnosis: case.diagnosis_id for case in cases})
     bearers: dict[str, set[int]] = defaultdict(set)
     for diagnosis, synonyms in named:
         for key in _own_keys(diagnosis).union(*(keys(name) for name in synonyms)):
@@ -198,12 +198,16 @@ def _own_keys(diagnosis: str) -> frozenset[str]:
     return known_keys((diagnosis,))
 
 
-def _diseases(diagnoses: Iterable[str]) -> dict[str, int]:
-    """Diagnosis -> the number of its disease; diagnoses that share a key are one disease."""
+def _diseases(ids: Mapping[str, str]) -> dict[str, int]:
+    """Diagnosis -> the number of its disease; diagnoses that share a key or an id are one disease: of a sentence with an
+    explanation the id is the name that the loader read in it, and its keys may be none of that name's.
+
+    Args: diagnosis -> diagnosis id.
+    """
     number: dict[str, int] = {}
     first: dict[str, int] = {}
-    for place, diagnosis in enumerate(sorted(diagnoses)):
-        own = _own_keys(diagnosis) or frozenset({diagnosis})
+    for place, diagnosis in enumerate(sorted(ids)):
+        own = {*_own_keys(diagnosis), f"id {ids[diagnosis]}"}
         joined = {first[key] for key in own if key in first}
         least = min(joined, default=place)
         first |= dict.fromkeys(own, least)

@@ -129,8 +129,13 @@ def _refuse_empty_splits(cases: Sequence[Case]) -> None:
             "patient_cases: there is no case at all; name a file under imported, or raise starter.cases, in params.yaml"
         )
     count = Counter(case.split for case in cases)
+    together = max(Counter(case.group_id for case in cases).values())
+    remedy = "add cases, raise its share under patient_cases.split in params.yaml, or choose another salt there"
+    if together > 1 and together > len(cases) / 2:
+        remedy = (
+            f"{together} of them stay together, as near-duplicates or as one group; if they only share a template, "
+            "raise patient_cases.near_duplicate in params.yaml (1.0: the same text alone)"
+        )
     for name in SPLITS:
         if not count[name]:
-            raise ClinicError(
-                f"patient_cases: none of {len(cases)} cases falls to {name}; add cases, raise its share under patient_cases.split in params.yaml, or choose another salt there"
-            )
+            raise ClinicError(f"patient_cases: none of {len(cases)} cases falls to {name}; {remedy}")

@@ -182,12 +182,12 @@ def test_an_answer_is_placed_by_the_run_the_list_or_its_ending(make_case):
 
 def test_a_name_of_two_diseases_counts_for_neither_and_is_reported(make_case):
     cases = [
-        make_case(case_id="1", diagnosis="Chronic bronchitis", synonyms=("smoker's lung", "CB")),
-        make_case(case_id="2", diagnosis="Emphysema", synonyms=("smoker's lungs", "chronic bronchitis")),
-        make_case(case_id="3", diagnosis="chronic bronchitis.", synonyms=("smoker's lung",)),
+        make_case(diagnosis_id="cb", diagnosis="Chronic bronchitis", synonyms=("smoker's lung", "CB")),
+        make_case(diagnosis_id="e", diagnosis="Emphysema", synonyms=("smoker's lungs", "chronic bronchitis")),
+        make_case(diagnosis_id="cb", diagnosis="chronic bronchitis.", synonyms=("smoker's lung",)),
     ]
     settled, taken = with_names_of_run(cases)
-    assert [case.case_id for case in settled] == ["1", "2", "3"]
+    assert [case.diagnosis for case in settled] == [case.diagnosis for case in cases]
     assert [case.synonyms for case in settled] == [("CB",), (), ()]
     assert taken == {
         "chronic bronchitis": ("Emphysema",),
@@ -196,9 +196,28 @@ def test_a_name_of_two_diseases_counts_for_neither_and_is_reported(make_case):
     }
 
 
+def test_sentences_about_one_disease_leave_it_its_name(make_case):
+    """An explanation that speaks of a disease is no other disease: such cases could not be answered."""
+    told = {
+        "enteritis": "You have enteritis, which is likely causing your gastritis and diarrhea.",
+        "gastritis": "Based on your symptoms, the diagnosis is gastritis, likely with accompanying acid reflux issues.",
+        "constipation": "You are experiencing constipation, specifically a condition called tenesmus.",
+    }
+    cases = [
+        make_case(diagnosis_id=name, diagnosis=diagnosis, synonyms=(name,), parents=())
+        for name, sentence in told.items()
+        for diagnosis in (sentence, f"The diagnosis is {name}.")
+    ]
+    settled, taken = with_names_of_run(cases)
+    assert taken == {}
+    for case in settled:
+        assert [name for name in told if relation(case, name) == "exact"] == [case.diagnosis_id]
+
+
 def test_an_abbreviation_of_two_diseases_counts_where_the_run_has_one_of_them(make_case):
     eczema, dementia = (
-        make_case(diagnosis=name, synonyms=(), parents=()) for name in ("Atopic dermatitis", "Alzheimer's disease")
+        make_case(diagnosis_id=name, diagnosis=name, synonyms=(), parents=())
+        for name in ("Atopic dermatitis", "Alzheimer's disease")
     )
     alone, _ = with_names_of_run([eczema])
     both, _ = with_names_of_run([eczema, dementia])
