@@ -6,6 +6,8 @@ says is neither trusted (the leak filter stands between it and the doctor) nor t
 (`clinic.patients.fidelity` measures how true to it a run's patients were).
 """
 
+import re
+
 from clinic.cases import Case, Fact
 from clinic.errors import ClinicError
 from clinic.language import EN, says_unknown, without_thinking
@@ -16,6 +18,7 @@ from clinic.patients.scripted import ScriptedPatient
 PROMPT_VERSION = "patient-1"
 TRIES = 2
 LONGEST_REPLY = 600  # characters
+_TAG = re.compile(r"</?\s*(?:think|answer)\b|<[/|]?[^\W\d][^<>]*>", re.IGNORECASE)
 PROMPT_EN = """You play a patient in a consultation. Answer the doctor's last question in one or two short sentences, in your own everyday words.
 You know only what stands below. If the question asks for something that is not there, say that you do not know. Do not tell what was not asked.
 Never name or guess a diagnosis, not even if the doctor does. You are no doctor: do not ask medical questions, give no advice, write no tags.
@@ -113,8 +116,8 @@ def system_prompt(case: Case) -> str:
 
 
 def usable(reply: str) -> bool:
-    """Whether a text can be a patient's words: not empty or endless, mostly letters and digits, valid Unicode, none of
-    the doctor's tags.
+    """Whether a text can be a patient's words: not empty or endless, mostly letters and digits, valid Unicode, no tag
+    (a result "< 2 seconds" is none).
     """
     if any("\ud800" <= character <= "\udfff" for character in reply):
         return False
@@ -123,5 +126,5 @@ def usable(reply: str) -> bool:
         bool(letters)
         and len(reply) <= LONGEST_REPLY
         and letters >= 0.5 * len(reply.replace(" ", ""))
-        and "<" not in reply
+        and not _TAG.search(reply)
     )
