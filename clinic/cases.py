@@ -3,6 +3,7 @@
 Made by the `patient_cases` stage; read by `warm_start`, `train_doctor` and `evaluate_doctor`.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,8 @@ import pandas as pd
 from clinic.errors import ClinicError
 
 SPLITS = ("train", "validation", "test")
+QUESTIONS = "questions"  # the source of single-turn questions, which stand in the table as cases without a patient
+PERSONAS = ("plain", "terse", "talkative", "worried", "reluctant")
 OPENING_STATES_DIAGNOSIS = "opening_states_diagnosis"
 # a letter or digit of a script that parts its words, so that a Chinese term is found inside a sentence
 _LETTER = r"[^\W_\u3040-\u30ff\u3400-\u9fff]"
@@ -82,6 +85,12 @@ def flag_opening(case: Case) -> Case:
     if mention is None or OPENING_STATES_DIAGNOSIS in case.flags or not mention.search(case.self_report):
         return case
     return replace(case, flags=(*case.flags, OPENING_STATES_DIAGNOSIS))
+
+
+def persona_of(case_id: str, personas: Sequence[str]) -> str:
+    """The persona of a case: dealt out by its id, evenly on average and always the same."""
+    digest = hashlib.sha256(case_id.encode()).digest()
+    return personas[int.from_bytes(digest[:4], "big") % len(personas)]
 
 
 def write_cases(cases: Iterable[Case], path: Path) -> None:

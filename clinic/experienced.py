@@ -1,11 +1,11 @@
 """Honest weak doctors for cases of unknown probabilities: all that they know is cases that they have seen before."""
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from clinic.actions import diagnosis, examination, question, without_marks
 from clinic.cases import Case, Fact
 from clinic.events import Event, Inquiry
+from clinic.history import GENERAL_HISTORY
 from clinic.language import Phrases, phrases
 from clinic.matching import TopicMatcher
 from clinic.understanding.record import kind_of
@@ -58,35 +58,6 @@ class NearestCase:
     def like(self, case: Case) -> Case:
         """The case it has seen that opened in the most similar words."""
         return self._seen[self._nearest.match(case.self_report) or next(iter(self._seen))]
-
-
-GENERAL_HISTORY: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "en": (
-            "When did it start?",
-            "Do you have any other symptoms?",
-            "Do you have any medical conditions?",
-            "Which medicines do you take?",
-            "Do you smoke or drink alcohol?",
-            "Does any illness run in your family?",
-            "Have you had a fever?",
-            "Does anything make it worse?",
-            "Have you lost weight or appetite?",
-        ),
-        "zh": (
-            "什么时候开始的？",
-            "还有别的不舒服吗？",
-            "以前得过什么病吗？",
-            "平时吃什么药？",
-            "抽烟喝酒吗？",
-            "家里人有什么病吗？",
-            "发过烧吗？",
-            "什么情况下会加重？",
-            "体重和胃口有变化吗？",
-        ),
-    }
-)
-"""What anybody would ask anybody, by language."""
 
 
 class Listener:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from clinic.actions import diagnosis, question
 from clinic.cases import Case
 from clinic.events import Event, Inquiry
-from clinic.experienced import GENERAL_HISTORY, inquiry, name_of
+from clinic.experienced import inquiry, name_of
 from clinic.generative import Array
+from clinic.history import GENERAL_HISTORY
 from clinic.language import phrases
 from clinic.leaks import LeakFilter
 from clinic.metrics import words_of

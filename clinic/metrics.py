@@ -10,12 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from clinic import intervals
-from clinic.cases import Case
+from clinic.cases import QUESTIONS, Case
 from clinic.diagnoses import is_placed, relation
 from clinic.events import Asked, Event, final_diagnosis, one_by_one, told_topics
 from clinic.generative import Condition
 from clinic.matching import normalise
-from clinic.questions import SOURCE as QUESTIONS
 from clinic.tables import Comparison, DoctorTable, Interval, McNemar, Summary
 
 Row = dict[str, float | None]

@@ -11,8 +11,6 @@ from clinic.consultation import Message, Reply
 from clinic.events import Answered, Ending
 from clinic.language import phrases
 
-SOURCE = "questions"
-
 
 class SingleTurn:
     """One question; over after the first turn, whatever it is."""

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from clinic.actions import without_marks
 from clinic.cases import Case, Fact
-from clinic.experienced import GENERAL_HISTORY
+from clinic.history import GENERAL_HISTORY
 from clinic.matching import content_words, normalise
 from clinic.patients.base import Matcher, question_matcher, test_matcher
 from clinic.understanding.record import Kind, kind_of

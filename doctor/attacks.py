@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from clinic.attacks import ATTACKS, Attack, Seat, Trade
-from clinic.cases import Case
+from clinic.cases import Case, persona_of
 from clinic.config import CaseSource
 from clinic.consultation import Consultation, Message, largest_turn_budget
 from clinic.dialogues import at_once
@@ -30,7 +30,7 @@ from clinic.leaks import without_diagnosis
 from clinic.literal_judge import literal_judge
 from clinic.loaders import GENERATED, load_source
 from clinic.loaders.ddxplus import load_ddxplus
-from clinic.patients.scripted import ScriptedPatient, persona_of
+from clinic.patients.scripted import ScriptedPatient
 from clinic.rewards import PRESETS, Scorer
 from clinic.splits import sampled
 from clinic.starter import draw_cases

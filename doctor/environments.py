@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from clinic.cases import Case, read_cases
+from clinic.cases import QUESTIONS, Case, read_cases
 from clinic.config import ConsultationParams
 from clinic.consultation import Consultation, Message, Retrieve, draw_turn_budget, privileged
 from clinic.dialogues import chart_opening, topic_matcher
@@ -19,7 +19,7 @@ from clinic.matching import Embed, HybridMatcher, TopicMatcher
 from clinic.patients.base import Generate, Matcher
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
-from clinic.questions import SOURCE, SingleTurn
+from clinic.questions import SingleTurn
 from clinic.starter import load_starter, read_asking
 from doctor.parameters import ROOT, ParameterError, Params
 from kb.config import KnowledgeBaseParams
@@ -100,7 +100,7 @@ class ConsultationFactory:
             named += [
                 (case.diagnosis, case.synonyms)
                 for case in read_cases(self.cases / "cases.parquet")
-                if case.source != SOURCE
+                if case.source != QUESTIONS
             ]
         return frozenset(name for first, others in named for name in (first, *others))
 
@@ -121,7 +121,7 @@ class ConsultationFactory:
         """A fresh consultation, with `chart` one that begins with the whole chart; a single-turn question is its own
         environment.
         """
-        if case.source == SOURCE:
+        if case.source == QUESTIONS:
             return SingleTurn(case)
         matcher = self.matchers.get(case.source)
         llm = self.patient_model is not None
@@ -142,7 +142,7 @@ class ConsultationFactory:
 
     def opening(self, case: Case, budget: int, *, chart: bool = False) -> list[Message]:
         """What the doctor reads before the first turn; nobody has to be there to answer, and nothing is loaded."""
-        if case.source == SOURCE:
+        if case.source == QUESTIONS:
             return SingleTurn(case).opening()
         opened = ChartConsultation if chart else Consultation
         return opened(case, ScriptedPatient(case, lambda _: None), self.rules, budget, None).opening()

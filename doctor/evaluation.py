@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from clinic.cases import Case, read_cases
+from clinic.cases import QUESTIONS, Case, read_cases
 from clinic.consultation import largest_turn_budget
 from clinic.diagnoses import keys_of
 from clinic.events import Event, final_diagnosis, leaks_of, read_events
 from clinic.metrics import Missing, Row, answer_first, by_category, measure, paired
-from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from clinic.splits import sampled
 from clinic.tables import Evaluation

@@ -3,9 +3,8 @@
 import logging
 from collections.abc import Sequence
 
-from clinic.cases import Case
+from clinic.cases import QUESTIONS, Case
 from clinic.consultation import largest_turn_budget
-from clinic.questions import SOURCE as QUESTIONS
 from doctor.environments import ConsultationFactory
 from doctor.parameters import ParameterError
 from rl.chat import ChatFormat

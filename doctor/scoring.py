@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from clinic.cases import Case
+from clinic.cases import QUESTIONS, Case
 from clinic.diagnoses import relation
 from clinic.events import Asked, Ending, Invalid, final_diagnosis, leaks_of, one_by_one, read_events
 from clinic.patients.base import Matcher
 from clinic.patients.fidelity import fidelity
-from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from doctor.opinions import Opinions
 from rl.experience import Scores, StopReason, Trajectory

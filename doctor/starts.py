@@ -9,12 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from clinic.actions import Kind, diagnosis, parse, question
-from clinic.cases import Case
+from clinic.cases import QUESTIONS, Case
 from clinic.consultation import Message, largest_turn_budget
 from clinic.dialogues import at_once
 from clinic.events import Diagnosed, Invalid, read_events
 from clinic.language import phrases
-from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from doctor.environments import ConsultationFactory
 from doctor.parameters import ParameterError, Params

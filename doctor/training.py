@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from clinic.cases import Case, read_cases
+from clinic.cases import QUESTIONS, Case, read_cases
 from clinic.config import JUDGED
-from clinic.questions import SOURCE as QUESTIONS
 from clinic.rewards import Scorer
 from clinic.splits import sampled
 from doctor.environments import ConsultationFactory, open_factory

@@ -11,13 +11,12 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from clinic.cases import SPLITS, Case, Rejected, flag_opening, write_cases, write_rejected
+from clinic.cases import SPLITS, Case, Rejected, flag_opening, persona_of, write_cases, write_rejected
 from clinic.config import CaseSource, PatientCasesParams
 from clinic.contamination import check, inherit_groups
 from clinic.diagnoses import flag_diagnosis, with_names_of_run
 from clinic.errors import ClinicError
 from clinic.loaders import GENERATED, load_source
-from clinic.patients.scripted import persona_of
 from clinic.rejections import refuse_too_many, told
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
 from clinic.vocabulary import read_vocabulary, with_vocabulary

@@ -5,7 +5,7 @@ import re
 from clinic.actions import examination, question
 from clinic.attacks.answers import gibberish
 from clinic.attacks.base import Seat, ask, batch, conclude, registered, then_the_commonest
-from clinic.experienced import GENERAL_HISTORY
+from clinic.history import GENERAL_HISTORY
 
 MARKS = "\u061f\ufe56\u037e\u2e2e\u055e"  # question marks of other scripts
 _RUN = re.compile(r"[\u3400-\u9fff]{2,4}|[^\W\d_\u3400-\u9fff]{4,}")

@@ -6,11 +6,10 @@ Every question is a group of its own.
 
 from typing import Any
 
-from clinic.cases import Case, Fact, Rejected
+from clinic.cases import QUESTIONS, Case, Fact, Rejected
 from clinic.config import CaseSource, SplitParams
 from clinic.language import PHRASES
 from clinic.loaders.records import BadRecord, collect, existing, lines, parse_line, text_at, value_at
-from clinic.questions import SOURCE
 from clinic.splits import split_of
 
 
@@ -35,7 +34,7 @@ def _case(record: Any, licence: str, split: SplitParams) -> Case:
         case_id=case_id,
         group_id=case_id,
         split=split_of(case_id, split),
-        source=SOURCE,
+        source=QUESTIONS,
         licence=licence,
         language=language,
         category=text_at(record, "category"),

@@ -1,6 +1,6 @@
 """The scripted patient: answers from the facts by meaning, deterministically; restates the finding, as people do.
 
-A persona (`PERSONAS`) changes how it words an answer and how willingly it gives one, never what it says:
+A persona (`clinic.cases.PERSONAS`) changes how it words an answer and how willingly it gives one, never what it says:
 
     plain      answers and restates the finding
     terse      yes or no, where the finding needs no restating
@@ -10,20 +10,11 @@ A persona (`PERSONAS`) changes how it words an answer and how willingly it gives
 """
 
 import hashlib
-from collections.abc import Sequence
 
 from clinic.cases import Case
 from clinic.language import phrases
 from clinic.matching import Embed
 from clinic.patients.base import Answer, Matcher, question_matcher, test_matcher
-
-PERSONAS = ("plain", "terse", "talkative", "worried", "reluctant")
-
-
-def persona_of(case_id: str, personas: Sequence[str]) -> str:
-    """The persona of a case: dealt out by its id, evenly on average and always the same."""
-    digest = hashlib.sha256(case_id.encode()).digest()
-    return personas[int.from_bytes(digest[:4], "big") % len(personas)]
 
 
 class ScriptedPatient:

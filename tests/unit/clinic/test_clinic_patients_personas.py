@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from clinic.cases import Fact
+from clinic.cases import PERSONAS, Fact, persona_of
 from clinic.events import Asked, Searched
 from clinic.patients.fidelity import denies, fidelity
 from clinic.patients.llm import LanguageModelPatient, PatientError, system_prompt, usable
-from clinic.patients.scripted import PERSONAS, ScriptedPatient, persona_of
+from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
 
 

@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clinic.cases import QUESTIONS
 from clinic.config import ConsultationParams
 from clinic.consultation import Consultation
 from clinic.dialogues import at_once
 from clinic.events import Searched
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
-from clinic.questions import SOURCE, SingleTurn
+from clinic.questions import SingleTurn
 from clinic.starter import draw_cases
 from doctor.environments import ChartConsultation, open_factory
 from doctor.parameters import ParameterError, load_params
@@ -64,7 +65,7 @@ def test_the_chart_comes_first_where_it_is_asked_for(cases):
 def test_a_question_of_one_turn_is_its_own_environment(cases):
     from dataclasses import replace
 
-    assert isinstance(factory().consultation(replace(cases[0], source=SOURCE), 4), SingleTurn)
+    assert isinstance(factory().consultation(replace(cases[0], source=QUESTIONS), 4), SingleTurn)
 
 
 def test_a_model_plays_the_patient_where_one_is_named(cases):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from clinic.cases import QUESTIONS
 from clinic.events import Diagnosed
-from clinic.questions import SOURCE
 from clinic.splits import sampled
 from clinic.starter import draw_cases
 from doctor.environments import open_factory
@@ -85,7 +85,7 @@ def test_validation_holds_the_mix(cases):
     assert quotas(cases, 9, WEIGHTS) == {"starter": 2, "mine": 7}
     assert quotas(cases, 40, WEIGHTS) == {"starter": 10, "mine": 10}  # all that there are
     assert validation_cases(cases, with_weights({}, 12)) == sampled(cases, 12, PARAMS.patient_cases.split.salt)
-    chosen = validation_cases(cases, with_weights({**WEIGHTS, SOURCE: 1.0}, 8))
+    chosen = validation_cases(cases, with_weights({**WEIGHTS, QUESTIONS: 1.0}, 8))
     assert Counter(case.source for case in chosen) == {"starter": 2, "mine": 6}
     with pytest.raises(ParameterError, match="no validation case"):
         validation_cases(cases[:50], with_weights(WEIGHTS, 8))
