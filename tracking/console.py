@@ -24,6 +24,7 @@ from rich.text import Text
 ROOMS = ("commands", "flows", "tasks", "tracking", "doctor", "rl", "clinic", "kb")
 LINE = re.compile(r"\d\d:\d\d:\d\d (\w+ \| .*)")
 TOLD_BY_CALLER = ("Finished in state", "Crash detected!")
+SENDS_THE_LAST = "Still processing items"  # a queue of Prefect's at a flow's end, under its class's name
 REFRESH_S = 0.5  # between two pictures of the bars
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f]")
 _STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
@@ -222,6 +223,8 @@ class ConsoleHandler(logging.Handler):
     def _is_for_the_user(self, record: logging.LogRecord) -> bool:
         room, _, rest = record.name.partition(".")
         if room != "prefect":
+            if record.getMessage().startswith(SENDS_THE_LAST):
+                return False
             return record.levelno >= (logging.INFO if room in ROOMS else logging.WARNING)
         message = record.getMessage()
         if (

@@ -281,3 +281,21 @@ def test_retrain_tells_each_event_once(finished: Path, run: Run) -> None:
     assert sum("Stage 'patient_cases' didn't change, skipping" in line for line in lines) == 1
     assert sum("passages (" in line for line in lines) == 1
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown)
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [("params.yaml", "\n  prompts:", "\n  promts:"), ("recipes/grpo.yaml", "group_size:", "grop_size:")],
+)
+def test_a_misspelt_key_is_named_before_dvc_clears_an_output(
+    copy_project: Callable[[str], Path], run: Run, file: str, right: str, wrong: str
+) -> None:
+    project = copy_project("misspelt")
+    text = (project / file).read_text()
+    assert right in text
+    (project / file).write_text(text.replace(right, wrong, 1))
+    done = run(project, sys.executable, "-m", "flows.retrain", ok=False)
+    assert done.returncode == 2
+    (line,) = done.stdout.strip().splitlines()
+    assert line.startswith(f"error: {file}: unknown key")
+    assert "did you mean" in line

@@ -101,6 +101,7 @@ def test_rates() -> None:
             True,
             False,
         ),
+        (record("Still processing items: 1 items remaining...", logging.WARNING, "EventsWorker"), True, False),
         (record("API unreachable", logging.ERROR, "prefect.client"), True, True),
     ],
 )
