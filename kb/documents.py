@@ -22,7 +22,7 @@ _OWN_FIELDS = frozenset({"doc_id", "title", "text", "source", "licence", "licens
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """One text with its provenance. Made by `load_documents`, read by `kb.passages`.
+    """One text with its provenance. Made by `load_documents`, read by `kb.splitting`.
 
     Attributes:
         doc_id: unique in the corpus.

@@ -14,9 +14,9 @@ from kb.documents import hash_sources, load_documents
 from kb.embed import load_embedder
 from kb.incremental import embed_passages
 from kb.index import KnowledgeIndex, build_index
-from kb.passages import split_passages
 from kb.quality import load_queries, retrieval_quality
 from kb.search import Searcher
+from kb.splitting import split_passages
 
 log = logging.getLogger(__name__)
 STRICT = 2  # the relevance grade that counts as found

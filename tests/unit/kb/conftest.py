@@ -8,7 +8,8 @@ import pytest
 
 from kb.documents import Document
 from kb.embed import Vectors
-from kb.passages import Passage, split_passages
+from kb.passages import Passage
+from kb.splitting import split_passages
 
 
 class FakeEmbedder:

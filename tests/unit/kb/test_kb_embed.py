@@ -10,7 +10,7 @@ import pytest
 from kb.documents import Document
 from kb.embed import DEFAULT_EMBEDDER, load_embedder, verify_weights
 from kb.errors import KnowledgeBaseError
-from kb.passages import split_passages
+from kb.splitting import split_passages
 
 
 @pytest.fixture(scope="module")

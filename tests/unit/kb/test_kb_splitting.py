@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from kb.documents import Document
 from kb.errors import KnowledgeBaseError
-from kb.passages import embedded_text, pack, split_passages
+from kb.passages import embedded_text
 from kb.sentences import split_sections, split_sentences
+from kb.splitting import pack, split_passages
 
 
 def by_words(texts):
