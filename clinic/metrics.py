@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from clinic import intervals
 from clinic.cases import QUESTIONS, Case
 from clinic.diagnoses import is_placed, relation
-from clinic.events import Asked, Event, final_diagnosis, one_by_one, told_topics
+from clinic.events import Asked, Diagnosed, Event, final_diagnosis, one_by_one, told_topics
 from clinic.generative import Condition
 from clinic.matching import normalise
 from clinic.tables import Comparison, DoctorTable, Interval, McNemar, Summary
@@ -87,35 +87,46 @@ def measure(
     if not events:
         return WITHOUT_A_TURN
     last = final_diagnosis(events)
-    single = case.source == QUESTIONS
     named, advised = (last.diagnosis, last.recommendation) if last else ("", "")
-    verdict_of = relation(case, named) if last else "other"
-    questions = [event for event in one_by_one(events) if isinstance(event, Asked)]
-    valid = sum(event.topic is not None and not event.repeated for event in questions)
-    present = {fact.topic for fact in case.facts if fact.present}
-    told = set(case.opening) | told_topics(events)
     advice = rouge_l(advised, case.recommendation) if case.recommendation else None
-    judged = verdict is not None and not single
-    combined = _combined(rouge_l(named, case.diagnosis), advice or 0.0, verdict) if judged and verdict else None
-    per_turn = tokens / len(events) if tokens is not None and events else None
-    answered = last is not None and not single
+    given = verdict if case.source != QUESTIONS else None
+    combined = _combined(rouge_l(named, case.diagnosis), advice or 0.0, given) if given else None
     return {
-        "accuracy": None if single else float(verdict_of == "exact"),
-        "accepted_parent": None if single else float(verdict_of in ("exact", "parent")),
-        "top3": float(any(relation(case, name) == "exact" for name in ranking[:3])) if ranking else None,
-        "unplaced": float(not placed(case, named, diseases)) if answered and diseases is not None else None,
+        **_right(case, last, ranking, diseases),
         "reward": reward,
         "turns": float(len(events)),
         "tokens": None if tokens is None else float(tokens),
-        "valid_question_rate": valid / len(questions) if questions else None,
-        "fact_recall": len(told & present) / len(present) if present and not single else None,
+        **_asking(case, events),
         "recommendation": advice,
         "judge_diagnosis": verdict["diagnosis"] if verdict else None,
         "judge_recommendation": verdict["recommendation"] if verdict else None,
         "combined": combined,
-        "dei": combined**2 / (TURN_WEIGHT * len(events) + TOKEN_WEIGHT * per_turn)
-        if combined is not None and per_turn is not None
+        "dei": combined**2 / (TURN_WEIGHT * len(events) + TOKEN_WEIGHT * tokens / len(events))
+        if combined is not None and tokens is not None
         else None,
+    }
+
+
+def _right(case: Case, last: Diagnosed | None, ranking: Sequence[str], diseases: Collection[str] | None) -> Row:
+    single = case.source == QUESTIONS
+    named = last.diagnosis if last else ""
+    graded = relation(case, named) if last else "other"
+    return {
+        "accuracy": None if single else float(graded == "exact"),
+        "accepted_parent": None if single else float(graded in ("exact", "parent")),
+        "top3": float(any(relation(case, name) == "exact" for name in ranking[:3])) if ranking else None,
+        "unplaced": None if not last or single or diseases is None else float(not placed(case, named, diseases)),
+    }
+
+
+def _asking(case: Case, events: Sequence[Event]) -> Row:
+    questions = [event for event in one_by_one(events) if isinstance(event, Asked)]
+    valid = sum(event.topic is not None and not event.repeated for event in questions)
+    present = {fact.topic for fact in case.facts if fact.present}
+    told = (set(case.opening) | told_topics(events)) & present
+    return {
+        "valid_question_rate": valid / len(questions) if questions else None,
+        "fact_recall": len(told) / len(present) if present and case.source != QUESTIONS else None,
     }
 
 
