@@ -16,14 +16,17 @@ from clinic.understanding.lexicon import Lexicon, Reading, Side, assembled, part
 FILE = Path(__file__).with_name("chinese.yaml")
 SHORT_ANSWER = 16  # characters
 SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
+# what a relative has a part in without being ill, or without having left it to the patient
+NOT_INHERITED = frozenset({"sick_contacts", "support", "relationship", "care", "living", "passive_smoking"})
 _GAP = r"[^，。！？；,.!?;]{0,6}?"  # between two words of one clause
 _RUN = re.compile(r"[\u3400-\u9fff]+")
 _NO = re.compile(
-    r"无(?!力|法|(?:明显)?(?:诱因|缓解|好转|改善|效))|没(?!力|劲|精神|胃口|兴趣)|否认|不(?!适|舒服|好|太|稳|着|规律)|未(?!缓解|好转|愈)|正常"
+    r"无(?!力|法|(?:明显)?(?:诱因|缓解|好转|改善|效))|没(?!力|劲|精神|胃口|兴趣|看|当|管用|什么用|效)|否认|不(?!适|舒服|好|太|稳|着|规律|准|管用|顶|清|住|敢|下|动|干净)|未(?!缓解|好转|愈)|正常"
 )
 _NONE_AT_ALL = re.compile(r"\A(?:无|没有|无特殊|不详|否认|体健|无异常)[。！]?\Z|无特殊|均?无异常")
 _ONLY_DENIES = re.compile(r"(?:无|没有?|否认|未)(?![^。]*(?:但|只是|除了))")
 _OTHERS = re.compile(r"其[他它]")
+_ASKED_BOTH_WAYS = re.compile(r"([\u4e00-\u9fff])(?:不|没有|没)\1")  # "抽不抽烟"
 _QUESTION = re.compile(r"[？?]|[吗呢]\Z")
 _EMPTY = re.compile(r"\A(?:好的?|谢谢|嗯+|你好|您好|知道了|明白)[。！，]*\Z")
 _YES_OR_NO = re.compile(r"\A(?:有|没|不|是|对|会|嗯|还|偶尔|从来|可能|好像)")
@@ -34,10 +37,13 @@ class ChineseLexicon(Lexicon):
     """A lexicon whose content words are pairs of characters."""
 
     filled: re.Pattern[str]  # what carries no meaning of its own in a question
+    dialect: Mapping[str, str]  # a word of a region, and the standard one
+    spoken: re.Pattern[str]  # those words of a region
 
     def plain(self, text: str) -> str:
-        """Simplified characters, small letters, no blanks."""
-        return re.sub(r"\s+", "", simplified(text).lower())
+        """Simplified characters, small letters, no blanks, standard words; "抽不抽烟" is "抽烟"."""
+        bare = _ASKED_BOTH_WAYS.sub(r"\1", re.sub(r"\s+", "", simplified(text).lower()))
+        return self.spoken.sub(lambda match: self.dialect[match[0]], bare)
 
     def content(self, plain: str) -> list[tuple[int, str]]:
         """All pairs of characters that stand side by side, but those of fillers."""
@@ -53,18 +59,21 @@ class ChineseLexicon(Lexicon):
 
     def _runs(self, plain: str) -> list[tuple[int, str]]:
         bare = self.filled.sub(lambda match: " " * len(match[0]), plain)
-        return [(run.start(), run[0]) for run in _RUN.finditer(bare) if len(run[0]) > 1]
+        return [(run.start(), run[0]) for run in _RUN.finditer(bare)]
 
 
 @lru_cache(maxsize=1)
 def chinese() -> ChineseLexicon:
     """The lexicon of `chinese.yaml`, compiled once."""
     source = YAML(typ="safe").load(FILE)
+    dialect = {word: standard for standard, words in source["dialect"].items() for word in words.split()}
     fillers = sorted(source["fillers"].split(), key=len, reverse=True)
     return ChineseLexicon(
         **assembled(source, _compiled),
         fillers=frozenset(fillers),
         filled=re.compile("|".join(fillers)),
+        dialect=dialect,
+        spoken=re.compile("|".join(sorted(dialect, key=len, reverse=True))),
         common=frozenset(source["common"].split()),
     )
 
@@ -72,18 +81,18 @@ def chinese() -> ChineseLexicon:
 def typed_parts(fact: Fact, lexicon: Lexicon) -> dict[str, Any]:
     """What a fact tells: the fields of `clinic.understanding.record.Typed` but its kind."""
     heading, text = lexicon.plain(re.sub(r"\s*\(\d+\)\Z", "", fact.topic)), lexicon.plain(fact.text)
-    own = lexicon.read(text, "tell")
-    if "family" in own.aspects and own.concepts & {"sick_contacts", "support"}:  # a relative who caught it too
-        own = replace(own, aspects=own.aspects - {"family"})
+    own = _told(lexicon.read(text, "tell"), lexicon)
     asked = _answered(heading, text, own, lexicon) if _QUESTION.search(heading) else None
     under: set[str] = set()
     if asked is None:
         last = re.split(r"[：:]", heading)[-1]
         under = {name for name, words in lexicon.headings.items() if heading in words or last in words}
-        if "家族史" in heading:
+        if re.search(r"家族|家庭(?:病史|情况)", heading) and not own.concepts & NOT_INHERITED:
             under.add("family")
         if not under and not heading.endswith("史"):
             under = set(lexicon.read(heading, "tell").concepts) if len(heading) <= 6 else set()
+    if "medicines" in under:
+        own = replace(own, aspects=own.aspects | {"treatment"})
     reading = own
     if asked is not None:
         reading = replace(
@@ -107,6 +116,24 @@ def typed_parts(fact: Fact, lexicon: Lexicon) -> dict[str, Any]:
         "others": _OTHERS.search(text) is not None,
         "empty": not text.strip("。-：:"),
     }
+
+
+def _told(own: Reading, lexicon: Lexicon) -> Reading:
+    """A fact's reading without a relative who has no illness in it, and without the medicine of an allergy; whatever
+    names a medicine tells of medicines.
+    """
+    concepts, aspects = own.concepts, own.aspects
+    if concepts & NOT_INHERITED:
+        aspects -= {"family"}
+    if "allergies" in concepts or "food_allergy" in concepts:
+        return replace(
+            own,
+            concepts=frozenset(c for c in concepts if "medicines" not in lexicon.broader[c] | {c}),
+            aspects=aspects - {"treatment"},
+        )
+    if any("medicines" in lexicon.broader[c] for c in concepts):
+        concepts |= {"medicines"}
+    return replace(own, concepts=concepts, aspects=aspects)
 
 
 def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Reading:
