@@ -27,6 +27,7 @@ _NONE_AT_ALL = re.compile(r"\A(?:无|没有|无特殊|不详|否认|体健|无�
 _ONLY_DENIES = re.compile(r"(?:无|没有?|否认|未)(?![^。]*(?:但|只是|除了))")
 _OTHERS = re.compile(r"其[他它]")
 _ASKED_BOTH_WAYS = re.compile(r"([\u4e00-\u9fff])(?:不|没有|没)\1")  # "抽不抽烟"
+_PARTS = re.compile(r"[，,。；;？?！!、]")
 _QUESTION = re.compile(r"[？?]|[吗呢]\Z")
 _EMPTY = re.compile(r"\A(?:好的?|谢谢|嗯+|你好|您好|知道了|明白)[。！，]*\Z")
 _YES_OR_NO = re.compile(r"\A(?:有|没|不|是|对|会|嗯|还|偶尔|从来|可能|好像)")
@@ -44,6 +45,10 @@ class ChineseLexicon(Lexicon):
         """Simplified characters, small letters, no blanks, standard words; "抽不抽烟" is "抽烟"."""
         bare = _ASKED_BOTH_WAYS.sub(r"\1", re.sub(r"\s+", "", simplified(text).lower()))
         return self.spoken.sub(lambda match: self.dialect[match[0]], bare)
+
+    def parts(self, question: str) -> list[str]:
+        """The questions that one question may hold, as far as each names something."""
+        return [part for part in _PARTS.split(question) if self.read(part, "ask").concepts]
 
     def content(self, plain: str) -> list[tuple[int, str]]:
         """All pairs of characters that stand side by side, but those of fillers."""

@@ -51,7 +51,7 @@ def ask(make_case):
         ("有没有高血压？", {"hypertension"}, set()),
         ("痰里带血吗？", {"haemoptysis"}, set()),
         ("吃什么能让肚子疼好一点？", {"abdominal_pain"}, {"relieve"}),
-        ("止痛药管用吗？", set(), {"treatment"}),
+        ("止痛药管用吗？", {"painkillers"}, {"treatment"}),
         ("您养了几只猫？", {"pets"}, set()),
         ("天气不错？", set(), set()),
     ],
@@ -103,7 +103,7 @@ def test_what_was_found_is_no_answer(ask, make_case):
 
 def test_both_lexicons_are_of_one_form():
     zh, en = (YAML(typ="safe").load(path) for path in (FILE, ENGLISH))
-    assert zh.keys() == en.keys()
+    assert zh.keys() - {"dialect"} == en.keys()
     assert zh["aspects"].keys() == en["aspects"].keys()
     assert zh["places"].keys() == en["places"].keys()
     concepts = {name for section in ("symptoms", "diseases", "topics") for name in zh[section]}
