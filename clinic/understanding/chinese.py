@@ -168,8 +168,8 @@ def _compiled(
     compiled = {}
     for name, entry in entries.items():
         phrases = [part for key in ("both", side) for part in parted(entry.get(key, ""))]
-        if phrases:
-            phrases.sort(key=lambda phrase: (not set("~>") & set(phrase), -len(phrase), phrase))  # the longest first
+        if phrases:  # the longest first
+            phrases.sort(key=lambda phrase: (not set("~>") & set(phrase), phrase[0] == "/", -len(phrase), phrase))
             compiled[name] = re.compile("|".join(_regex(phrase, sets) for phrase in phrases))
     return compiled
 
