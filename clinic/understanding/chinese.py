@@ -18,10 +18,11 @@ SHORT_ANSWER = 16  # characters
 SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
 # what a relative has a part in without being ill, or without having left it to the patient
 NOT_INHERITED = frozenset({"sick_contacts", "support", "relationship", "care", "living", "passive_smoking"})
+OF_ALLERGY = frozenset({"rash", "itching", "face_swelling", "swelling", "breathlessness"})  # what one does
 _GAP = r"[^，。！？；,.!?;]{0,6}?"  # between two words of one clause
 _RUN = re.compile(r"[\u3400-\u9fff]+")
 _NO = re.compile(
-    r"无(?!力|法|(?:明显)?(?:诱因|缓解|好转|改善|效))|没(?!力|劲|精神|胃口|兴趣|看|当|管用|什么用|效)|否认|不(?!适|舒服|好|太|稳|着|规律|准|管用|顶|清|住|敢|下|动|干净)|未(?!缓解|好转|愈)|正常"
+    r"无(?!力|法|(?:明显)?(?:诱因|缓解|好转|改善|效))|没(?!力|劲|精神|胃口|兴趣|看|当|管用|什么用|效|拉干净|休息好|睡好|办法|多久|一会|几)|否认|不(?!适|舒服|好|太|稳|着|规律|准|管用|顶|清|住|敢|下|动|干净)|未(?!缓解|好转|愈)|正常"
 )
 _NONE_AT_ALL = re.compile(r"\A(?:无|没有|无特殊|不详|否认|体健|无异常)[。！]?\Z|无特殊|均?无异常")
 _ONLY_DENIES = re.compile(r"(?:无|没有?|否认|未)(?![^。]*(?:但|只是|除了))")
@@ -45,6 +46,18 @@ class ChineseLexicon(Lexicon):
         """Simplified characters, small letters, no blanks, standard words; "抽不抽烟" is "抽烟"."""
         bare = _ASKED_BOTH_WAYS.sub(r"\1", re.sub(r"\s+", "", simplified(text).lower()))
         return self.spoken.sub(lambda match: self.dialect[match[0]], bare)
+
+    def read(self, text: str, side: Side) -> Reading:
+        """As `Lexicon.read`, but in a question no phrase of a wider concept hides a narrower one: "吃过激素药吗" asks for
+        steroids.
+        """
+        found = super().read(text, side)
+        if side == "tell" or not found.concepts:
+            return found
+        plain, patterns = self.plain(text), self.patterns["ask"]
+        narrower = {n for n, p in patterns.items() if self.broader[n] & found.concepts and p.search(plain)}
+        wider = frozenset().union(*(self.broader[name] for name in narrower))
+        return replace(found, concepts=(found.concepts | narrower) - wider)
 
     def parts(self, question: str) -> list[str]:
         """The questions that one question may hold, as far as each names something."""
@@ -78,6 +91,7 @@ def chinese() -> ChineseLexicon:
         fillers=frozenset(fillers),
         filled=re.compile("|".join(fillers)),
         dialect=dialect,
+        answers_stray=False,
         spoken=re.compile("|".join(sorted(dialect, key=len, reverse=True))),
         common=frozenset(source["common"].split()),
     )
@@ -96,6 +110,8 @@ def typed_parts(fact: Fact, lexicon: Lexicon) -> dict[str, Any]:
             under.add("family")
         if not under and not heading.endswith("史"):
             under = set(lexicon.read(heading, "tell").concepts) if len(heading) <= 6 else set()
+    if asked is not None and "previous" in asked.aspects:  # its time is not that of the complaint
+        own = replace(own, aspects=own.aspects - {"onset"})
     if "medicines" in under:
         own = replace(own, aspects=own.aspects | {"treatment"})
     reading = own
@@ -124,18 +140,15 @@ def typed_parts(fact: Fact, lexicon: Lexicon) -> dict[str, Any]:
 
 
 def _told(own: Reading, lexicon: Lexicon) -> Reading:
-    """A fact's reading without a relative who has no illness in it, and without the medicine of an allergy; whatever
-    names a medicine tells of medicines.
+    """A fact's reading without a relative who has no illness in it, and without what an allergy came from and did;
+    whatever names a medicine tells of medicines.
     """
     concepts, aspects = own.concepts, own.aspects
     if concepts & NOT_INHERITED:
         aspects -= {"family"}
     if "allergies" in concepts or "food_allergy" in concepts:
-        return replace(
-            own,
-            concepts=frozenset(c for c in concepts if "medicines" not in lexicon.broader[c] | {c}),
-            aspects=aspects - {"treatment"},
-        )
+        kept = frozenset(c for c in concepts - OF_ALLERGY if "medicines" not in lexicon.broader[c] | {c})
+        return replace(own, concepts=kept, aspects=aspects - {"treatment"})
     if any("medicines" in lexicon.broader[c] for c in concepts):
         concepts |= {"medicines"}
     return replace(own, concepts=concepts, aspects=aspects)

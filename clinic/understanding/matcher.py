@@ -207,7 +207,8 @@ class QuestionMatcher:
             and wanted & self._complaint_and_wider
             and not typed.heading - GENERIC
         ):
-            fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
+            stray = self._lexicon.answers_stray and typed.asked is not None
+            fit = 0.6 if not typed.reading.concepts or stray else 0.0
         return fit
 
     def _of_place(self, asked: Reading, typed: Typed) -> bool:
