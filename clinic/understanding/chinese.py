@@ -1,7 +1,7 @@
 """The lexicon and the records in Chinese: no words between blanks, questions among the headings, denials of its own."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ SHORT_ANSWER = 16  # characters
 SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
 # what a relative has a part in without being ill, or without having left it to the patient
 NOT_INHERITED = frozenset({"sick_contacts", "support", "relationship", "care", "living", "passive_smoking"})
+OF_THE_PAST = frozenset({"past_illness", "surgery", "hospital", "injury", "transfusion", "tests_done"})
 OF_ALLERGY = frozenset({"rash", "itching", "face_swelling", "swelling", "breathlessness"})  # what one does
 _GAP = r"[^，。！？；,.!?;]{0,6}?"  # between two words of one clause
 _RUN = re.compile(r"[\u3400-\u9fff]+")
@@ -28,6 +29,7 @@ _NONE_AT_ALL = re.compile(r"\A(?:无|没有|无特殊|不详|否认|体健|无�
 _ONLY_DENIES = re.compile(r"(?:无|没有?|否认|未)(?![^。]*(?:但|只是|除了))")
 _OTHERS = re.compile(r"其[他它]")
 _ASKED_BOTH_WAYS = re.compile(r"([\u4e00-\u9fff])(?:不|没有|没)\1")  # "抽不抽烟"
+_EXAMPLES = re.compile(r"[（(，,？?]?(?:比如|例如|譬如|诸如|包括).*")
 _PARTS = re.compile(r"[，,。；;？?！!、]")
 _QUESTION = re.compile(r"[？?]|[吗呢]\Z")
 _EMPTY = re.compile(r"\A(?:好的?|谢谢|嗯+|你好|您好|知道了|明白)[。！，]*\Z")
@@ -48,20 +50,25 @@ class ChineseLexicon(Lexicon):
         return self.spoken.sub(lambda match: self.dialect[match[0]], bare)
 
     def read(self, text: str, side: Side) -> Reading:
-        """As `Lexicon.read`, but in a question no phrase of a wider concept hides a narrower one: "吃过激素药吗" asks for
-        steroids.
+        """As `Lexicon.read`, but in a question no phrase of a wider concept hides a narrower one ("吃过激素药吗" asks for
+        steroids), and beside a concept single characters are particles.
         """
-        found = super().read(text, side)
-        if side == "tell" or not found.concepts:
+        if side == "tell":
+            return super().read(text, side)
+        found = super().read(_EXAMPLES.sub("", text), side)
+        if found.silent:
+            found = super().read(text, side)
+        if not found.concepts:
             return found
-        plain, patterns = self.plain(text), self.patterns["ask"]
+        plain, patterns = self.plain(_EXAMPLES.sub("", text)), self.patterns["ask"]
         narrower = {n for n, p in patterns.items() if self.broader[n] & found.concepts and p.search(plain)}
         wider = frozenset().union(*(self.broader[name] for name in narrower))
-        return replace(found, concepts=(found.concepts | narrower) - wider)
+        rest = frozenset(word for word in found.rest if len(word) > 1)
+        return replace(found, concepts=(found.concepts | narrower) - wider, rest=rest)
 
     def parts(self, question: str) -> list[str]:
         """The questions that one question may hold, as far as each names something."""
-        return [part for part in _PARTS.split(question) if self.read(part, "ask").concepts]
+        return [part for part in _PARTS.split(_EXAMPLES.sub("", question)) if self.read(part, "ask").concepts]
 
     def content(self, plain: str) -> list[tuple[int, str]]:
         """All pairs of characters that stand side by side, but those of fillers."""
@@ -91,7 +98,7 @@ def chinese() -> ChineseLexicon:
         fillers=frozenset(fillers),
         filled=re.compile("|".join(fillers)),
         dialect=dialect,
-        answers_stray=False,
+        strict=True,
         spoken=re.compile("|".join(sorted(dialect, key=len, reverse=True))),
         common=frozenset(source["common"].split()),
     )
@@ -110,6 +117,8 @@ def typed_parts(fact: Fact, lexicon: Lexicon) -> dict[str, Any]:
             under.add("family")
         if not under and not heading.endswith("史"):
             under = set(lexicon.read(heading, "tell").concepts) if len(heading) <= 6 else set()
+    if own.concepts and not any(lexicon.kinds[c] == "diseases" or c in OF_THE_PAST for c in own.concepts):
+        under.discard("past_illness")
     if asked is not None and "previous" in asked.aspects:  # its time is not that of the complaint
         own = replace(own, aspects=own.aspects - {"onset"})
     if "medicines" in under:
@@ -167,12 +176,18 @@ def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Readin
     short = len(text) <= SHORT_ANSWER and not own.concepts
     chosen = touched or (parts if short or len(parts) == 1 or _YES_OR_NO.match(text) else [])
     return Reading(
-        nothing.concepts.union(*(part.concepts for part in chosen)),
+        nothing.concepts.union(*(part.concepts for part in chosen)) | _wider(heading, chosen, lexicon),
         nothing.aspects.union(*(part.aspects for part in chosen)),
         nothing.places.union(*(part.places for part in chosen)),
         nothing.rest.union(*(part.rest for part in chosen)),
         nothing.stems.union(*(part.stems for part in chosen)),
     )
+
+
+def _wider(heading: str, chosen: Sequence[Reading], lexicon: Lexicon) -> frozenset[str]:
+    """What a recorded question names beside a kind of it: "大便多久一次，干不干" asks for bowels, too."""
+    wider = frozenset().union(*(lexicon.broader[c] for part in chosen for c in part.concepts))
+    return lexicon.read(heading, "tell").concepts & wider
 
 
 def _compiled(

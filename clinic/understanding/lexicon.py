@@ -56,7 +56,9 @@ class Lexicon:
     kinds: Mapping[str, str]  # concept -> symptoms, diseases or topics
     fillers: frozenset[str]  # words that carry no meaning of their own in a question
     common: frozenset[str]  # stems that a question may have and the fact that answers it lack
-    answers_stray: bool = True  # whether a recorded answer that names something else may be about the complaint
+    strict: bool = (
+        False  # whether what is not understood, and an answer that names something else, speak against a fact
+    )
 
     def read(self, text: str, side: Side) -> Reading:
         """What a question asks for, or a statement tells."""

@@ -176,7 +176,8 @@ class QuestionMatcher:
     def _family(self, asked: Reading, typed: Typed, words: float) -> float:
         named = {c for c in asked.concepts if self._lexicon.kinds[c] != "topics"}
         if not named or typed.nothing:
-            return 1.0 + 0.3 * words - 0.05 * self._missing(asked, typed)
+            cost = UNKNOWN_SUBJECT if self._lexicon.strict else 0.05
+            return 1.0 + 0.3 * words - cost * self._missing(asked, typed)
         return max((self._relation(c, typed) for c in named), default=0.0)
 
     def _concepts(self, asked: Reading, typed: Typed) -> float:
@@ -207,7 +208,7 @@ class QuestionMatcher:
             and wanted & self._complaint_and_wider
             and not typed.heading - GENERIC
         ):
-            stray = self._lexicon.answers_stray and typed.asked is not None
+            stray = typed.asked is not None and not self._lexicon.strict
             fit = 0.6 if not typed.reading.concepts or stray else 0.0
         return fit
 
