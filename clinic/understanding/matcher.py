@@ -43,7 +43,7 @@ DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
 ANYWHERE = frozenset(
     {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
 )
-NOT_BY_GROUP = frozenset({"blood_in_stool"})
+NOT_BY_GROUP = frozenset({"blood_in_stool", "stool_mucus", "stool_shape", "night_stool", "tenesmus"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
 BESIDE = 0.85  # a disease named beside the topic that is asked for
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})

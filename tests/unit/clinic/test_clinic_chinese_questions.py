@@ -204,6 +204,20 @@ def test_what_the_family_is_asked_for_must_be_understood(ask):
     assert ask("家里有人得过白癜风吗？") is None
 
 
+@pytest.mark.parametrize(
+    ("heading", "text", "kind"),
+    [
+        ("现病史", "外院查尿常规示白细胞满视野。", "test"),
+        ("现病史", "空腹血糖13.6mmol/L。", "test"),
+        ("既往史", "糖尿病12年，血糖控制得马马虎虎。", "history"),
+        ("尿酸高吗？", "尿酸高，560umol。", "history"),
+        ("用药情况", "二甲双胍0.5一天三次。", "history"),
+    ],
+)
+def test_laboratory_values_are_no_history(heading, text, kind):
+    assert kind_of(numbered([(heading, True, text)])[0]) == kind
+
+
 def test_a_temperature_taken_at_home_is_history():
     told = {statement.text: statement.topic for statement in statements_of("肚子疼。昨晚量体温37度9。没拉大便。", "zh")}
     assert told["昨晚量体温37度9。"] == told["没拉大便。"] == "现病史"
