@@ -36,8 +36,8 @@ FILES = {
     "mtmeddialog": ("mtmeddialog_cases", "mtmeddialog_sft_cases.jsonl.gz"),
     "primock57": ("", "primock57.jsonl.gz"),
 }
-HALVES = ("open", "sealed", "fresh open", "fresh sealed")
-ZH_CASES = CALIBRATION / "patient_zh_cases.jsonl"
+HALVES_ZH = ("open", "sealed", "fresh open", "fresh sealed")
+HALVES = (*HALVES_ZH, "third sealed")
 SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
 _SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)
 _CONCLUSION = re.compile(r"\A\s*(?:imp|plan|ddx|diagnosis)\b", re.IGNORECASE)
@@ -167,23 +167,27 @@ def patient_lines(params: Params, folder: Path) -> list[str]:
 
 
 def chinese_patient_lines(params: Params) -> list[str]:
-    """The same for the Chinese halves, whose cases are in the repository; by rules there is one way of matching."""
-    source = {"format": "own", "path": str(ZH_CASES), "mapping": str(ZH_CASES.with_suffix(".mapping.yaml"))}
-    given = CaseSource.model_validate({**source, "language": ZH.code, "cases": 0, "licence": "CC0-1.0"})
-    cases = {case.case_id: case for case in load_source(given, _SPLIT)[0]}
+    """The same for the Chinese halves, whose cases are in the repository."""
     model = params.language_models.patient
     lines = []
-    for half in ("open", "sealed"):
-        rows = read_lines(CALIBRATION / f"patient_zh_{half}.jsonl")
-        found = understanding(rows, cases, _patient(params, "lexical") if model else _by_rules)
-        shares = ", ".join(f"{name} {found[name]:.3f}" for name in SHARES)
-        counts = f"{found['on_record']:.0f} on record, {found['off_record']:.0f} off"
-        lines.append(f"{model.model if model else 'rules':<8} {half:<7} {shares} ({counts})")
+    for way in ("lexical", "hybrid") if model is None else (model.model,):
+        patient = _patient(params, way)
+        for half in HALVES_ZH:
+            cases = chinese_cases(half)
+            rows = read_lines(CALIBRATION / f"patient_zh_{half.replace(' ', '_')}.jsonl")
+            found = understanding(rows, cases, patient)
+            shares = ", ".join(f"{name} {found[name]:.3f}" for name in SHARES)
+            counts = f"{found['on_record']:.0f} on record, {found['off_record']:.0f} off"
+            lines.append(f"{way:<8} {half:<12} {shares} ({counts})")
     return lines
 
 
-def _by_rules(case: Case) -> Patient:
-    return ScriptedPatient(case, None)
+def chinese_cases(half: str) -> dict[str, Case]:
+    """The Chinese cases of one of `HALVES_ZH`, by id; each hand wrote cases of its own."""
+    table = CALIBRATION / ("patient_zh_fresh_cases.jsonl" if half.startswith("fresh") else "patient_zh_cases.jsonl")
+    source = {"format": "own", "path": str(table), "mapping": str(table.with_suffix(".mapping.yaml"))}
+    given = CaseSource.model_validate({**source, "language": ZH.code, "cases": 0, "licence": "CC0-1.0"})
+    return {case.case_id: case for case in load_source(given, _SPLIT)[0]}
 
 
 def _patient(params: Params, way: str) -> Callable[[Case], Patient]:

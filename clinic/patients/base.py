@@ -8,6 +8,7 @@ from typing import Protocol
 from clinic.cases import Case, Fact
 from clinic.language import EN
 from clinic.matching import MATCH_THRESHOLD, Embed, TopicMatcher
+from clinic.understanding.asking import chinese_asking
 from clinic.understanding.matcher import QuestionMatcher
 from clinic.understanding.record import kind_of, record_of
 
@@ -56,10 +57,12 @@ def question_matcher(case: Case, embed: Embed | None = None) -> Matcher:
 
     Args:
         case: whose facts are asked for.
-        embed: sentence embeddings, for questions in English words that the lexicon does not know: to the bundled model
-            all Chinese sentences are alike.
+        embed: sentence embeddings, for questions in words that the lexicon does not know; given them, Chinese questions
+            are compared by characters: to the bundled model all Chinese sentences are alike.
     """
-    return QuestionMatcher(record_of(case), embed if case.language == EN.code else None).match
+    if case.language == EN.code or embed is None:
+        return QuestionMatcher(record_of(case), embed).match
+    return QuestionMatcher(record_of(case), known=chinese_asking()).match
 
 
 def test_matcher(case: Case) -> Matcher:

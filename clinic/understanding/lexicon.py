@@ -20,6 +20,11 @@ LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "charact
 _GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but)\s)[\w'/-]+\s){0,6}?"
 _PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
 _WORD = re.compile(r"[a-z]+")
+# where a second question begins
+_PARTS = re.compile(
+    r"(?<=[.?!])\s+|,? and (?=(?:do|does|did|is|are|was|were|have|has|had|how|what|when|where|who|which|any|can)\b)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,9 @@ class Lexicon:
     kinds: Mapping[str, str]  # concept -> symptoms, diseases or topics
     fillers: frozenset[str]  # words that carry no meaning of their own in a question
     common: frozenset[str]  # stems that a question may have and the fact that answers it lack
+    strict: bool = (
+        False  # whether what is not understood, and an answer that names something else, speak against a fact
+    )
 
     def read(self, text: str, side: Side) -> Reading:
         """What a question asks for, or a statement tells."""
@@ -94,6 +102,10 @@ class Lexicon:
     def plain(self, text: str) -> str:
         """The text in the form that the patterns read."""
         return plain_text(text)
+
+    def parts(self, question: str) -> list[str]:
+        """The questions that one question may hold."""
+        return [part for part in _PARTS.split(question) if len(part.split()) > 2]
 
     def content(self, plain: str) -> list[tuple[int, str]]:
         """The stems of the content words, each with its place."""

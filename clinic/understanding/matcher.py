@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
-from clinic.understanding.asking import asking
+from clinic.understanding.asking import Asking, asking
 from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
 
@@ -43,24 +43,21 @@ DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
 ANYWHERE = frozenset(
     {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
 )
-NOT_BY_GROUP = frozenset({"blood_in_stool"})
+NOT_BY_GROUP = frozenset({"blood_in_stool", "stool_mucus", "stool_shape", "night_stool", "tenesmus"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
 BESIDE = 0.85  # a disease named beside the topic that is asked for
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
 _EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
-# where a second question begins
-_PARTS = re.compile(
-    r"(?<=[.?!])\s+|,? and (?=(?:do|does|did|is|are|was|were|have|has|had|how|what|when|where|who|which|any|can)\b)",
-    re.IGNORECASE,
-)
 
 
 class QuestionMatcher:
     """Finds the fact of one record that answers a question."""
 
-    def __init__(self, record: TypedRecord, embed: Embed | None = None) -> None:
-        """Args: the typed record, of which only what the patient knows is told; sentence embeddings, if there are any."""
+    def __init__(self, record: TypedRecord, embed: Embed | None = None, known: Asking | None = None) -> None:
+        """Args: the typed record, of which only what the patient knows is told; sentence embeddings, if there are any; known
+        ways of asking, by default those in English where there are embeddings.
+        """
         self._lexicon: Lexicon = record.lexicon
         self._complaint = record.complaint
         self._complaint_and_wider = set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
@@ -68,7 +65,7 @@ class QuestionMatcher:
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
         self._places = record.places
         self._embed = embed
-        self._asking = asking(embed) if embed is not None else None
+        self._asking = known if embed is None else asking(embed)
         self._vectors: NDArray[np.float32] | None = None
         count = Counter(word for typed in self._facts for word in typed.reading.stems)
         self._idf = {word: math.log((1 + len(self._facts)) / n) for word, n in count.items()}
@@ -83,7 +80,7 @@ class QuestionMatcher:
             return None
         found = self._answer(question)
         if found is None:
-            parts = [part for part in _PARTS.split(question) if len(part.split()) > 2]
+            parts = self._lexicon.parts(question)
             found = next(
                 (topic for part in parts if len(parts) > 1 and (topic := self._answer(part)) is not None), None
             )
@@ -179,7 +176,8 @@ class QuestionMatcher:
     def _family(self, asked: Reading, typed: Typed, words: float) -> float:
         named = {c for c in asked.concepts if self._lexicon.kinds[c] != "topics"}
         if not named or typed.nothing:
-            return 1.0 + 0.3 * words - 0.05 * self._missing(asked, typed)
+            cost = UNKNOWN_SUBJECT if self._lexicon.strict else 0.05
+            return 1.0 + 0.3 * words - cost * self._missing(asked, typed)
         return max((self._relation(c, typed) for c in named), default=0.0)
 
     def _concepts(self, asked: Reading, typed: Typed) -> float:
@@ -210,7 +208,8 @@ class QuestionMatcher:
             and wanted & self._complaint_and_wider
             and not typed.heading - GENERIC
         ):
-            fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
+            stray = typed.asked is not None and not self._lexicon.strict
+            fit = 0.6 if not typed.reading.concepts or stray else 0.0
         return fit
 
     def _of_place(self, asked: Reading, typed: Typed) -> bool:

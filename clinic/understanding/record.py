@@ -35,6 +35,12 @@ _TEST_TEXT = re.compile(
     re.IGNORECASE,
 )
 _CHINESE_TEST = re.compile(r"检查|化验|体征|查体|血常规|尿常规|影像|超声|心电|X线|结果")
+# a laboratory value or what a test showed, under a heading of the history
+_CHINESE_RESULT = re.compile(
+    r"(?:常规|白细胞|血红蛋白|血小板|反应蛋白|肌酐|转氨酶|尿酸|血糖|血脂|甲功|抗体|因子)[^，。；]{0,8}"
+    r"(?:示|阳性|阴性|\+|[0-9]+\.[0-9]|[0-9]+(?:×|%|mmol|g/l|mg|u/l|μmol|umol))",
+    re.IGNORECASE,
+)
 _NO = re.compile(
     r"\b(?:no|not|nil|none|never|denie[sd]|deny|denying|without|negative|normal|okay|ok|fine|non|nothing|nkda|neither|unaffected|intact)\b|\bn't\b",
     re.IGNORECASE,
@@ -99,6 +105,8 @@ def kind_of(fact: Fact) -> Kind:
     """
     heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
     if _CHINESE_TEST.search(simplified(heading)) and len(heading) <= 12 and "？" not in heading:
+        return "test"
+    if "？" not in heading and _CHINESE_RESULT.search(simplified(fact.text)):
         return "test"
     if "?" in heading or "？" in heading or (len(heading.split()) > 8 and ":" not in heading):
         return "history"

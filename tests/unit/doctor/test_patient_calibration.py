@@ -14,13 +14,16 @@ from doctor.patient_calibration import FILES, digest, load_cases_of, patient_lin
 
 FOLDER = ROOT.parent / "shared/data/cases"
 HALVES = {half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("open", "sealed")}
-FRESH = {half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("fresh_open", "fresh_sealed")}
+FRESH = {
+    half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("fresh_open", "fresh_sealed", "third_sealed")
+}
 # least share understood right, most wrong, most invented, by words alone; the fresh ones are of another hand
 BOUNDS = {
     "open": (0.9, 0.03, 0.03),
     "sealed": (0.85, 0.08, 0.06),
     "fresh_open": (0.8, 0.06, 0.03),
     "fresh_sealed": (0.65, 0.09, 0.07),
+    "third_sealed": (0.75, 0.08, 0.04),
 }
 CASE = Case(
     case_id="a",
@@ -48,6 +51,8 @@ CASE = Case(
 def test_the_halves_share_no_case_and_quote_no_record():
     cases = {half: {row["case_id"] for row in rows} for half, rows in HALVES.items()}
     assert not cases["open"] & cases["sealed"]
+    others = set.union(*cases.values(), *({row["case_id"] for row in FRESH[half]} for half in list(FRESH)[:2]))
+    assert not others & {row["case_id"] for row in FRESH["third_sealed"]}
     for rows in HALVES.values():
         assert {row["source"] for row in rows} == set(FILES)
         assert all(set(row) == {"source", "case_id", "question", "answers"} for row in rows)
