@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
+from clinic.understanding.coordination import written_out
+
 Side = Literal["ask", "tell"]
 FILE = Path(__file__).with_name("english.yaml")
 LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
@@ -83,6 +85,8 @@ class Lexicon:
             side == "ask"
         ):  # "pain" in "are your testicles sore or tender", "sleep" in "how many pillows do you sleep on"
             named -= {other for name in named for other in (self.broader[name] | self.over[name]) - {name}}
+        if "occasion" in aspects and not any(self.kinds[name] == "symptoms" for name in named):
+            aspects["aggravate"] = aspects.pop("occasion")
         return Reading(
             frozenset(named),
             frozenset(aspects),
@@ -126,8 +130,8 @@ def _inside(name: str, found: list[tuple[int, int]], others: Mapping[str, list[t
 
 
 def plain_text(text: str) -> str:
-    """Lower case, plain apostrophes, single blanks."""
-    return re.sub(r"\s+", " ", text.lower().replace("’", "'").replace("‘", "'")).strip()
+    """Lower case, plain apostrophes, single blanks, lists of parts of the body written out."""
+    return written_out(re.sub(r"\s+", " ", text.lower().replace("’", "'").replace("‘", "'")).strip())
 
 
 @lru_cache(maxsize=65536)

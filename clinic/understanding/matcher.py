@@ -48,7 +48,7 @@ ALLERGY = frozenset({"allergies", "food_allergy"})
 BESIDE = 0.85  # a disease named beside the topic that is asked for
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
-_EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
+_EXAMPLES = re.compile(r"\b(?:such as|including|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
 # where a second question begins
 _PARTS = re.compile(
     r"(?<=[.?!])\s+|,? and (?=(?:do|does|did|is|are|was|were|have|has|had|how|what|when|where|who|which|any|can)\b)",
@@ -65,6 +65,8 @@ class QuestionMatcher:
         self._complaint = record.complaint
         self._complaint_and_wider = set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
         self._facts: Sequence[Typed] = [t for t in record.facts if t.kind == "history" and not t.empty]
+        told = {c for typed in self._facts for c in typed.reading.concepts} | self._complaint_and_wider
+        self._known = told.union(*(self._lexicon.broader[c] for c in told))
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
         self._places = record.places
         self._embed = embed
@@ -193,11 +195,15 @@ class QuestionMatcher:
             wanted = ALLERGY & wanted
         elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
             wanted = (wanted - self._complaint_and_wider) or wanted
+        treating = "treatment" in asked.aspects or "medicines" in wanted
+        if treating and named and not typed.denies and not named & self._known:  # "malaria tablets" without malaria
+            return 0.0
         if wanted == named and "treatment" in asked.aspects:
             treats = "medicines" in typed.reading.concepts or (
                 "treatment" in typed.own.aspects and bool(named & self._complaint)
             )
-            return max(self._best(named, typed), 0.8 if treats else 0.0)
+            tells = "treatment" in typed.reading.aspects or typed.asked is None
+            return max(self._best(named, typed) if tells else 0.0, 0.8 if treats else 0.0)
         fit = self._best(wanted, typed)
         if fit == 0.0 and wanted != named:  # "anything for your asthma?", "anyone around you with covid?"
             diseases = {c for c in named & typed.reading.concepts if self._lexicon.kinds[c] == "diseases"}
@@ -270,6 +276,8 @@ class QuestionMatcher:
             told.setdefault("location", 0.4)
         if typed.reading.aspects & {"severity", "pattern", "location"}:
             told.setdefault("character", 0.5)
+        if "aggravate" in told:
+            told["occasion"] = told["aggravate"]
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
         required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if topics & DATED else frozenset())
         if required and not required & told.keys():

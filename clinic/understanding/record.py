@@ -60,7 +60,7 @@ _EMPTY = re.compile(
 _YES_OR_NO = re.compile(
     r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|sometimes|a little|occasional)\b", re.IGNORECASE
 )
-_COUNTER_QUESTION = re.compile(r"[^.?!]*\?")
+_COUNTER_QUESTION = re.compile(r"[^.?!]*\w\?(?=\W*\Z|\s+[A-Z])")  # a lone "?" is a clinician's doubt ("took ? what")
 SHORT_ANSWER = 8  # words
 SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
 _SENTENCE = re.compile(r"(?<=[.?!;])\s+")
@@ -196,9 +196,9 @@ def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Readin
     parts = [part for part in parts if not part.silent or part.rest]
     parts = [part for part in parts if not part.aspects & SHOWN - own.aspects]
     chosen = [part for part in parts if _touches(part, own, lexicon)]
-    # an answer that names none of what was asked says yes or no to all, if it names nothing else and is short
+    # an answer that names nothing and is short says yes or no to all that was asked, as one in as many sentences does
     short = len(text.split()) <= SHORT_ANSWER and not own.concepts
-    if not chosen and (short or (len(parts) == 1 and _YES_OR_NO.match(text))):
+    if short or len(_SENTENCE.split(text)) >= len(parts) > 1 or (not chosen and len(parts) == 1 and _YES_OR_NO.match(text)):
         chosen = parts
     return Reading(
         frozenset().union(*(p.concepts for p in chosen)),
