@@ -19,7 +19,7 @@ LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two w
 # aspects whose words may be part of the name of something else
 LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "character"})
 # up to six words between, of the same clause
-_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but)\s)[\w'/-]+\s){0,6}?"
+_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but|accompanied|followed|along)\s)[\w'/-]+\s){0,6}?"
 _PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
 _WORD = re.compile(r"[a-z]+")
 
@@ -75,8 +75,11 @@ class Lexicon:
                 aspects.pop("onset", None)
             if "severity" in aspects:  # "where would you put it on a scale of ten"
                 aspects.pop("location", None)
-            if "onset" in aspects:  # "how many days"
+            if "onset" in aspects:  # "how many days", "how long have you had this"
                 aspects.pop("amount", None)
+                aspects.pop("previous", None)
+            if "previous" in aspects:  # "have you had this kind of pain before"
+                aspects.pop("character", None)
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]

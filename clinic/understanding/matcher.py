@@ -43,8 +43,10 @@ DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
 ANYWHERE = frozenset(
     {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
 )
-NOT_BY_GROUP = frozenset({"blood_in_stool"})
+NOT_BY_GROUP = frozenset({"blood_in_stool", "haematuria"})
+PASSING = frozenset({"recurrent_infections", "covid"})  # of which "no past illness" says nothing
 ALLERGY = frozenset({"allergies", "food_allergy"})
+TISSUES = frozenset({"skin", "joint", "muscle"})
 BESIDE = 0.85  # a disease named beside the topic that is asked for
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
@@ -130,6 +132,14 @@ class QuestionMatcher:
         if "radiation" in asked.aspects:
             pains = {"pain" if "pain" in self._lexicon.broader[c] else c for c in asked.concepts}
             return replace(asked, concepts=frozenset(pains), places=frozenset())
+        if "location" in asked.aspects:  # "where is the rash": the skin is no place
+            asked = replace(asked, places=asked.places - TISSUES)
+        if "past_illness" in asked.concepts:
+            asked = replace(asked, aspects=asked.aspects - {"previous"})
+        if "trigger" in asked.aspects and any(
+            self._lexicon.kinds[c] == "symptoms" and c not in self._complaint_and_wider for c in asked.concepts
+        ):  # "did you have a cold before this began": asks for the cold
+            asked = replace(asked, aspects=asked.aspects - {"trigger"})
         if asked.aspects & {"aggravate", "relieve"}:
             kept = {c for c in asked.concepts if c in self._complaint_and_wider or "pain" in self._lexicon.broader[c]}
             return replace(asked, concepts=frozenset(kept), places=asked.places if kept else frozenset())
@@ -209,11 +219,11 @@ class QuestionMatcher:
             diseases = {c for c in named & typed.reading.concepts if self._lexicon.kinds[c] == "diseases"}
             fit = BESIDE * self._best(diseases, typed)
         if fit > 0.0 and wanted != asked.concepts:
-            fit += 0.1 * self._best(asked.concepts - wanted, typed)
+            fit += 0.0 if typed.nothing else 0.1 * self._best(asked.concepts - wanted, typed)
         if (
             fit == 0.0
             and asked.aspects & REQUIRED
-            and wanted & self._complaint_and_wider
+            and (wanted & self._complaint_and_wider or any(self._lexicon.broader[c] & self._complaint for c in wanted))
             and not typed.heading - GENERIC
         ):
             fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
@@ -250,7 +260,7 @@ class QuestionMatcher:
         if wider and (concept in self._complaint or (typed.denies and any(map(_is_group, wider)) and not typed.others)):
             return 0.8
         if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
-            return 0.8
+            return 0.76 if concept not in PASSING else 0.0
         if concept == "past_illness" and any(self._lexicon.kinds[c] == "diseases" for c in told):
             return 0.8
         return 0.0
@@ -262,6 +272,8 @@ class QuestionMatcher:
             return 0.0 if asked.aspects & OF_COMPLAINT and typed.only_denies else 0.8
         if any(self._lexicon.kinds[c] == "topics" for c in told - GENERIC) or typed.heading - GENERIC:
             return 0.0 if asked.aspects & OF_COMPLAINT else 0.5
+        if any(self._lexicon.kinds[c] == "symptoms" for c in told) and asked.aspects & OF_COMPLAINT:
+            return 0.6  # tells of another symptom
         return 0.7
 
     def _aspects(self, asked: Reading, typed: Typed) -> float:
@@ -272,9 +284,9 @@ class QuestionMatcher:
         told = dict.fromkeys(typed.reading.aspects, 1.0) | dict.fromkeys(typed.own.aspects, 1.2)
         if typed.asked is not None:
             told |= dict.fromkeys(typed.asked.aspects & typed.own.aspects, 1.4)
-        if typed.own.places:
+        if typed.own.places - TISSUES - asked.places:
             told.setdefault("location", 0.4)
-        if typed.reading.aspects & {"severity", "pattern", "location"}:
+        if typed.reading.aspects & {"severity", "pattern"}:
             told.setdefault("character", 0.5)
         if "aggravate" in told:
             told["occasion"] = told["aggravate"]

@@ -58,9 +58,10 @@ _EMPTY = re.compile(
     r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE
 )
 _YES_OR_NO = re.compile(
-    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|sometimes|a little|occasional)\b", re.IGNORECASE
+    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|maybe|sometimes|a little|occasional)\b", re.IGNORECASE
 )
-_COUNTER_QUESTION = re.compile(r"[^.?!]*\w\?(?=\W*\Z|\s+[A-Z])")  # a lone "?" is a clinician's doubt ("took ? what")
+_COUNTER_QUESTION = re.compile(r"[^.?!—]*\w\?(?=\W*\Z|\s+[A-Z])")  # a lone "?" is a clinician's doubt ("took ? what")
+_EXCEPTION = re.compile(r"\((?:except|other than|apart from)\b[^)]*\)", re.IGNORECASE)
 SHORT_ANSWER = 8  # words
 SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
 _SENTENCE = re.compile(r"(?<=[.?!;])\s+")
@@ -142,7 +143,7 @@ def record_of(case: Case) -> TypedRecord:
 def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
     if isinstance(lexicon, ChineseLexicon):
         return Typed(kind=kind_of(fact), **typed_parts(fact, lexicon))
-    own = lexicon.read(_COUNTER_QUESTION.sub(" ", fact.text), "tell")
+    own = lexicon.read(_EXCEPTION.sub(" ", _COUNTER_QUESTION.sub(" ", fact.text)), "tell")
     if "family" in own.aspects and _REPORTS.search(fact.text):  # a relative who tells it, not one who has it
         own = replace(own, aspects=own.aspects - {"family"})
     heading = plain_text(_NUMBERED.sub("", fact.topic))
@@ -198,7 +199,9 @@ def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Readin
     chosen = [part for part in parts if _touches(part, own, lexicon)]
     # an answer that names nothing and is short says yes or no to all that was asked, as one in as many sentences does
     short = len(text.split()) <= SHORT_ANSWER and not own.concepts
-    if short or len(_SENTENCE.split(text)) >= len(parts) > 1 or (not chosen and len(parts) == 1 and _YES_OR_NO.match(text)):
+    if short or len(_SENTENCE.split(text)) >= len(parts) > 1 or (
+        not chosen and len(parts) == 1 and (not own.concepts or _YES_OR_NO.match(text))
+    ):
         chosen = parts
     return Reading(
         frozenset().union(*(p.concepts for p in chosen)),
@@ -213,6 +216,7 @@ def _touches(part: Reading, own: Reading, lexicon: Lexicon) -> bool:
     return bool(
         part.concepts & own.concepts
         or any(part.concepts & lexicon.broader[c] for c in own.concepts)
+        or any(own.concepts & lexicon.broader[c] for c in part.concepts)
         or (part.aspects & own.aspects)
         or (part.rest & own.stems)
     )
