@@ -218,6 +218,8 @@ class QuestionMatcher:
         if fit == 0.0 and wanted != named:  # "anything for your asthma?", "anyone around you with covid?"
             diseases = {c for c in named & typed.reading.concepts if self._lexicon.kinds[c] == "diseases"}
             fit = BESIDE * self._best(diseases, typed)
+        if fit == 0.0:
+            fit = max(self._composed(c, asked, typed) for c in wanted)
         if fit > 0.0 and wanted != asked.concepts:
             fit += 0.0 if typed.nothing else 0.1 * self._best(asked.concepts - wanted, typed)
         if (
@@ -228,6 +230,20 @@ class QuestionMatcher:
         ):
             fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
         return fit
+
+    def _composed(self, concept: str, asked: Reading, typed: Typed) -> float:
+        """What a fact tells in two words apart: "no mucus, no blood" of diarrhoea, "no pain" of the arm complained of."""
+        anything = self._lexicon.broader[concept] & ANYWHERE & typed.own.concepts
+        if not anything:
+            return 0.0
+        if "bleeding" in anything:
+            of = {c for c in self._lexicon.broader[concept] - ANYWHERE if not _is_group(c) or c == "bowels"}
+            told = typed.own.concepts | self._complaint
+            return 0.8 if of & told.union(*(self._lexicon.broader[c] for c in told)) else 0.0
+        if not asked.places:
+            return 0.0
+        here = asked.places & typed.own.places if typed.own.places else asked.places <= self._places
+        return 0.8 if here else 0.0
 
     def _of_place(self, asked: Reading, typed: Typed) -> bool:
         """Whether the fact may be about the place asked for: it names it, or names none and either the complaint is of
