@@ -19,7 +19,7 @@ LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two w
 # aspects whose words may be part of the name of something else
 LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "character"})
 # up to six words between, of the same clause
-_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but|accompanied|followed|along)\s)[\w'/-]+\s){0,6}?"
+_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but|accompanied|followed|along)\s)[\w'-]+\s){0,6}?"
 _PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
 _WORD = re.compile(r"[a-z]+")
 

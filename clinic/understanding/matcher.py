@@ -205,11 +205,11 @@ class QuestionMatcher:
             wanted = ALLERGY & wanted
         elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
             wanted = (wanted - self._complaint_and_wider) or wanted
-        treating = "treatment" in asked.aspects or "medicines" in wanted
+        treating = "treatment" in asked.aspects or self._is_a("medicines", wanted)
         if treating and named and not typed.denies and not named & self._known:  # "malaria tablets" without malaria
             return 0.0
         if wanted == named and "treatment" in asked.aspects:
-            treats = "medicines" in typed.reading.concepts or (
+            treats = self._is_a("medicines", typed.reading.concepts) or (
                 "treatment" in typed.own.aspects and bool(named & self._complaint)
             )
             tells = "treatment" in typed.reading.aspects or typed.asked is None
@@ -230,6 +230,9 @@ class QuestionMatcher:
         ):
             fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
         return fit
+
+    def _is_a(self, wider: str, concepts: frozenset[str] | set[str]) -> bool:
+        return any(wider == concept or wider in self._lexicon.broader[concept] for concept in concepts)
 
     def _composed(self, concept: str, asked: Reading, typed: Typed) -> float:
         """What a fact tells in two words apart: "no mucus, no blood" of diarrhoea, "no pain" of the arm complained of."""
@@ -314,4 +317,4 @@ class QuestionMatcher:
 
 
 def _is_group(concept: str) -> bool:
-    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")
+    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group", "medicines")

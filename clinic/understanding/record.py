@@ -47,7 +47,7 @@ _ONLY_DENIES = re.compile(
     r"\W*(?:no|nil|denies|negative for)\b(?!.*\b(?:but|except|although|however)\b)", re.IGNORECASE
 )
 _OTHERS = re.compile(r"\bother\b", re.IGNORECASE)
-_BARE_HEADING = re.compile(r"\W*(?:[psfd]m?hx?|[hp]+cx?|hpi|o/?ex?|ros|note|meds|occ)?\W*\Z", re.IGNORECASE)
+_BARE_HEADING = re.compile(r"\W*(?:[psfd]m?hx?|[hp]+cx?|hpi|o/?ex?|ros|note|meds|medications?|allergies|family|social|occ)?\W*\Z", re.IGNORECASE)
 _REPORTS = re.compile(
     r"\b(?:mother|father|parents?|mom|dad|wife|husband|son|daughter|sister|brother|children|siblings?|guardian)(?:'s)?(?: (?:who|also|has|had|have|he|she))*"
     r" (?:report|not(?:ic|e)|brought|stat|say|said|believ|mention|describ|took|take|tak|worri|concern|observ|prenatal|think|deni|find|found|recall|add)\w*"
