@@ -75,6 +75,8 @@ class Lexicon:
                 aspects.pop("onset", None)
             if "severity" in aspects:  # "where would you put it on a scale of ten"
                 aspects.pop("location", None)
+            if "pattern" in aspects and "onset" in aspects and _within(aspects["onset"], aspects["pattern"]):
+                del aspects["onset"]  # "how long does each attack last"
             if "onset" in aspects:  # "how many days", "how long have you had this"
                 aspects.pop("amount", None)
                 aspects.pop("previous", None)
@@ -87,7 +89,8 @@ class Lexicon:
         if (
             side == "ask"
         ):  # "pain" in "are your testicles sore or tender", "sleep" in "how many pillows do you sleep on"
-            named -= {other for name in named for other in (self.broader[name] | self.over[name]) - {name}}
+            besides = frozenset().union(*(self.broader[name] | self.over[name] - {name} for name in named))
+            named, aspects = named - besides, {name: found for name, found in aspects.items() if name not in besides}
         if "occasion" in aspects and not any(self.kinds[name] == "symptoms" for name in named):
             aspects["aggravate"] = aspects.pop("occasion")
         return Reading(
@@ -130,6 +133,10 @@ def _inside(name: str, found: list[tuple[int, int]], others: Mapping[str, list[t
         any(a <= start and end <= b and end - start < b - a <= LONGEST_PHRASE for a, b in longer)
         for start, end in found
     )
+
+
+def _within(found: list[tuple[int, int]], others: list[tuple[int, int]]) -> bool:
+    return all(any(a <= start and end <= b for a, b in others) for start, end in found)
 
 
 def plain_text(text: str) -> str:

@@ -29,11 +29,11 @@ UNKNOWN_WORD = 0.1  # cost of a word of the question that neither lexicon nor fa
 UNKNOWN_SUBJECT = 0.4  # the same where the question names nothing that the lexicon knows: it may be its subject
 # aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
 _REQUIRED = """onset manner severity location radiation character aggravate
-relieve frequency trigger treatment course pattern previous"""
+relieve frequency trigger treatment course pattern timing previous"""
 REQUIRED = frozenset(_REQUIRED.split())
 # of these, those that a fact about a habit or the family tells of that habit, not of the complaint
 _OF_COMPLAINT = """onset manner severity location radiation
-character frequency course pattern previous"""
+character frequency course pattern timing previous"""
 OF_COMPLAINT = frozenset(_OF_COMPLAINT.split())
 # topics about which "when" asks for a date, and not only whether
 DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
@@ -228,7 +228,8 @@ class QuestionMatcher:
             and (wanted & self._complaint_and_wider or any(self._lexicon.broader[c] & self._complaint for c in wanted))
             and not typed.heading - GENERIC
         ):
-            fit = 0.6 if not typed.reading.concepts or typed.asked is not None else 0.0
+            foreign = len(typed.own.rest - self._lexicon.common - asked.stems)
+            fit = 0.6 - 0.05 * foreign if not typed.reading.concepts or typed.asked is not None else 0.0
         return fit
 
     def _is_a(self, wider: str, concepts: frozenset[str] | set[str]) -> bool:
@@ -292,7 +293,7 @@ class QuestionMatcher:
         if any(self._lexicon.kinds[c] == "topics" for c in told - GENERIC) or typed.heading - GENERIC:
             return 0.0 if asked.aspects & OF_COMPLAINT else 0.5
         if any(self._lexicon.kinds[c] == "symptoms" for c in told) and asked.aspects & OF_COMPLAINT:
-            return 0.6  # tells of another symptom
+            return 0.45  # tells of another symptom
         return 0.7
 
     def _aspects(self, asked: Reading, typed: Typed) -> float:

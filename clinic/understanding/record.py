@@ -48,6 +48,10 @@ _ONLY_DENIES = re.compile(
 )
 _OTHERS = re.compile(r"\bother\b", re.IGNORECASE)
 _BARE_HEADING = re.compile(r"\W*(?:[psfd]m?hx?|[hp]+cx?|hpi|o/?ex?|ros|note|meds|medications?|allergies|family|social|occ)?\W*\Z", re.IGNORECASE)
+# what the clinician means to do
+_PLAN = re.compile(
+    r"\W*(?:expect(?:ed)? to|if (?:no|not|worse\w*)|safety ?net\w*|advi[sc]e\w*|review\b|refer\w*|discuss\w*|follow ?up|looks\b)", re.IGNORECASE
+)
 _REPORTS = re.compile(
     r"\b(?:mother|father|parents?|mom|dad|wife|husband|son|daughter|sister|brother|children|siblings?|guardian)(?:'s)?(?: (?:who|also|has|had|have|he|she))*"
     r" (?:report|not(?:ic|e)|brought|stat|say|said|believ|mention|describ|took|take|tak|worri|concern|observ|prenatal|think|deni|find|found|recall|add)\w*"
@@ -179,7 +183,7 @@ def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
         nothing=_NONE_AT_ALL.search(fact.text) is not None,
         only_denies=_ONLY_DENIES.match(fact.text) is not None,
         others=_OTHERS.search(fact.text) is not None,
-        empty=_BARE_HEADING.match(fact.text) is not None,
+        empty=any(words.match(fact.text) for words in (_BARE_HEADING, _PLAN)),
     )
 
 
