@@ -47,6 +47,7 @@ class Lexicon:
     patterns: Mapping[Side, Mapping[str, re.Pattern[str]]]  # of concepts
     aspects: Mapping[Side, Mapping[str, re.Pattern[str]]]
     places: Mapping[str, re.Pattern[str]]
+    circumstances: Mapping[str, re.Pattern[str]]  # that may make a complaint worse or better
     broader: Mapping[str, frozenset[str]]  # concept -> all that it is a kind of
     over: Mapping[str, frozenset[str]]  # concept -> those of which a question that names it too does not ask
     headings: Mapping[str, frozenset[str]]  # concept -> headings under which everything tells of it
@@ -113,6 +114,11 @@ class Lexicon:
     def unaccounted(self, plain: str, covered: list[tuple[int, int]]) -> frozenset[str]:
         """The content words that stand in none of these stretches."""
         return frozenset(word for start, word in self.content(plain) if not any(a <= start < b for a, b in covered))
+
+    def circumstances_of(self, text: str) -> frozenset[str]:
+        """The circumstances that a text names."""
+        plain = self.plain(text)
+        return frozenset(name for name, pattern in self.circumstances.items() if pattern.search(plain))
 
     def _narrowest(self, spans: Mapping[str, list[tuple[int, int]]]) -> set[str]:
         """Concepts without those that are told only by the words of a narrower one."""
@@ -201,6 +207,7 @@ def assembled(source: Mapping[str, Any], compiled: Callable[..., dict[str, re.Pa
         "patterns": {side: compiled(concepts, side, sets) for side in ("ask", "tell")},
         "aspects": {side: compiled(source["aspects"], side, sets) for side in ("ask", "tell")},
         "places": compiled(source["places"], "ask", sets),
+        "circumstances": compiled(source.get("circumstances", {}), "ask", sets),
         "broader": {name: _closure(name, direct) for name in concepts},
         "over": {name: frozenset(parted(entry.get("over", ""))) for name, entry in concepts.items()},
         "headings": {n: frozenset(parted(entry["heading"])) for n, entry in concepts.items() if "heading" in entry},

@@ -45,6 +45,7 @@ ANYWHERE = frozenset(
 )
 NOT_BY_GROUP = frozenset({"blood_in_stool", "haematuria"})
 PASSING = frozenset({"recurrent_infections", "covid"})  # of which "no past illness" says nothing
+HABITS = frozenset({"smoking", "alcohol", "drugs", "exercise", "diet", "occupation", "sexual", "travel"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
 TISSUES = frozenset({"skin", "joint", "muscle"})
 BESIDE = 0.85  # a disease named beside the topic that is asked for
@@ -117,6 +118,11 @@ class QuestionMatcher:
             asked = replace(asked, concepts=asked.concepts - VAGUE)
         asked = self._of_complaint(asked)
         scores = np.array([self._score(asked, typed) for typed in self._facts])
+        if asked.aspects & {"aggravate", "relieve"} and (named := self._lexicon.circumstances_of(question)):
+            for i in np.flatnonzero(scores > 0.0):
+                told = self._lexicon.circumstances_of(self._facts[i].fact.text)
+                if told and not told & named:  # "is it worse lying down?" of what is worse after meals
+                    scores[i] = 0.0
         if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
             scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question, self._embed), 0.0)
         return scores
@@ -206,7 +212,7 @@ class QuestionMatcher:
         elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
             wanted = (wanted - self._complaint_and_wider) or wanted
         treating = "treatment" in asked.aspects or self._is_a("medicines", wanted)
-        if treating and named and not typed.denies and not named & self._known:  # "malaria tablets" without malaria
+        if treating and named and not typed.only_denies and not named & self._known:  # "malaria tablets" without malaria
             return 0.0
         if wanted == named and "treatment" in asked.aspects:
             treats = self._is_a("medicines", typed.reading.concepts) or (
@@ -246,7 +252,9 @@ class QuestionMatcher:
             return 0.8 if of & told.union(*(self._lexicon.broader[c] for c in told)) else 0.0
         if not asked.places:
             return 0.0
-        here = asked.places & typed.own.places if typed.own.places else asked.places <= self._places
+        here = (
+            asked.places & typed.own.places if typed.own.places else typed.denies and asked.places <= self._places
+        )
         return 0.8 if here else 0.0
 
     def _of_place(self, asked: Reading, typed: Typed) -> bool:
@@ -267,6 +275,11 @@ class QuestionMatcher:
         told = typed.reading.concepts
         if concept in told or concept in typed.heading:
             if concept in typed.heading and self._lexicon.kinds[concept] == "topics":
+                told_own = typed.own.concepts
+                if concept == "past_illness" and concept not in told_own:
+                    if told_own and told_own <= HABITS:
+                        return 0.7
+                    return 0.8 if "previous" in typed.own.aspects and typed.only_denies else 1.0
                 return 1.1
             return 1.0 if concept in typed.own.concepts or concept in typed.heading else 0.9
         narrower = {c for c in told if concept in self._lexicon.broader[c]}

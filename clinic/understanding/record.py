@@ -66,7 +66,9 @@ _YES_OR_NO = re.compile(
 )
 _COUNTER_QUESTION = re.compile(r"[^.?!—]*\w\?(?=\W*\Z|\s+[A-Z])")  # a lone "?" is a clinician's doubt ("took ? what")
 _EXCEPTION = re.compile(r"\((?:except|other than|apart from)\b[^)]*\)", re.IGNORECASE)
+_TO_ALL = re.compile(r"\b(?:neither|both|none of|all of|everything|all normal)\b", re.IGNORECASE)
 SHORT_ANSWER = 8  # words
+SHORT_SENTENCE = 6
 SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
 _SENTENCE = re.compile(r"(?<=[.?!;])\s+")
 
@@ -201,11 +203,13 @@ def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Readin
     parts = [part for part in parts if not part.silent or part.rest]
     parts = [part for part in parts if not part.aspects & SHOWN - own.aspects]
     chosen = [part for part in parts if _touches(part, own, lexicon)]
-    # an answer that names nothing and is short says yes or no to all that was asked, as one in as many sentences does
+    # an answer that names nothing and is short says yes or no to all that was asked, and so does one of as many short
+    # sentences, or one that says so
+    sentences = _SENTENCE.split(text)
+    each = len(sentences) >= len(parts) > 1 and all(len(sentence.split()) <= SHORT_SENTENCE for sentence in sentences)
     short = len(text.split()) <= SHORT_ANSWER and not own.concepts
-    if short or len(_SENTENCE.split(text)) >= len(parts) > 1 or (
-        not chosen and len(parts) == 1 and (not own.concepts or _YES_OR_NO.match(text))
-    ):
+    only = len(parts) == 1 and (not own.concepts or _YES_OR_NO.match(text))
+    if each or _TO_ALL.search(text) or (not chosen and (short or only)):
         chosen = parts
     return Reading(
         frozenset().union(*(p.concepts for p in chosen)),
