@@ -44,10 +44,11 @@ ANYWHERE = frozenset(
     {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
 )
 NOT_BY_GROUP = frozenset({"blood_in_stool", "haematuria"})
-PASSING = frozenset({"recurrent_infections", "covid"})  # of which "no past illness" says nothing
+PASSING = frozenset({"recurrent_infections", "covid", "appendix"})  # of which "no past illness" says nothing
 HABITS = frozenset({"smoking", "alcohol", "drugs", "exercise", "diet", "occupation", "sexual", "travel"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
 TISSUES = frozenset({"skin", "joint", "muscle"})
+REGULAR = 0.8  # of a medicine that is taken anyway, where one for the complaint is asked for
 BESIDE = 0.85  # a disease named beside the topic that is asked for
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
@@ -228,6 +229,8 @@ class QuestionMatcher:
             fit = max(self._composed(c, asked, typed) for c in wanted)
         if fit > 0.0 and wanted != asked.concepts:
             fit += 0.0 if typed.nothing else 0.1 * self._best(asked.concepts - wanted, typed)
+        if treating and (named or "treatment" in asked.aspects) and "medicines" in typed.heading:
+            fit *= 1.0 if "treatment" in typed.own.aspects else REGULAR  # "anything for your cold?"
         if (
             fit == 0.0
             and asked.aspects & REQUIRED
@@ -286,7 +289,7 @@ class QuestionMatcher:
         if (
             narrower
             and (concept not in self._complaint_and_wider or narrower & self._complaint)
-            and (not typed.denies or _is_group(concept))
+            and (not typed.denies or _is_group(concept) or concept == "medicines")
         ):
             return 0.9 if narrower & self._complaint else 0.8
         wider = (self._lexicon.broader[concept] & told) if concept not in NOT_BY_GROUP else frozenset()
@@ -331,4 +334,4 @@ class QuestionMatcher:
 
 
 def _is_group(concept: str) -> bool:
-    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group", "medicines")
+    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")
