@@ -20,6 +20,11 @@ LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two w
 LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "character"})
 # up to six words between, of the same clause
 _GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but|accompanied|followed|along)\s)[\w'-]+\s){0,6}?"
+# what can be anywhere in the body: where the question names a place, the fact must not leave it open
+ANYWHERE = frozenset(
+    {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
+)
+_OR = re.compile(r",? (?:or|and) (?:(?:any|a|an|the|your) )?")
 _PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
 _WORD = re.compile(r"[a-z]+")
 
@@ -90,7 +95,8 @@ class Lexicon:
         if (
             side == "ask"
         ):  # "pain" in "are your testicles sore or tender", "sleep" in "how many pillows do you sleep on"
-            besides = frozenset().union(*(self.broader[name] | self.over[name] - {name} for name in named))
+            besides = frozenset().union(*(self.broader[name] | self.over[name] for name in named))
+            besides -= {other for other in besides & named if self._listed(other, named, spans, plain)}
             named, aspects = named - besides, {name: found for name, found in aspects.items() if name not in besides}
         if "occasion" in aspects and not any(self.kinds[name] == "symptoms" for name in named):
             aspects["aggravate"] = aspects.pop("occasion")
@@ -114,6 +120,19 @@ class Lexicon:
     def unaccounted(self, plain: str, covered: list[tuple[int, int]]) -> frozenset[str]:
         """The content words that stand in none of these stretches."""
         return frozenset(word for start, word in self.content(plain) if not any(a <= start < b for a, b in covered))
+
+    def _listed(
+        self, other: str, named: set[str], spans: Mapping[str, list[tuple[int, int]]], plain: str
+    ) -> bool:
+        """Whether a wider concept is asked for beside the narrower one: "low mood or loss of interest"."""
+        return other not in ANYWHERE and any(
+            _OR.fullmatch(plain[min(end, b) : max(start, a)])
+            for name in named
+            if other in self.broader[name]
+            for start, end in spans[name]
+            for a, b in spans[other]
+            if end <= a or b <= start
+        )
 
     def circumstances_of(self, text: str) -> frozenset[str]:
         """The circumstances that a text names."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
 from clinic.understanding.asking import asking
-from clinic.understanding.lexicon import Lexicon, Reading
+from clinic.understanding.lexicon import ANYWHERE, Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
 
 THRESHOLD = 0.75
@@ -37,16 +37,12 @@ character frequency course pattern timing previous"""
 OF_COMPLAINT = frozenset(_OF_COMPLAINT.split())
 # topics about which "when" asks for a date, and not only whether
 DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
-# topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
 # a bowel habit that is normal says nothing of blood
-# what can be anywhere in the body: where the question names a place, the fact must not leave it open
-ANYWHERE = frozenset(
-    {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
-)
 NOT_BY_GROUP = frozenset({"blood_in_stool", "haematuria"})
 PASSING = frozenset({"recurrent_infections", "covid", "appendix"})  # of which "no past illness" says nothing
 HABITS = frozenset({"smoking", "alcohol", "drugs", "exercise", "diet", "occupation", "sexual", "travel"})
 ALLERGY = frozenset({"allergies", "food_allergy"})
+DESCRIBES = frozenset({"character", "severity", "location", "radiation", "pattern", "aggravate"})
 TISSUES = frozenset({"skin", "joint", "muscle"})
 REGULAR = 0.8  # of a medicine that is taken anyway, where one for the complaint is asked for
 BESIDE = 0.85  # a disease named beside the topic that is asked for
@@ -208,6 +204,8 @@ class QuestionMatcher:
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] == "topics"}
         named = asked.concepts - topics
         wanted = (topics - GENERIC) or named or topics
+        if wanted == {"tests_done"} and named:  # "were you tested for syphilis?"
+            wanted = named
         if ALLERGY & wanted:
             wanted = ALLERGY & wanted
         elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
@@ -266,6 +264,8 @@ class QuestionMatcher:
         """
         told = typed.reading.places
         if not asked.places or asked.places & told:
+            return True
+        if asked.concepts & typed.own.concepts - ANYWHERE:  # "no cough, cold or ear pain" of a runny nose
             return True
         return not told and (asked.places <= self._places or bool(asked.concepts - ANYWHERE))
 
@@ -326,6 +326,10 @@ class QuestionMatcher:
             told.setdefault("character", 0.5)
         if "aggravate" in told:
             told["occasion"] = told["aggravate"]
+        if {"aggravate", "trigger"} <= wanted:  # "anything that set it off?"
+            told |= dict.fromkeys({"aggravate", "trigger"} & told.keys() and ("aggravate", "trigger"), 1.2)
+        if told.keys() & DESCRIBES:
+            told["description"] = max(told[name] for name in told.keys() & DESCRIBES)
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
         required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if topics & DATED else frozenset())
         if required and not required & told.keys():

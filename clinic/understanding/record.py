@@ -58,6 +58,10 @@ _REPORTS = re.compile(
     r"|\b(?:brought|accompanied)\b[^.]{0,40}\bby (?:his|her|their|the) (?:\w+ )?(?:mother|father|parents?|wife|husband|son|daughter|family|sister|brother)",
     re.IGNORECASE,
 )
+_RELATIVE_IS_PATIENT = re.compile(
+    r"\W*(?:my|our) (?:mother|mom|mum|father|dad|parent|wife|husband|son|daughter|child|kid|baby|brother|sister|grand\w+|\w+-old)\b",
+    re.IGNORECASE,
+)
 _EMPTY = re.compile(
     r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE
 )
@@ -127,7 +131,8 @@ def typed_record(
 ) -> TypedRecord:
     """Type the facts of a case."""
     lexicon = chinese() if language == ZH.code else english()
-    typed = tuple(_typed(fact, lexicon) for fact in facts)
+    about_relative = _RELATIVE_IS_PATIENT.match(self_report) is not None
+    typed = tuple(_typed(fact, lexicon, about_relative) for fact in facts)
     told = [self_report, *(fact.text for fact in facts if fact.topic in opening)]
     complaint = frozenset(
         c for text in told for c in lexicon.read(text, "tell").concepts if lexicon.kinds[c] != "topics"
@@ -146,7 +151,7 @@ def record_of(case: Case) -> TypedRecord:
     return typed_record(case.facts, case.self_report, case.opening, case.language)
 
 
-def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
+def _typed(fact: Fact, lexicon: Lexicon, about_relative: bool) -> Typed:
     if isinstance(lexicon, ChineseLexicon):
         return Typed(kind=kind_of(fact), **typed_parts(fact, lexicon))
     own = lexicon.read(_EXCEPTION.sub(" ", _COUNTER_QUESTION.sub(" ", fact.text)), "tell")
@@ -172,6 +177,8 @@ def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
             own.rest,
             own.stems | asked.stems,
         )
+    if about_relative and not re.search(r"\bfamily|\brelatives|\bhereditary", heading + fact.text.lower()):
+        reading = replace(reading, aspects=reading.aspects - {"family"})
     if "family" in under:
         reading = Reading(reading.concepts, reading.aspects | {"family"}, reading.places, reading.rest, reading.stems)
     return Typed(
