@@ -22,6 +22,10 @@ _PARTS = re.compile(rf"\b{_PART}\b")
 
 def written_out(text: str) -> str:
     """A text in small letters, with what a list of parts of the body shares said of each."""
-    text = _BEFORE.sub(lambda found: " or ".join(f"{part} {found[3]}" for part in _PARTS.findall(found[1] + found[2])), text)
+    text = _BEFORE.sub(
+        lambda found: " or ".join(f"{part} {found[3]}" for part in _PARTS.findall(found[1] + found[2])), text
+    )
     text = _SHARED.sub(lambda found: " or ".join(f"{found[1]} {what}" for what in _WHATS.findall(found[2])), text)
-    return _AFTER.sub(lambda found: " or ".join(f"{found[1]} {found[2]}{part}" for part in _PARTS.findall(found[3])), text)
+    return _AFTER.sub(
+        lambda found: " or ".join(f"{found[1]} {found[2]}{part}" for part in _PARTS.findall(found[3])), text
+    )

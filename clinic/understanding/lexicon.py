@@ -79,6 +79,8 @@ class Lexicon:
                 aspects.pop("onset", None)
             if "manner" in aspects:  # "did it come on suddenly"
                 aspects.pop("onset", None)
+            if "timing" in aspects:  # "when is it worst"
+                aspects.pop("severity", None)
             if "severity" in aspects:  # "where would you put it on a scale of ten"
                 aspects.pop("location", None)
             if "pattern" in aspects and "onset" in aspects and _within(aspects["onset"], aspects["pattern"]):
@@ -121,14 +123,12 @@ class Lexicon:
         """The content words that stand in none of these stretches."""
         return frozenset(word for start, word in self.content(plain) if not any(a <= start < b for a, b in covered))
 
-    def _listed(
-        self, other: str, named: set[str], spans: Mapping[str, list[tuple[int, int]]], plain: str
-    ) -> bool:
+    def _listed(self, other: str, named: set[str], spans: Mapping[str, list[tuple[int, int]]], plain: str) -> bool:
         """Whether a wider concept is asked for beside the narrower one: "low mood or loss of interest"."""
         return other not in ANYWHERE and any(
             _OR.fullmatch(plain[min(end, b) : max(start, a)])
             for name in named
-            if other in self.broader[name]
+            if other in self.broader[name] | self.over[name]
             for start, end in spans[name]
             for a, b in spans[other]
             if end <= a or b <= start

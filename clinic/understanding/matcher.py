@@ -44,11 +44,13 @@ HABITS = frozenset({"smoking", "alcohol", "drugs", "exercise", "diet", "occupati
 ALLERGY = frozenset({"allergies", "food_allergy"})
 DESCRIBES = frozenset({"character", "severity", "location", "radiation", "pattern", "aggravate"})
 TISSUES = frozenset({"skin", "joint", "muscle"})
-REGULAR = 0.8  # of a medicine that is taken anyway, where one for the complaint is asked for
+REGULAR = 0.6  # of a medicine that is taken anyway, where one for the complaint is asked for
 BESIDE = 0.85  # a disease named beside the topic that is asked for
 GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
-_EXAMPLES = re.compile(r"\b(?:such as|including|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
+_EXAMPLES = re.compile(
+    r"\b(?:such as|including|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE
+)
 # where a second question begins
 _PARTS = re.compile(
     r"(?<=[.?!])\s+|,? and (?=(?:do|does|did|is|are|was|were|have|has|had|how|what|when|where|who|which|any|can)\b)",
@@ -211,7 +213,9 @@ class QuestionMatcher:
         elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
             wanted = (wanted - self._complaint_and_wider) or wanted
         treating = "treatment" in asked.aspects or self._is_a("medicines", wanted)
-        if treating and named and not typed.only_denies and not named & self._known:  # "malaria tablets" without malaria
+        if (
+            treating and named and not typed.only_denies and not named & self._known
+        ):  # "malaria tablets" without malaria
             return 0.0
         if wanted == named and "treatment" in asked.aspects:
             treats = self._is_a("medicines", typed.reading.concepts) or (
@@ -227,8 +231,9 @@ class QuestionMatcher:
             fit = max(self._composed(c, asked, typed) for c in wanted)
         if fit > 0.0 and wanted != asked.concepts:
             fit += 0.0 if typed.nothing else 0.1 * self._best(asked.concepts - wanted, typed)
-        if treating and (named or "treatment" in asked.aspects) and "medicines" in typed.heading:
-            fit *= 1.0 if "treatment" in typed.own.aspects else REGULAR  # "anything for your cold?"
+        if treating and (named or "treatment" in asked.aspects) and not named & typed.reading.concepts:
+            if typed.heading & {"medicines", "past_illness"} and "treatment" not in typed.own.aspects:
+                fit *= REGULAR  # "anything for your cold?"
         if (
             fit == 0.0
             and asked.aspects & REQUIRED
@@ -253,9 +258,7 @@ class QuestionMatcher:
             return 0.8 if of & told.union(*(self._lexicon.broader[c] for c in told)) else 0.0
         if not asked.places:
             return 0.0
-        here = (
-            asked.places & typed.own.places if typed.own.places else typed.denies and asked.places <= self._places
-        )
+        here = asked.places & typed.own.places if typed.own.places else typed.denies and asked.places <= self._places
         return 0.8 if here else 0.0
 
     def _of_place(self, asked: Reading, typed: Typed) -> bool:
@@ -308,6 +311,10 @@ class QuestionMatcher:
             return 0.0 if asked.aspects & OF_COMPLAINT and typed.only_denies else 0.8
         if any(self._lexicon.kinds[c] == "topics" for c in told - GENERIC) or typed.heading - GENERIC:
             return 0.0 if asked.aspects & OF_COMPLAINT else 0.5
+        if "previous" in asked.aspects and any(
+            c == "past_illness" or self._lexicon.kinds[c] == "diseases" for c in told
+        ):
+            return 0.4  # tells of another illness
         if any(self._lexicon.kinds[c] == "symptoms" for c in told) and asked.aspects & OF_COMPLAINT:
             return 0.45  # tells of another symptom
         return 0.7

@@ -47,10 +47,19 @@ _ONLY_DENIES = re.compile(
     r"\W*(?:no|nil|denies|negative for)\b(?!.*\b(?:but|except|although|however)\b)", re.IGNORECASE
 )
 _OTHERS = re.compile(r"\bother\b", re.IGNORECASE)
-_BARE_HEADING = re.compile(r"\W*(?:[psfd]m?hx?|[hp]+cx?|hpi|o/?ex?|ros|note|meds|medications?|allergies|family|social|occ)?\W*\Z", re.IGNORECASE)
+_BARE_HEADING = re.compile(
+    r"\W*(?:[psfd]m?hx?|[hp]+cx?|hpi|o/?ex?|ros|note|meds|medications?|allergies|family|social|occ)?\W*\Z",
+    re.IGNORECASE,
+)
+_NOT_KNOWN = re.compile(
+    r"\bunable to (?:obtain|complete|provide|assess)|\b(?:not|nothing|no (?:\w+ ){0,4}(?:information|details|history|specifics)) (?:was |were )?"
+    r"(?:provided|specified|applicable|obtained|available|given)|\b(?:does not|doesn't) provide\b|\A\W*n/?a\b",
+    re.IGNORECASE,
+)
 # what the clinician means to do
 _PLAN = re.compile(
-    r"\W*(?:expect(?:ed)? to|if (?:no|not|worse\w*)|safety ?net\w*|advi[sc]e\w*|review\b|refer\w*|discuss\w*|follow ?up|looks\b)", re.IGNORECASE
+    r"\W*(?:expect(?:ed)? to|if (?:no|not|worse\w*)|safety ?net\w*|advi[sc]e\w*|review\b|refer\w*|discuss\w*|follow ?up|looks\b)",
+    re.IGNORECASE,
 )
 _REPORTS = re.compile(
     r"\b(?:mother|father|parents?|mom|dad|wife|husband|son|daughter|sister|brother|children|siblings?|guardian)(?:'s)?(?: (?:who|also|has|had|have|he|she))*"
@@ -66,7 +75,8 @@ _EMPTY = re.compile(
     r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE
 )
 _YES_OR_NO = re.compile(
-    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|maybe|sometimes|a little|occasional)\b", re.IGNORECASE
+    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|maybe|sometimes|a little|occasional)\b",
+    re.IGNORECASE,
 )
 _COUNTER_QUESTION = re.compile(r"[^.?!—]*\w\?(?=\W*\Z|\s+[A-Z])")  # a lone "?" is a clinician's doubt ("took ? what")
 _EXCEPTION = re.compile(r"\((?:except|other than|apart from)\b[^)]*\)", re.IGNORECASE)
@@ -192,7 +202,8 @@ def _typed(fact: Fact, lexicon: Lexicon, about_relative: bool) -> Typed:
         nothing=_NONE_AT_ALL.search(fact.text) is not None,
         only_denies=_ONLY_DENIES.match(fact.text) is not None,
         others=_OTHERS.search(fact.text) is not None,
-        empty=any(words.match(fact.text) for words in (_BARE_HEADING, _PLAN)),
+        empty=any(words.match(fact.text) for words in (_BARE_HEADING, _PLAN))
+        or _NOT_KNOWN.search(fact.text) is not None,
     )
 
 
