@@ -226,7 +226,7 @@ def assembled(source: Mapping[str, Any], compiled: Callable[..., dict[str, re.Pa
         "patterns": {side: compiled(concepts, side, sets) for side in ("ask", "tell")},
         "aspects": {side: compiled(source["aspects"], side, sets) for side in ("ask", "tell")},
         "places": compiled(source["places"], "ask", sets),
-        "circumstances": compiled(source.get("circumstances", {}), "ask", sets),
+        "circumstances": compiled(source["circumstances"], "ask", sets),
         "broader": {name: _closure(name, direct) for name in concepts},
         "over": {name: frozenset(parted(entry.get("over", ""))) for name, entry in concepts.items()},
         "headings": {n: frozenset(parted(entry["heading"])) for n, entry in concepts.items() if "heading" in entry},

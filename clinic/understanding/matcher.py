@@ -135,7 +135,11 @@ class QuestionMatcher:
     def _of_complaint(self, asked: Reading) -> Reading:
         """The question without what it names beside the complaint: where a pain might go, what might make it worse."""
         if "radiation" in asked.aspects:
-            pains = {"pain" if "pain" in self._lexicon.broader[c] else c for c in asked.concepts}
+            pains = {
+                "pain" if "pain" in self._lexicon.broader[c] else c
+                for c in asked.concepts
+                if self._lexicon.kinds[c] != "topics"
+            }
             return replace(asked, concepts=frozenset(pains), places=frozenset())
         if "location" in asked.aspects:  # "where is the rash": the skin is no place
             asked = replace(asked, places=asked.places - TISSUES)
