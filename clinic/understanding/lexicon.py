@@ -4,6 +4,7 @@ are in `chinese.yaml`, read by `chinese`.
 
 import re
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,17 @@ FILE = Path(__file__).with_name("english.yaml")
 LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
 # aspects whose words may be part of the name of something else
 LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "character"})
+# aspect -> those of which a question that has it too does not ask; in this order
+YIELDING = {
+    "aggravate": ("course",),  # "what makes it better or worse"
+    "relieve": ("course",),
+    "trigger": ("onset",),  # "what were you doing when it started"
+    "manner": ("onset",),  # "did it come on suddenly"
+    "timing": ("severity",),  # "when is it worst"
+    "severity": ("location",),  # "where would you put it on a scale of ten"
+    "onset": ("amount", "previous"),  # "how many days", "how long have you had this"
+    "previous": ("character",),  # "have you had this kind of pain before"
+}
 # up to six words between, of the same clause
 _GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but|accompanied|followed|along)\s)[\w'-]+\s){0,6}?"
 # what can be anywhere in the body: where the question names a place, the fact must not leave it open
@@ -73,32 +85,13 @@ class Lexicon:
         if side == "ask":  # "bleeding between periods" asks for no period, "friends and family" for no family history
             spans = {n: f for n, f in spans.items() if not _inside(n, f, spans)}
             aspects = {n: f for n, f in aspects.items() if n not in LOOSE or not _inside(n, f, spans)}
-            if aspects.keys() & {"aggravate", "relieve"}:  # "what makes it better or worse"
-                aspects.pop("course", None)
-            if "trigger" in aspects:  # "what were you doing when it started"
-                aspects.pop("onset", None)
-            if "manner" in aspects:  # "did it come on suddenly"
-                aspects.pop("onset", None)
-            if "timing" in aspects:  # "when is it worst"
-                aspects.pop("severity", None)
-            if "severity" in aspects:  # "where would you put it on a scale of ten"
-                aspects.pop("location", None)
-            if "pattern" in aspects and "onset" in aspects and _within(aspects["onset"], aspects["pattern"]):
-                del aspects["onset"]  # "how long does each attack last"
-            if "onset" in aspects:  # "how many days", "how long have you had this"
-                aspects.pop("amount", None)
-                aspects.pop("previous", None)
-            if "previous" in aspects:  # "have you had this kind of pain before"
-                aspects.pop("character", None)
+            aspects = _meant(aspects)
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]
         named = self._narrowest(spans)
-        if (
-            side == "ask"
-        ):  # "pain" in "are your testicles sore or tender", "sleep" in "how many pillows do you sleep on"
-            besides = frozenset().union(*(self.broader[name] | self.over[name] for name in named))
-            besides -= {other for other in besides & named if self._listed(other, named, spans, plain)}
+        if side == "ask":
+            besides = self._besides(named, spans, plain)
             named, aspects = named - besides, {name: found for name, found in aspects.items() if name not in besides}
         if "occasion" in aspects and not any(self.kinds[name] == "symptoms" for name in named):
             aspects["aggravate"] = aspects.pop("occasion")
@@ -122,6 +115,13 @@ class Lexicon:
     def unaccounted(self, plain: str, covered: list[tuple[int, int]]) -> frozenset[str]:
         """The content words that stand in none of these stretches."""
         return frozenset(word for start, word in self.content(plain) if not any(a <= start < b for a, b in covered))
+
+    def _besides(self, named: set[str], spans: Mapping[str, list[tuple[int, int]]], plain: str) -> AbstractSet[str]:
+        """What a question names, but does not ask for: "pain" in "are your testicles sore or tender", "sleep" in "how many
+        pillows do you sleep on".
+        """
+        besides = frozenset().union(*(self.broader[name] | self.over[name] for name in named))
+        return besides - {other for other in besides & named if self._listed(other, named, spans, plain)}
 
     def _listed(self, other: str, named: set[str], spans: Mapping[str, list[tuple[int, int]]], plain: str) -> bool:
         """Whether a wider concept is asked for beside the narrower one: "low mood or loss of interest"."""
@@ -158,6 +158,17 @@ def _inside(name: str, found: list[tuple[int, int]], others: Mapping[str, list[t
         any(a <= start and end <= b and end - start < b - a <= LONGEST_PHRASE for a, b in longer)
         for start, end in found
     )
+
+
+def _meant(aspects: dict[str, list[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
+    """The aspects that a question asks for, of those that it names."""
+    meant = dict(aspects)
+    if {"pattern", "onset"} <= meant.keys() and _within(meant["onset"], meant["pattern"]):
+        del meant["onset"]  # "how long does each attack last"
+    for name, others in YIELDING.items():
+        if name in meant:
+            meant = {other: found for other, found in meant.items() if other not in others}
+    return meant
 
 
 def _within(found: list[tuple[int, int]], others: list[tuple[int, int]]) -> bool:
