@@ -177,7 +177,8 @@ class Fit:
         ):
             return 0.4  # tells of another illness
         if any(self._lexicon.kinds[c] == "symptoms" for c in told) and asked.aspects & OF_COMPLAINT:
-            return 0.45  # tells of another symptom
+            pains = self._is_a("pain", told) and self._is_a("pain", self._complaint)
+            return 0.7 if pains else 0.45  # tells of another symptom
         return 0.7
 
     def aspects(self, asked: Reading, typed: Typed) -> float:

@@ -3,18 +3,17 @@ are in `chinese.yaml`, read by `chinese`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
 from clinic.understanding.coordination import written_out
+from clinic.understanding.phrases import START, TOKEN, Side, assembled, compiled_patterns, starts_of
 
-Side = Literal["ask", "tell"]
 FILE = Path(__file__).with_name("english.yaml")
 LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
 # aspects whose words may be part of the name of something else
@@ -30,14 +29,11 @@ YIELDING = {
     "onset": ("amount", "previous"),  # "how many days", "how long have you had this"
     "previous": ("character",),  # "have you had this kind of pain before"
 }
-# up to six words between, of the same clause
-_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but|accompanied|followed|along)\s)[\w'-]+\s){0,6}?"
 # what can be anywhere in the body: where the question names a place, the fact must not leave it open
 ANYWHERE = frozenset(
     {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
 )
 _OR = re.compile(r",? (?:or|and) (?:(?:any|a|an|the|your) )?")
-_PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
 _WORD = re.compile(r"[a-z]+")
 
 
@@ -71,12 +67,17 @@ class Lexicon:
     kinds: Mapping[str, str]  # concept -> symptoms, diseases or topics
     fillers: frozenset[str]  # words that carry no meaning of their own in a question
     common: frozenset[str]  # stems that a question may have and the fact that answers it lack
+    # concept -> beginnings of words; a text in which no word begins so does not name it. To save time, or empty
+    starts: Mapping[Side, Mapping[str, frozenset[str]]] = field(default_factory=dict)
 
     def read(self, text: str, side: Side) -> Reading:
         """What a question asks for, or a statement tells."""
         plain = self.plain(text)
         spans: dict[str, list[tuple[int, int]]] = {}
+        begun = {word[:n] for word in TOKEN.findall(plain) for n in range(1, START + 1)} if self.starts else set()
         for name, pattern in self.patterns[side].items():
+            if self.starts and not self.starts[side].get(name, begun) & begun:
+                continue
             found = [match.span() for match in pattern.finditer(plain)]
             if found:
                 spans[name] = found
@@ -211,78 +212,8 @@ def english() -> Lexicon:
     """The lexicon of `english.yaml`, compiled once."""
     source = YAML(typ="safe").load(FILE)
     return Lexicon(
-        **assembled(source, _compiled),
+        **assembled(source, compiled_patterns),
+        starts={side: starts_of(source, side) for side in ("ask", "tell")},
         fillers=frozenset(source["fillers"].split()),
         common=frozenset(map(stem, source["common"].split())),
     )
-
-
-def assembled(source: Mapping[str, Any], compiled: Callable[..., dict[str, re.Pattern[str]]]) -> dict[str, Any]:
-    """The fields of a lexicon that do not depend on how a language parts its words.
-
-    Args:
-        source: the content of a lexicon's file.
-        compiled: entries, side and sets to patterns by name.
-    """
-    sets = {name: parted(words) for name, words in source["sets"].items()}
-    sections = ("symptoms", "diseases", "topics")
-    concepts: dict[str, dict[str, Any]] = {}
-    kinds: dict[str, str] = {}
-    for section in sections:
-        for name, entry in source[section].items():
-            concepts[name] = entry
-            kinds[name] = section
-    direct = {name: frozenset(parted(entry.get("broader", ""))) for name, entry in concepts.items()}
-    return {
-        "patterns": {side: compiled(concepts, side, sets) for side in ("ask", "tell")},
-        "aspects": {side: compiled(source["aspects"], side, sets) for side in ("ask", "tell")},
-        "places": compiled(source["places"], "ask", sets),
-        "circumstances": compiled(source["circumstances"], "ask", sets),
-        "broader": {name: _closure(name, direct) for name in concepts},
-        "over": {name: frozenset(parted(entry.get("over", ""))) for name, entry in concepts.items()},
-        "headings": {n: frozenset(parted(entry["heading"])) for n, entry in concepts.items() if "heading" in entry},
-        "kinds": kinds,
-    }
-
-
-def _closure(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    found: set[str] = set()
-    waiting = list(direct.get(name, ()))
-    while waiting:
-        wider = waiting.pop()
-        if wider not in found:
-            found.add(wider)
-            waiting += direct.get(wider, ())
-    return frozenset(found)
-
-
-def parted(words: str) -> list[str]:
-    """Phrases between commas; regular expressions between slashes stay whole."""
-    return [match[1].strip() for match in _PHRASE.finditer(words) if match[1].strip()]
-
-
-def _compiled(
-    entries: Mapping[str, Mapping[str, str]], side: Side, sets: Mapping[str, list[str]]
-) -> dict[str, re.Pattern[str]]:
-    compiled = {}
-    for name, entry in entries.items():
-        phrases = [part for key in ("both", side) for part in parted(entry.get(key, ""))]
-        if phrases:
-            phrases.sort(key=lambda phrase: (phrase.startswith("/"), -len(phrase.split()), phrase))  # the longest first
-            compiled[name] = re.compile("|".join(_regex(phrase, sets) for phrase in phrases))
-    return compiled
-
-
-def _regex(phrase: str, sets: Mapping[str, list[str]]) -> str:
-    if phrase.startswith("/") and phrase.endswith("/"):
-        return phrase[1:-1]
-    if "~" in phrase:
-        one, other = (_regex(part.strip(), sets) for part in phrase.split("~", 1))
-        return f"(?:(?:{one}){_GAP}(?:{other})|(?:{other}){_GAP}(?:{one}))"
-    return rf"\b{''.join(_piece(piece, sets) for piece in re.split(r'({[a-z]+})', phrase))}(?!\w)"
-
-
-def _piece(piece: str, sets: Mapping[str, list[str]]) -> str:
-    if piece.startswith("{"):
-        return "(?:" + "|".join(_regex(word, sets) for word in sets[piece[1:-1]]) + ")"
-    return re.escape(piece).replace(r"\*", r"\w*").replace(r"\ ", r"[\s-]")

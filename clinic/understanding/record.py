@@ -75,7 +75,7 @@ _EMPTY = re.compile(
     r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE
 )
 _YES_OR_NO = re.compile(
-    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|maybe|sometimes|a little|occasional)\b",
+    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|maybe|it['’]s|it (?:is|was|has)|they(?:['’]re| are| were)|sometimes|a little|occasional)\b",
     re.IGNORECASE,
 )
 _COUNTER_QUESTION = re.compile(r"[^.?!—]*\w\?(?=\W*\Z|\s+[A-Z])")  # a lone "?" is a clinician's doubt ("took ? what")
@@ -226,7 +226,7 @@ def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Readin
     sentences = _SENTENCE.split(text)
     each = len(sentences) >= len(parts) > 1 and all(len(sentence.split()) <= SHORT_SENTENCE for sentence in sentences)
     short = len(text.split()) <= SHORT_ANSWER and not own.concepts
-    only = len(parts) == 1 and (not own.concepts or _YES_OR_NO.match(text))
+    only = len(parts) == 1 and _YES_OR_NO.match(text)
     if each or _TO_ALL.search(text) or (not chosen and (short or only)):
         chosen = parts
     return Reading(

@@ -9,8 +9,8 @@ from ruamel.yaml import YAML
 from clinic.loaders.records import numbered
 from clinic.patients.base import question_matcher
 from clinic.understanding.chinese import FILE, chinese
+from clinic.understanding.fit import ALLERGY, DATED, GENERIC, REQUIRED
 from clinic.understanding.lexicon import FILE as ENGLISH
-from clinic.understanding.matcher import ALLERGY, DATED, GENERIC, REQUIRED
 from clinic.understanding.record import kind_of, record_of
 from doctor.calibration import read_lines
 from doctor.parameters import ROOT, load_params
