@@ -11,7 +11,8 @@ from ruamel.yaml import YAML
 
 from clinic.cases import Fact
 from clinic.simplified import simplified
-from clinic.understanding.lexicon import Lexicon, Reading, Side, assembled, parted
+from clinic.understanding.lexicon import Lexicon, Reading
+from clinic.understanding.phrases import Side, assembled, parted
 
 FILE = Path(__file__).with_name("chinese.yaml")
 SHORT_ANSWER = 16  # characters

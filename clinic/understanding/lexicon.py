@@ -3,22 +3,37 @@ are in `chinese.yaml`, read by `chinese`.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
-Side = Literal["ask", "tell"]
+from clinic.understanding.coordination import written_out
+from clinic.understanding.phrases import START, TOKEN, Side, assembled, compiled_patterns, starts_of
+
 FILE = Path(__file__).with_name("english.yaml")
 LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
 # aspects whose words may be part of the name of something else
 LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "character"})
-# up to six words between, of the same clause
-_GAP = r"\W{0,2}\s(?:(?!(?:and|or|nor|but)\s)[\w'/-]+\s){0,6}?"
-_PHRASE = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)(?:,|\Z)")
+# aspect -> those of which a question that has it too does not ask; in this order
+YIELDING = {
+    "aggravate": ("course",),  # "what makes it better or worse"
+    "relieve": ("course",),
+    "trigger": ("onset",),  # "what were you doing when it started"
+    "manner": ("onset",),  # "did it come on suddenly"
+    "timing": ("severity",),  # "when is it worst"
+    "severity": ("location",),  # "where would you put it on a scale of ten"
+    "onset": ("amount", "previous"),  # "how many days", "how long have you had this"
+    "previous": ("character",),  # "have you had this kind of pain before"
+}
+# what can be anywhere in the body: where the question names a place, the fact must not leave it open
+ANYWHERE = frozenset(
+    {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
+)
+_OR = re.compile(r",? (?:or|and) (?:(?:any|a|an|the|your) )?")
 _WORD = re.compile(r"[a-z]+")
 # where a second question begins
 _PARTS = re.compile(
@@ -50,21 +65,26 @@ class Lexicon:
     patterns: Mapping[Side, Mapping[str, re.Pattern[str]]]  # of concepts
     aspects: Mapping[Side, Mapping[str, re.Pattern[str]]]
     places: Mapping[str, re.Pattern[str]]
+    circumstances: Mapping[str, re.Pattern[str]]  # that may make a complaint worse or better
     broader: Mapping[str, frozenset[str]]  # concept -> all that it is a kind of
     over: Mapping[str, frozenset[str]]  # concept -> those of which a question that names it too does not ask
     headings: Mapping[str, frozenset[str]]  # concept -> headings under which everything tells of it
     kinds: Mapping[str, str]  # concept -> symptoms, diseases or topics
     fillers: frozenset[str]  # words that carry no meaning of their own in a question
     common: frozenset[str]  # stems that a question may have and the fact that answers it lack
-    strict: bool = (
-        False  # whether what is not understood, and an answer that names something else, speak against a fact
-    )
+    # whether what is not understood, and an answer that names something else, speak against a fact
+    strict: bool = False
+    # concept -> beginnings of words; a text in which no word begins so does not name it. To save time, or empty
+    starts: Mapping[Side, Mapping[str, frozenset[str]]] = field(default_factory=dict)
 
     def read(self, text: str, side: Side) -> Reading:
         """What a question asks for, or a statement tells."""
         plain = self.plain(text)
         spans: dict[str, list[tuple[int, int]]] = {}
+        begun = {word[:n] for word in TOKEN.findall(plain) for n in range(1, START + 1)} if self.starts else set()
         for name, pattern in self.patterns[side].items():
+            if self.starts and not self.starts[side].get(name, begun) & begun:
+                continue
             found = [match.span() for match in pattern.finditer(plain)]
             if found:
                 spans[name] = found
@@ -73,24 +93,16 @@ class Lexicon:
         if side == "ask":  # "bleeding between periods" asks for no period, "friends and family" for no family history
             spans = {n: f for n, f in spans.items() if not _inside(n, f, spans)}
             aspects = {n: f for n, f in aspects.items() if n not in LOOSE or not _inside(n, f, spans)}
-            if aspects.keys() & {"aggravate", "relieve"}:  # "what makes it better or worse"
-                aspects.pop("course", None)
-            if "trigger" in aspects:  # "what were you doing when it started"
-                aspects.pop("onset", None)
-            if "manner" in aspects:  # "did it come on suddenly"
-                aspects.pop("onset", None)
-            if "severity" in aspects:  # "where would you put it on a scale of ten"
-                aspects.pop("location", None)
-            if "onset" in aspects:  # "how many days"
-                aspects.pop("amount", None)
+            aspects = _meant(aspects)
         places = {name: [m.span() for m in p.finditer(plain)] for name, p in self.places.items()}
         places = {name: found for name, found in places.items() if found}
         covered = [span for group in (spans, aspects, places) for found in group.values() for span in found]
         named = self._narrowest(spans)
-        if (
-            side == "ask"
-        ):  # "pain" in "are your testicles sore or tender", "sleep" in "how many pillows do you sleep on"
-            named -= {other for name in named for other in (self.broader[name] | self.over[name]) - {name}}
+        if side == "ask":
+            besides = self._besides(named, spans, plain)
+            named, aspects = named - besides, {name: found for name, found in aspects.items() if name not in besides}
+        if "occasion" in aspects and not any(self.kinds[name] == "symptoms" for name in named):
+            aspects["aggravate"] = aspects.pop("occasion")
         return Reading(
             frozenset(named),
             frozenset(aspects),
@@ -116,6 +128,29 @@ class Lexicon:
         """The content words that stand in none of these stretches."""
         return frozenset(word for start, word in self.content(plain) if not any(a <= start < b for a, b in covered))
 
+    def _besides(self, named: set[str], spans: Mapping[str, list[tuple[int, int]]], plain: str) -> AbstractSet[str]:
+        """What a question names, but does not ask for: "pain" in "are your testicles sore or tender", "sleep" in "how many
+        pillows do you sleep on".
+        """
+        besides = frozenset().union(*(self.broader[name] | self.over[name] for name in named))
+        return besides - {other for other in besides & named if self._listed(other, named, spans, plain)}
+
+    def _listed(self, other: str, named: set[str], spans: Mapping[str, list[tuple[int, int]]], plain: str) -> bool:
+        """Whether a wider concept is asked for beside the narrower one: "low mood or loss of interest"."""
+        return other not in ANYWHERE and any(
+            _OR.fullmatch(plain[min(end, b) : max(start, a)])
+            for name in named
+            if other in self.broader[name] | self.over[name]
+            for start, end in spans[name]
+            for a, b in spans[other]
+            if end <= a or b <= start
+        )
+
+    def circumstances_of(self, text: str) -> frozenset[str]:
+        """The circumstances that a text names."""
+        plain = self.plain(text)
+        return frozenset(name for name, pattern in self.circumstances.items() if pattern.search(plain))
+
     def _narrowest(self, spans: Mapping[str, list[tuple[int, int]]]) -> set[str]:
         """Concepts without those that are told only by the words of a narrower one."""
         kept = set(spans)
@@ -137,9 +172,24 @@ def _inside(name: str, found: list[tuple[int, int]], others: Mapping[str, list[t
     )
 
 
+def _meant(aspects: dict[str, list[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
+    """The aspects that a question asks for, of those that it names."""
+    meant = dict(aspects)
+    if {"pattern", "onset"} <= meant.keys() and _within(meant["onset"], meant["pattern"]):
+        del meant["onset"]  # "how long does each attack last"
+    for name, others in YIELDING.items():
+        if name in meant:
+            meant = {other: found for other, found in meant.items() if other not in others}
+    return meant
+
+
+def _within(found: list[tuple[int, int]], others: list[tuple[int, int]]) -> bool:
+    return all(any(a <= start and end <= b for a, b in others) for start, end in found)
+
+
 def plain_text(text: str) -> str:
-    """Lower case, plain apostrophes, single blanks."""
-    return re.sub(r"\s+", " ", text.lower().replace("’", "'").replace("‘", "'")).strip()
+    """Lower case, plain apostrophes, single blanks, lists of parts of the body written out."""
+    return written_out(re.sub(r"\s+", " ", text.lower().replace("’", "'").replace("‘", "'")).strip())
 
 
 @lru_cache(maxsize=65536)
@@ -173,77 +223,8 @@ def english() -> Lexicon:
     """The lexicon of `english.yaml`, compiled once."""
     source = YAML(typ="safe").load(FILE)
     return Lexicon(
-        **assembled(source, _compiled),
+        **assembled(source, compiled_patterns),
+        starts={side: starts_of(source, side) for side in ("ask", "tell")},
         fillers=frozenset(source["fillers"].split()),
         common=frozenset(map(stem, source["common"].split())),
     )
-
-
-def assembled(source: Mapping[str, Any], compiled: Callable[..., dict[str, re.Pattern[str]]]) -> dict[str, Any]:
-    """The fields of a lexicon that do not depend on how a language parts its words.
-
-    Args:
-        source: the content of a lexicon's file.
-        compiled: entries, side and sets to patterns by name.
-    """
-    sets = {name: parted(words) for name, words in source["sets"].items()}
-    sections = ("symptoms", "diseases", "topics")
-    concepts: dict[str, dict[str, Any]] = {}
-    kinds: dict[str, str] = {}
-    for section in sections:
-        for name, entry in source[section].items():
-            concepts[name] = entry
-            kinds[name] = section
-    direct = {name: frozenset(parted(entry.get("broader", ""))) for name, entry in concepts.items()}
-    return {
-        "patterns": {side: compiled(concepts, side, sets) for side in ("ask", "tell")},
-        "aspects": {side: compiled(source["aspects"], side, sets) for side in ("ask", "tell")},
-        "places": compiled(source["places"], "ask", sets),
-        "broader": {name: _closure(name, direct) for name in concepts},
-        "over": {name: frozenset(parted(entry.get("over", ""))) for name, entry in concepts.items()},
-        "headings": {n: frozenset(parted(entry["heading"])) for n, entry in concepts.items() if "heading" in entry},
-        "kinds": kinds,
-    }
-
-
-def _closure(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    found: set[str] = set()
-    waiting = list(direct.get(name, ()))
-    while waiting:
-        wider = waiting.pop()
-        if wider not in found:
-            found.add(wider)
-            waiting += direct.get(wider, ())
-    return frozenset(found)
-
-
-def parted(words: str) -> list[str]:
-    """Phrases between commas; regular expressions between slashes stay whole."""
-    return [match[1].strip() for match in _PHRASE.finditer(words) if match[1].strip()]
-
-
-def _compiled(
-    entries: Mapping[str, Mapping[str, str]], side: Side, sets: Mapping[str, list[str]]
-) -> dict[str, re.Pattern[str]]:
-    compiled = {}
-    for name, entry in entries.items():
-        phrases = [part for key in ("both", side) for part in parted(entry.get(key, ""))]
-        if phrases:
-            phrases.sort(key=lambda phrase: (phrase.startswith("/"), -len(phrase.split()), phrase))  # the longest first
-            compiled[name] = re.compile("|".join(_regex(phrase, sets) for phrase in phrases))
-    return compiled
-
-
-def _regex(phrase: str, sets: Mapping[str, list[str]]) -> str:
-    if phrase.startswith("/") and phrase.endswith("/"):
-        return phrase[1:-1]
-    if "~" in phrase:
-        one, other = (_regex(part.strip(), sets) for part in phrase.split("~", 1))
-        return f"(?:(?:{one}){_GAP}(?:{other})|(?:{other}){_GAP}(?:{one}))"
-    return rf"\b{''.join(_piece(piece, sets) for piece in re.split(r'({[a-z]+})', phrase))}(?!\w)"
-
-
-def _piece(piece: str, sets: Mapping[str, list[str]]) -> str:
-    if piece.startswith("{"):
-        return "(?:" + "|".join(_regex(word, sets) for word in sets[piece[1:-1]]) + ")"
-    return re.escape(piece).replace(r"\*", r"\w*").replace(r"\ ", r"[\s-]")

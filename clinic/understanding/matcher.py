@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
 from clinic.understanding.asking import Asking, asking
+from clinic.understanding.fit import TISSUES, UNKNOWN_SUBJECT, Fit
 from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
 
@@ -26,29 +27,10 @@ TIE = 0.3  # weight of the cosine in the choice among several facts that answer
 # least share of a question's words, by rarity, that a fact must have where nothing else is understood
 KNOWN_WORDS = 0.75
 UNKNOWN_WORD = 0.1  # cost of a word of the question that neither lexicon nor fact knows
-UNKNOWN_SUBJECT = 0.4  # the same where the question names nothing that the lexicon knows: it may be its subject
-# aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
-_REQUIRED = """onset manner severity location radiation character aggravate
-relieve frequency trigger treatment course pattern previous"""
-REQUIRED = frozenset(_REQUIRED.split())
-# of these, those that a fact about a habit or the family tells of that habit, not of the complaint
-_OF_COMPLAINT = """onset manner severity location radiation
-character frequency course pattern previous"""
-OF_COMPLAINT = frozenset(_OF_COMPLAINT.split())
-# topics about which "when" asks for a date, and not only whether
-DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
-# topics that say what kind of answer is wanted: beside them, symptoms and diseases are details
-# a bowel habit that is normal says nothing of blood
-# what can be anywhere in the body: where the question names a place, the fact must not leave it open
-ANYWHERE = frozenset(
-    {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
-)
-NOT_BY_GROUP = frozenset({"blood_in_stool", "stool_mucus", "stool_shape", "night_stool", "tenesmus"})
-ALLERGY = frozenset({"allergies", "food_allergy"})
-BESIDE = 0.85  # a disease named beside the topic that is asked for
-GENERIC = frozenset({"past_illness", "other_symptoms", "reason"})
 VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a question names nothing else
-_EXAMPLES = re.compile(r"\b(?:such as|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE)
+_EXAMPLES = re.compile(
+    r"\b(?:such as|including|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE
+)
 
 
 class QuestionMatcher:
@@ -59,11 +41,9 @@ class QuestionMatcher:
         ways of asking, by default those in English where there are embeddings.
         """
         self._lexicon: Lexicon = record.lexicon
-        self._complaint = record.complaint
-        self._complaint_and_wider = set(self._complaint).union(*(self._lexicon.broader[c] for c in self._complaint))
+        self._fit = Fit(record)
         self._facts: Sequence[Typed] = [t for t in record.facts if t.kind == "history" and not t.empty]
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
-        self._places = record.places
         self._embed = embed
         self._asking = known if embed is None else asking(embed)
         self._vectors: NDArray[np.float32] | None = None
@@ -110,9 +90,17 @@ class QuestionMatcher:
             asked = replace(asked, concepts=asked.concepts - VAGUE)
         asked = self._of_complaint(asked)
         scores = np.array([self._score(asked, typed) for typed in self._facts])
+        if asked.aspects & {"aggravate", "relieve"}:
+            scores[self._otherwise(question)] = 0.0
         if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
             scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question, self._embed), 0.0)
         return scores
+
+    def _otherwise(self, question: str) -> NDArray[np.bool_]:
+        """Whether each fact names circumstances, but none of the question's: worse after meals, not lying down."""
+        named = self._lexicon.circumstances_of(question)
+        told = [self._lexicon.circumstances_of(typed.fact.text) for typed in self._facts]
+        return np.array([bool(named and circumstances and not named & circumstances) for circumstances in told])
 
     def _read(self, question: str) -> Reading:
         asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
@@ -123,10 +111,24 @@ class QuestionMatcher:
     def _of_complaint(self, asked: Reading) -> Reading:
         """The question without what it names beside the complaint: where a pain might go, what might make it worse."""
         if "radiation" in asked.aspects:
-            pains = {"pain" if "pain" in self._lexicon.broader[c] else c for c in asked.concepts}
+            pains = {
+                "pain" if "pain" in self._lexicon.broader[c] else c
+                for c in asked.concepts
+                if self._lexicon.kinds[c] != "topics"
+            }
             return replace(asked, concepts=frozenset(pains), places=frozenset())
+        if "location" in asked.aspects:  # "where is the rash": the skin is no place
+            asked = replace(asked, places=asked.places - TISSUES)
+        if "past_illness" in asked.concepts:
+            asked = replace(asked, aspects=asked.aspects - {"previous"})
+        if "trigger" in asked.aspects and any(
+            self._lexicon.kinds[c] == "symptoms" and c not in self._fit.complaint_and_wider for c in asked.concepts
+        ):  # "did you have a cold before this began": asks for the cold
+            asked = replace(asked, aspects=asked.aspects - {"trigger"})
         if asked.aspects & {"aggravate", "relieve"}:
-            kept = {c for c in asked.concepts if c in self._complaint_and_wider or "pain" in self._lexicon.broader[c]}
+            kept = {
+                c for c in asked.concepts if c in self._fit.complaint_and_wider or "pain" in self._lexicon.broader[c]
+            }
             return replace(asked, concepts=frozenset(kept), places=asked.places if kept else frozenset())
         return asked
 
@@ -140,13 +142,13 @@ class QuestionMatcher:
         if ("family" in asked.aspects) != ("family" in typed.reading.aspects):
             return 0.0
         if "family" in asked.aspects:
-            return self._family(asked, typed, words)
+            return self._fit.family(asked, typed, words, self._missing(asked, typed))
         if not asked.concepts and asked.rest and asked.aspects <= {"character", "amount"}:
             return 0.0  # "what kind of ..." something unknown
-        fit = self._concepts(asked, typed) if self._of_place(asked, typed) else 0.0
+        fit = self._fit.concepts(asked, typed)
         if fit <= 0.0:
             return 0.0
-        aspect = self._aspects(asked, typed)
+        aspect = self._fit.aspects(asked, typed)
         if aspect < 0.0:
             return 0.0
         missing = self._missing(asked, typed)
@@ -172,109 +174,3 @@ class QuestionMatcher:
 
     def _missing(self, asked: Reading, typed: Typed) -> int:
         return min(3, len(asked.rest - typed.reading.stems - self._lexicon.common))
-
-    def _family(self, asked: Reading, typed: Typed, words: float) -> float:
-        named = {c for c in asked.concepts if self._lexicon.kinds[c] != "topics"}
-        if not named or typed.nothing:
-            cost = UNKNOWN_SUBJECT if self._lexicon.strict else 0.05
-            return 1.0 + 0.3 * words - cost * self._missing(asked, typed)
-        return max((self._relation(c, typed) for c in named), default=0.0)
-
-    def _concepts(self, asked: Reading, typed: Typed) -> float:
-        """How well the fact tells of what is asked, 0 if it does not."""
-        if not asked.concepts:
-            return self._about_complaint(asked, typed)
-        topics = {c for c in asked.concepts if self._lexicon.kinds[c] == "topics"}
-        named = asked.concepts - topics
-        wanted = (topics - GENERIC) or named or topics
-        if ALLERGY & wanted:
-            wanted = ALLERGY & wanted
-        elif len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
-            wanted = (wanted - self._complaint_and_wider) or wanted
-        if wanted == named and "treatment" in asked.aspects:
-            treats = "medicines" in typed.reading.concepts or (
-                "treatment" in typed.own.aspects and bool(named & self._complaint)
-            )
-            return max(self._best(named, typed), 0.8 if treats else 0.0)
-        fit = self._best(wanted, typed)
-        if fit == 0.0 and wanted != named:  # "anything for your asthma?", "anyone around you with covid?"
-            diseases = {c for c in named & typed.reading.concepts if self._lexicon.kinds[c] == "diseases"}
-            fit = BESIDE * self._best(diseases, typed)
-        if fit > 0.0 and wanted != asked.concepts:
-            fit += 0.1 * self._best(asked.concepts - wanted, typed)
-        if (
-            fit == 0.0
-            and asked.aspects & REQUIRED
-            and wanted & self._complaint_and_wider
-            and not typed.heading - GENERIC
-        ):
-            stray = typed.asked is not None and not self._lexicon.strict
-            fit = 0.6 if not typed.reading.concepts or stray else 0.0
-        return fit
-
-    def _of_place(self, asked: Reading, typed: Typed) -> bool:
-        """Whether the fact may be about the place asked for: it names it, or names none and either the complaint is of
-        that place or what is asked says its place itself ("headache").
-        """
-        told = typed.reading.places
-        if not asked.places or asked.places & told:
-            return True
-        return not told and (asked.places <= self._places or bool(asked.concepts - ANYWHERE))
-
-    def _best(self, wanted: set[str] | frozenset[str], typed: Typed) -> float:
-        found = sorted((self._relation(c, typed) for c in wanted), reverse=True)
-        return found[0] + 0.05 * sum(x > 0 for x in found[1:]) if found else 0.0
-
-    def _relation(self, concept: str, typed: Typed) -> float:
-        """How near what a fact tells of is to a concept."""
-        told = typed.reading.concepts
-        if concept in told or concept in typed.heading:
-            if concept in typed.heading and self._lexicon.kinds[concept] == "topics":
-                return 1.1
-            return 1.0 if concept in typed.own.concepts or concept in typed.heading else 0.9
-        narrower = {c for c in told if concept in self._lexicon.broader[c]}
-        if (
-            narrower
-            and (concept not in self._complaint_and_wider or narrower & self._complaint)
-            and (not typed.denies or _is_group(concept))
-        ):
-            return 0.9 if narrower & self._complaint else 0.8
-        wider = (self._lexicon.broader[concept] & told) if concept not in NOT_BY_GROUP else frozenset()
-        if wider and (concept in self._complaint or (typed.denies and any(map(_is_group, wider)) and not typed.others)):
-            return 0.8
-        if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:
-            return 0.8
-        if concept == "past_illness" and any(self._lexicon.kinds[c] == "diseases" for c in told):
-            return 0.8
-        return 0.0
-
-    def _about_complaint(self, asked: Reading, typed: Typed) -> float:
-        """For a question that names nothing: whether a fact is about what the patient came for."""
-        told = typed.reading.concepts
-        if told & self._complaint_and_wider:
-            return 0.0 if asked.aspects & OF_COMPLAINT and typed.only_denies else 0.8
-        if any(self._lexicon.kinds[c] == "topics" for c in told - GENERIC) or typed.heading - GENERIC:
-            return 0.0 if asked.aspects & OF_COMPLAINT else 0.5
-        return 0.7
-
-    def _aspects(self, asked: Reading, typed: Typed) -> float:
-        """Share of the aspects asked for that the fact tells; negative where a required one is missing."""
-        wanted = asked.aspects
-        if not wanted:
-            return 0.0
-        told = dict.fromkeys(typed.reading.aspects, 1.0) | dict.fromkeys(typed.own.aspects, 1.2)
-        if typed.asked is not None:
-            told |= dict.fromkeys(typed.asked.aspects & typed.own.aspects, 1.4)
-        if typed.own.places:
-            told.setdefault("location", 0.4)
-        if typed.reading.aspects & {"severity", "pattern", "location"}:
-            told.setdefault("character", 0.5)
-        topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
-        required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if topics & DATED else frozenset())
-        if required and not required & told.keys():
-            return -1.0
-        return sum(told.get(name, 0.0) for name in wanted) / len(wanted)
-
-
-def _is_group(concept: str) -> bool:
-    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")

@@ -53,21 +53,42 @@ _ONLY_DENIES = re.compile(
     r"\W*(?:no|nil|denies|negative for)\b(?!.*\b(?:but|except|although|however)\b)", re.IGNORECASE
 )
 _OTHERS = re.compile(r"\bother\b", re.IGNORECASE)
-_BARE_HEADING = re.compile(r"\W*(?:[psfd]m?hx?|[hp]+cx?|hpi|o/?ex?|ros|note|meds|occ)?\W*\Z", re.IGNORECASE)
+_BARE_HEADING = re.compile(
+    r"\W*(?:[psfd]m?hx?|[hp]+cx?|hpi|o/?ex?|ros|note|meds|medications?|allergies|family|social|occ)?\W*\Z",
+    re.IGNORECASE,
+)
+_NOT_KNOWN = re.compile(
+    r"\bunable to (?:obtain|complete|provide|assess)|\b(?:not|nothing|no (?:\w+ ){0,4}(?:information|details|history|specifics)) (?:was |were )?"
+    r"(?:provided|specified|applicable|obtained|available|given)|\b(?:does not|doesn't) provide\b|\A\W*n/?a\b",
+    re.IGNORECASE,
+)
+# what the clinician means to do
+_PLAN = re.compile(
+    r"\W*(?:expect(?:ed)? to|if (?:no|not|worse\w*)|safety ?net\w*|advi[sc]e\w*|review\b|refer\w*|discuss\w*|follow ?up|looks\b)",
+    re.IGNORECASE,
+)
 _REPORTS = re.compile(
     r"\b(?:mother|father|parents?|mom|dad|wife|husband|son|daughter|sister|brother|children|siblings?|guardian)(?:'s)?(?: (?:who|also|has|had|have|he|she))*"
     r" (?:report|not(?:ic|e)|brought|stat|say|said|believ|mention|describ|took|take|tak|worri|concern|observ|prenatal|think|deni|find|found|recall|add)\w*"
     r"|\b(?:brought|accompanied)\b[^.]{0,40}\bby (?:his|her|their|the) (?:\w+ )?(?:mother|father|parents?|wife|husband|son|daughter|family|sister|brother)",
     re.IGNORECASE,
 )
+_RELATIVE_IS_PATIENT = re.compile(
+    r"\W*(?:my|our) (?:mother|mom|mum|father|dad|parent|wife|husband|son|daughter|child|kid|baby|brother|sister|grand\w+|\w+-old)\b",
+    re.IGNORECASE,
+)
 _EMPTY = re.compile(
     r"\A\W*(?:ok(?:ay)?|thank(?:s| you)[^.]*|hello|hi|got it|sure|alright|mhm|i see)\W*\Z", re.IGNORECASE
 )
 _YES_OR_NO = re.compile(
-    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|sometimes|a little|occasional)\b", re.IGNORECASE
+    r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|maybe|it['’]s|it (?:is|was|has)|they(?:['’]re| are| were)|sometimes|a little|occasional)\b",
+    re.IGNORECASE,
 )
-_COUNTER_QUESTION = re.compile(r"[^.?!]*\?")
+_COUNTER_QUESTION = re.compile(r"[^.?!—]*\w\?(?=\W*\Z|\s+[A-Z])")  # a lone "?" is a clinician's doubt ("took ? what")
+_EXCEPTION = re.compile(r"\((?:except|other than|apart from)\b[^)]*\)", re.IGNORECASE)
+_TO_ALL = re.compile(r"\b(?:neither|both|none of|all of|everything|all normal)\b", re.IGNORECASE)
 SHORT_ANSWER = 8  # words
+SHORT_SENTENCE = 6
 SHOWN = frozenset({"onset", "frequency"})  # aspects that an answer to them shows, as a time or a number
 _SENTENCE = re.compile(r"(?<=[.?!;])\s+")
 
@@ -128,7 +149,8 @@ def typed_record(
 ) -> TypedRecord:
     """Type the facts of a case."""
     lexicon = chinese() if language == ZH.code else english()
-    typed = tuple(_typed(fact, lexicon) for fact in facts)
+    about_relative = _RELATIVE_IS_PATIENT.match(self_report) is not None
+    typed = tuple(_typed(fact, lexicon, about_relative) for fact in facts)
     told = [self_report, *(fact.text for fact in facts if fact.topic in opening)]
     complaint = frozenset(
         c for text in told for c in lexicon.read(text, "tell").concepts if lexicon.kinds[c] != "topics"
@@ -147,10 +169,10 @@ def record_of(case: Case) -> TypedRecord:
     return typed_record(case.facts, case.self_report, case.opening, case.language)
 
 
-def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
+def _typed(fact: Fact, lexicon: Lexicon, about_relative: bool) -> Typed:
     if isinstance(lexicon, ChineseLexicon):
         return Typed(kind=kind_of(fact), **typed_parts(fact, lexicon))
-    own = lexicon.read(_COUNTER_QUESTION.sub(" ", fact.text), "tell")
+    own = lexicon.read(_EXCEPTION.sub(" ", _COUNTER_QUESTION.sub(" ", fact.text)), "tell")
     if "family" in own.aspects and _REPORTS.search(fact.text):  # a relative who tells it, not one who has it
         own = replace(own, aspects=own.aspects - {"family"})
     heading = plain_text(_NUMBERED.sub("", fact.topic))
@@ -173,6 +195,8 @@ def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
             own.rest,
             own.stems | asked.stems,
         )
+    if about_relative and not re.search(r"\bfamily|\brelatives|\bhereditary", heading + fact.text.lower()):
+        reading = replace(reading, aspects=reading.aspects - {"family"})
     if "family" in under:
         reading = Reading(reading.concepts, reading.aspects | {"family"}, reading.places, reading.rest, reading.stems)
     return Typed(
@@ -186,7 +210,8 @@ def _typed(fact: Fact, lexicon: Lexicon) -> Typed:
         nothing=_NONE_AT_ALL.search(fact.text) is not None,
         only_denies=_ONLY_DENIES.match(fact.text) is not None,
         others=_OTHERS.search(fact.text) is not None,
-        empty=_BARE_HEADING.match(fact.text) is not None,
+        empty=any(words.match(fact.text) for words in (_BARE_HEADING, _PLAN))
+        or _NOT_KNOWN.search(fact.text) is not None,
     )
 
 
@@ -204,9 +229,13 @@ def _answered(heading: str, text: str, own: Reading, lexicon: Lexicon) -> Readin
     parts = [part for part in parts if not part.silent or part.rest]
     parts = [part for part in parts if not part.aspects & SHOWN - own.aspects]
     chosen = [part for part in parts if _touches(part, own, lexicon)]
-    # an answer that names none of what was asked says yes or no to all, if it names nothing else and is short
+    # an answer that names nothing and is short says yes or no to all that was asked, and so does one of as many short
+    # sentences, or one that says so
+    sentences = _SENTENCE.split(text)
+    each = len(sentences) >= len(parts) > 1 and all(len(sentence.split()) <= SHORT_SENTENCE for sentence in sentences)
     short = len(text.split()) <= SHORT_ANSWER and not own.concepts
-    if not chosen and (short or (len(parts) == 1 and _YES_OR_NO.match(text))):
+    only = len(parts) == 1 and _YES_OR_NO.match(text)
+    if each or _TO_ALL.search(text) or (not chosen and (short or only)):
         chosen = parts
     return Reading(
         frozenset().union(*(p.concepts for p in chosen)),
@@ -221,6 +250,7 @@ def _touches(part: Reading, own: Reading, lexicon: Lexicon) -> bool:
     return bool(
         part.concepts & own.concepts
         or any(part.concepts & lexicon.broader[c] for c in own.concepts)
+        or any(own.concepts & lexicon.broader[c] for c in part.concepts)
         or (part.aspects & own.aspects)
         or (part.rest & own.stems)
     )

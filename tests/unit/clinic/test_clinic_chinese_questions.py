@@ -11,9 +11,9 @@ from clinic.patients.base import question_matcher
 from clinic.patients.scripted import ScriptedPatient
 from clinic.understanding.asking import CHINESE_FILE, chinese_asking
 from clinic.understanding.chinese import FILE, chinese, typed_parts
+from clinic.understanding.fit import ALLERGY, DATED, GENERIC, REQUIRED
 from clinic.understanding.lexicon import FILE as ENGLISH
-from clinic.understanding.lexicon import parted
-from clinic.understanding.matcher import ALLERGY, DATED, GENERIC, REQUIRED
+from clinic.understanding.phrases import parted
 from clinic.understanding.record import kind_of, record_of
 from doctor.calibration import read_lines
 from doctor.parameters import ROOT

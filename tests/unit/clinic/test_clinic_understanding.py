@@ -10,6 +10,7 @@ from clinic.cases import Fact
 from clinic.patients.base import question_matcher
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
+from clinic.understanding.coordination import written_out
 from clinic.understanding.lexicon import english, stem
 from clinic.understanding.matcher import QuestionMatcher
 from clinic.understanding.record import kind_of, record_of
@@ -179,3 +180,100 @@ def test_the_lexicon_knows_its_own_names():
     assert read.concepts == {"vaginal_bleeding"}  # the longer phrase stands for itself
     assert lexicon.read("What makes it better or worse?", "ask").aspects == {"aggravate", "relieve"}
     assert (stem("vomiting"), stem("was")) == ("vomit", "was")
+
+
+LISTS = {
+    "no back/loin pain": "no back pain or loin pain",
+    "pain in your chest, jaw or arm": "pain in chest or pain in jaw or pain in arm",
+    "no neck pain/stiffness": "no neck pain or neck stiffness",
+    "a sore throat and a cold": "a sore throat and a cold",
+}
+
+
+@pytest.mark.parametrize(("listed", "written"), LISTS.items())
+def test_lists_of_parts_of_the_body_are_written_out(listed, written):
+    assert written_out(listed) == written
+
+
+@pytest.mark.parametrize(
+    ("question", "concepts", "aspects"),
+    [
+        ("Any low mood or loss of interest?", {"low_mood", "anhedonia"}, set()),
+        ("Are your testicles sore or tender?", {"testicular_pain"}, set()),
+        ("How long have you had this?", set(), {"onset"}),
+        ("How long does each attack last?", set(), {"pattern"}),
+        ("At what time of day is it worst?", set(), {"timing"}),
+        ("Have you had this kind of pain before?", {"pain"}, {"previous"}),
+        ("Does it come on when you walk?", set(), {"aggravate"}),
+        ("Do you get breathless when you walk?", {"breathlessness"}, {"occasion"}),
+        ("Has your appendix been taken out?", {"appendix"}, set()),
+        ("Do you drink enough water?", {"fluids"}, set()),
+        ("How much coffee do you drink?", {"caffeine"}, {"amount"}),
+        ("Has anyone else in the family been ill?", {"sick_contacts"}, set()),
+    ],
+)
+def test_what_a_question_names_is_parted_from_what_it_asks(question, concepts, aspects):
+    read = english().read(question, "ask")
+    assert read.concepts == concepts
+    assert read.aspects == aspects
+
+
+def test_passing_over_patterns_changes_no_reading():
+    lexicon = english()
+    slow = replace(lexicon, starts={})
+    texts = [*FACTS.values(), *LISTS, "Any E+D issues, N/V or pins and needles?", "T2DM, HTN; SOBOE ++"]
+    assert any(lexicon.starts["ask"].values())
+    for side in ("ask", "tell"):
+        assert [lexicon.read(text, side) for text in texts] == [slow.read(text, side) for text in texts]
+
+
+OTHERS = {
+    "Note (1)": "Chest pain for two hours, worse after meals.",
+    "Note (2)": "Ankle swelling since last year",
+    "Note (3)": "Taking ibuprofen, no relief",
+    "Note (4)": "Works in a shoe factory",
+    "Note (5)": "Ate porridge this morning",
+    "Note (6)": "No mucus, no blood",
+    "Note (7)": "Hx eczema as a child, used creams ? which.",
+    "Note (8)": "Expect to be better in a week",
+    "Note (9)": "Unable to obtain a sleep history",
+    "PMH": "Smokes ten a day",
+}
+
+
+@pytest.mark.parametrize(
+    ("question", "topic"),
+    [
+        ("How long has the chest pain been there?", "Note (1)"),
+        ("How long has it been going on?", "Note (1)"),  # and not how long the ankles have been swollen
+        ("Is it worse after eating?", "Note (1)"),
+        ("Is it worse when you lie down?", None),  # another circumstance
+        ("Did you take antibiotics?", None),  # another medicine
+        ("Have you taken any painkillers?", "Note (3)"),
+        ("Have you had a takeaway?", None),  # a narrower question
+        ("What did you eat today?", "Note (5)"),
+        ("Did you have eczema when you were small?", "Note (7)"),  # "?" in a note is a doubt, no counter-question
+        ("When will it be over?", None),  # what the clinician expects
+        ("How do you sleep?", None),
+        ("Any past illnesses?", "Note (7)"),  # and no habit, though under "past medical history"
+        ("Do you smoke?", "PMH"),
+    ],
+)
+def test_what_is_near_is_no_answer(make_case, question, topic):
+    facts = tuple(Fact(heading, True, text) for heading, text in OTHERS.items())
+    case = make_case(facts=facts, self_report="My chest hurts", opening=(), source="records")
+    assert question_matcher(case)(question) == topic
+
+
+def test_blood_is_that_of_the_complaint(make_case):
+    facts = (Fact("Note", True, "No mucus, no blood"),)
+    for complaint, found in (("I have diarrhoea", "Note"), ("My ear aches", None)):
+        case = make_case(facts=facts, self_report=complaint, opening=(), source="records")
+        assert question_matcher(case)("Is there blood in your stools?") == found
+
+
+def test_the_patient_of_whom_a_relative_tells_is_no_family_history(make_case):
+    facts = (Fact("Are there medicines that your mother can't take?", True, "She has no drug allergies."),)
+    for report, found in (("My mother has a cough", facts[0].topic), ("I have a cough", None)):
+        case = make_case(facts=facts, self_report=report, opening=(), source="records")
+        assert question_matcher(case)("Is she allergic to any medicine?") == found

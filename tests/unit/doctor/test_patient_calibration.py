@@ -17,12 +17,12 @@ HALVES = {half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("
 FRESH = {
     half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("fresh_open", "fresh_sealed", "third_sealed")
 }
-# least share understood right, most wrong, most invented, by words alone; the fresh ones are of another hand
+# least share understood right, most wrong, most invented, by words alone; all but the third have been tuned on
 BOUNDS = {
-    "open": (0.9, 0.03, 0.03),
-    "sealed": (0.85, 0.08, 0.06),
-    "fresh_open": (0.8, 0.06, 0.03),
-    "fresh_sealed": (0.65, 0.09, 0.07),
+    "open": (0.95, 0.02, 0.02),
+    "sealed": (0.92, 0.045, 0.02),
+    "fresh_open": (0.9, 0.045, 0.02),
+    "fresh_sealed": (0.89, 0.03, 0.02),
     "third_sealed": (0.75, 0.08, 0.04),
 }
 CASE = Case(
