@@ -15,15 +15,15 @@ from doctor.patient_calibration import FILES, digest, load_cases_of, patient_lin
 FOLDER = ROOT.parent / "shared/data/cases"
 HALVES = {half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("open", "sealed")}
 FRESH = {
-    half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("fresh_open", "fresh_sealed", "third_sealed")
+    half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("fresh_open", "fresh_sealed", "fourth_sealed")
 }
-# least share understood right, most wrong, most invented, by words alone; all but the third have been tuned on
+# least share understood right, most wrong, most invented, by words alone; all but the last two have been tuned on
 BOUNDS = {
     "open": (0.95, 0.02, 0.02),
     "sealed": (0.92, 0.045, 0.02),
     "fresh_open": (0.9, 0.045, 0.02),
     "fresh_sealed": (0.89, 0.03, 0.02),
-    "third_sealed": (0.75, 0.08, 0.04),
+    "fourth_sealed": (0.75, 0.08, 0.04),
 }
 CASE = Case(
     case_id="a",
@@ -52,7 +52,7 @@ def test_the_halves_share_no_case_and_quote_no_record():
     cases = {half: {row["case_id"] for row in rows} for half, rows in HALVES.items()}
     assert not cases["open"] & cases["sealed"]
     others = set.union(*cases.values(), *({row["case_id"] for row in FRESH[half]} for half in list(FRESH)[:2]))
-    assert not others & {row["case_id"] for row in FRESH["third_sealed"]}
+    assert not others & {row["case_id"] for row in FRESH["fourth_sealed"]}
     for rows in HALVES.values():
         assert {row["source"] for row in rows} == set(FILES)
         assert all(set(row) == {"source", "case_id", "question", "answers"} for row in rows)
