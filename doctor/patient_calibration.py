@@ -36,7 +36,7 @@ FILES = {
     "mtmeddialog": ("mtmeddialog_cases", "mtmeddialog_sft_cases.jsonl.gz"),
     "primock57": ("", "primock57.jsonl.gz"),
 }
-HALVES = ("open", "sealed", "fresh open", "fresh sealed")
+HALVES = ("open", "sealed", "fresh open", "fresh sealed", "third sealed")
 ZH_CASES = CALIBRATION / "patient_zh_cases.jsonl"
 SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
 _SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)

@@ -15,12 +15,14 @@ from doctor.patient_calibration import FILES, digest, load_cases_of, patient_lin
 FOLDER = ROOT.parent / "shared/data/cases"
 HALVES = {half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("open", "sealed")}
 FRESH = {half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("fresh_open", "fresh_sealed")}
-# least share understood right, most wrong, most invented, by words alone; the fresh ones are of another hand
+THIRD = read_lines(CALIBRATION / "patient_third_sealed.jsonl")
+# least share understood right, most wrong, most invented, by words alone; the last three are of other hands
 BOUNDS = {
     "open": (0.9, 0.03, 0.03),
     "sealed": (0.85, 0.08, 0.06),
     "fresh_open": (0.8, 0.06, 0.03),
     "fresh_sealed": (0.65, 0.09, 0.07),
+    "third_sealed": (0.65, 0.07, 0.09),
 }
 CASE = Case(
     case_id="a",
@@ -56,6 +58,18 @@ def test_the_halves_share_no_case_and_quote_no_record():
     assert sum(bool(row["answers"]) for row in everything) >= 300
     assert sum(not row["answers"] for row in everything) >= 100
     assert len({(row["case_id"], row["question"]) for row in everything}) == len(everything)
+
+
+def test_the_third_set_asks_other_patients_of_every_source():
+    seen = {row["case_id"] for rows in (HALVES | FRESH).values() for row in rows}
+    assert not seen & {row["case_id"] for row in THIRD}
+    assert len({(row["case_id"], row["question"]) for row in THIRD}) == len(THIRD) >= 200
+    for source in FILES:
+        rows = [row for row in THIRD if row["source"] == source]
+        off = sum(not row["answers"] for row in rows)
+        assert len(rows) >= 60
+        assert 0.3 <= off / len(rows) <= 0.35
+    assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in THIRD for answer in row["answers"])
 
 
 class Says:
@@ -105,7 +119,7 @@ def test_labels_fit_the_sets_and_most_questions_are_understood(half):
     if not all((FOLDER / file).exists() for _, file in FILES.values()):
         pytest.skip("the public case sets are not beside this checkout")
     cases = {case.case_id: case for source in FILES for case in load_cases_of(source, FOLDER)}
-    rows = (HALVES | FRESH)[half]
+    rows = (HALVES | FRESH | {"third_sealed": THIRD})[half]
     for row in rows:
         assert set(row["answers"]) <= set(map(digest, cases[row["case_id"]].facts)), row
     found = understanding(rows, cases, lambda case: ScriptedPatient(case, None))
