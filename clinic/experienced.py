@@ -1,5 +1,6 @@
 """Honest weak doctors for cases of unknown probabilities: all that they know is cases that they have seen before."""
 
+import re
 from collections.abc import Sequence
 
 from clinic.actions import diagnosis, examination, question, without_marks
@@ -17,11 +18,16 @@ def name_of(case: Case) -> str:
 
 
 def inquiry(fact: Fact, words: Phrases) -> str:
-    """A turn that asks for a fact of a record by its heading: one question, or the test that shows it."""
+    """A turn that asks for a fact of a record by its heading, or in words where that is a code: one question, or the test
+    that shows it.
+    """
     heading = without_marks(fact.topic)
-    return examination(heading, words) if kind_of(fact) == "test" else question(f"{heading}?", None, words)
+    if kind_of(fact) == "test":
+        return examination(heading, words)
+    return question(_in_words(fact, words) if _CODE.fullmatch(heading) else f"{heading}?", None, words)
 
 
+_CODE = re.compile(r"\w*\d\w*")  # "E_53"
 _WHETHER = {"en": "Do you have this: {}?", "zh": "{}，对吗？"}
 
 

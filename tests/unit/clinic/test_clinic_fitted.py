@@ -135,6 +135,11 @@ def test_a_heading_is_asked_with_one_question_mark_or_ordered(heading, kind, ask
     assert (action.kind, action.text) == (kind, asked)
 
 
+def test_a_heading_that_is_a_code_is_asked_in_words():
+    action = parse(inquiry(Fact("E_53", True, "I have pain somewhere"), phrases("en")))
+    assert (action.kind, action.text) == (Kind.QUESTION, "Do you have this: I have pain somewhere?")
+
+
 def exact(case, name):
     return relation(case, name) == "exact"
 

@@ -13,18 +13,16 @@ from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.patient_calibration import FILES, digest, load_cases_of, patient_lines, understanding
 
 FOLDER = ROOT.parent / "shared/data/cases"
-HALVES = {half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("open", "sealed")}
-FRESH = {
-    half: read_lines(CALIBRATION / f"patient_{half}.jsonl") for half in ("fresh_open", "fresh_sealed", "fourth_sealed")
-}
 # least share understood right, most wrong, most invented, by words alone; all but the last two have been tuned on
 BOUNDS = {
     "open": (0.95, 0.02, 0.02),
     "sealed": (0.92, 0.045, 0.02),
     "fresh_open": (0.9, 0.045, 0.02),
     "fresh_sealed": (0.89, 0.03, 0.02),
+    "third_sealed": (0.7, 0.05, 0.04),
     "fourth_sealed": (0.75, 0.08, 0.04),
 }
+SETS = {name: read_lines(CALIBRATION / f"patient_{name}.jsonl") for name in BOUNDS}
 CASE = Case(
     case_id="a",
     group_id="a",
@@ -49,18 +47,30 @@ CASE = Case(
 
 
 def test_the_halves_share_no_case_and_quote_no_record():
-    cases = {half: {row["case_id"] for row in rows} for half, rows in HALVES.items()}
+    halves = {name: SETS[name] for name in ("open", "sealed")}
+    cases = {half: {row["case_id"] for row in rows} for half, rows in halves.items()}
     assert not cases["open"] & cases["sealed"]
-    others = set.union(*cases.values(), *({row["case_id"] for row in FRESH[half]} for half in list(FRESH)[:2]))
-    assert not others & {row["case_id"] for row in FRESH["fourth_sealed"]}
-    for rows in HALVES.values():
+    for rows in halves.values():
         assert {row["source"] for row in rows} == set(FILES)
         assert all(set(row) == {"source", "case_id", "question", "answers"} for row in rows)
         assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
-    everything = [row for rows in HALVES.values() for row in rows]
+    everything = [row for rows in halves.values() for row in rows]
     assert sum(bool(row["answers"]) for row in everything) >= 300
     assert sum(not row["answers"] for row in everything) >= 100
     assert len({(row["case_id"], row["question"]) for row in everything}) == len(everything)
+
+
+@pytest.mark.parametrize("name", ["third_sealed", "fourth_sealed"])
+def test_a_sealed_set_asks_patients_of_every_source_of_whom_none_of_the_tuned_asks(name):
+    tuned = {row["case_id"] for other in BOUNDS if not other.startswith(("third", "fourth")) for row in SETS[other]}
+    rows = SETS[name]
+    assert not tuned & {row["case_id"] for row in rows}
+    assert len({(row["case_id"], row["question"]) for row in rows}) == len(rows)
+    assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
+    for source in FILES:
+        asked = [row for row in rows if row["source"] == source]
+        assert len(asked) >= 40
+        assert 0.2 <= sum(not row["answers"] for row in asked) / len(asked) <= 0.45
 
 
 class Says:
@@ -110,7 +120,7 @@ def test_labels_fit_the_sets_and_most_questions_are_understood(half):
     if not all((FOLDER / file).exists() for _, file in FILES.values()):
         pytest.skip("the public case sets are not beside this checkout")
     cases = {case.case_id: case for source in FILES for case in load_cases_of(source, FOLDER)}
-    rows = (HALVES | FRESH)[half]
+    rows = SETS[half]
     for row in rows:
         assert set(row["answers"]) <= set(map(digest, cases[row["case_id"]].facts)), row
     found = understanding(rows, cases, lambda case: ScriptedPatient(case, None))
