@@ -51,6 +51,11 @@ class SlotCache:
         self._top = rows[-1] + 1
         self.in_place = self._top <= IN_PLACE * len(rows)
 
+    def select_all(self, row_S: torch.Tensor, place_S1: torch.Tensor, span: int) -> None:
+        """As `select` of one token for every slot, from tensors that lie on the cache's device."""
+        self.row_B, self.place_BQ, self.span = row_S, place_S1, span
+        self._top, self.in_place = len(row_S), True
+
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object, **__: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
