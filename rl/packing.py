@@ -72,6 +72,12 @@ def pack(tokens: Sequence[Sequence[int]], openings: Sequence[int]) -> Packing | 
     return Packing(token_BT.shape, first_U % width, first_U, torch.from_numpy(token_BT).flatten(), again_A)
 
 
+def unpadded(rows: int, width: int) -> Packing:
+    """Rows that have no padding, or whose padding is computed as if it were tokens; nothing is shared."""
+    place_P = torch.arange(rows * width)
+    return Packing((rows, width), place_P % width, place_P, place_P, place_P[:0])
+
+
 class _Spread(torch.autograd.Function):
     """From the row (U, W) to padded places (P, W)."""
 
@@ -164,17 +170,28 @@ def packed_hidden(decoder: Any, token_BT: torch.Tensor, packing: Packing, read_R
     """
     row_R = None if read_R is None else torch.unique(packing.token_P[read_R])
     token_1U = token_BT.flatten()[packing.first_U][None]
-    config, before = decoder.config, decoder.config._attn_implementation
-    config._attn_implementation = NAME
+    with attention_by(decoder.config, NAME), last_layer_at(decoder, row_R):
+        hidden_1UW = decoder(
+            input_ids=token_1U, position_ids=packing.position_U[None], use_cache=False, packing=packing
+        ).last_hidden_state
+    return spread(hidden_1UW[0], packing)
+
+
+def spread(hidden_UW: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """From the row back to padded sequences (B, T, W)."""
+    spread_PW: torch.Tensor = _Spread.apply(hidden_UW, packing)  # type: ignore[no-untyped-call]  # torch's stubs
+    return spread_PW.view(*packing.shape, -1)
+
+
+@contextmanager
+def attention_by(config: Any, name: str) -> Iterator[None]:
+    """While the block runs, a registered function computes the attention of a decoder of this configuration."""
+    before = config._attn_implementation
+    config._attn_implementation = name
     try:
-        with last_layer_at(decoder, row_R):
-            hidden_1UW = decoder(
-                input_ids=token_1U, position_ids=packing.position_U[None], use_cache=False, packing=packing
-            ).last_hidden_state
+        yield
     finally:
         config._attn_implementation = before
-    spread_PW: torch.Tensor = _Spread.apply(hidden_1UW[0], packing)  # type: ignore[no-untyped-call]  # torch's stubs
-    return spread_PW.view(*packing.shape, -1)
 
 
 @contextmanager
