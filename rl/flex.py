@@ -19,13 +19,14 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from rl.branches import Branches
-from rl.packing import Packing, attention_by, last_layer_at, runs_once, spread
+from rl.packing import Packing, attention_by, last_layer_at, runs_once, spread, unpadded
 from rl.windows import layer_windows
 
 NAME = "anamnesis_flex"
 BLOCK = 128  # tokens; what flex_attention's kernels are tuned for
 AT_ONCE = 64  # blocks whose sight is counted at once
-TRIAL_TOLERANCE = 0.05  # of outputs around 1, in 16 bits
+TRIAL_TOLERANCE = 0.05  # of the largest number: both round to 16 bits, in different order
+TRIAL_WINDOW = 50  # places
 log = logging.getLogger(__name__)
 AttendsTo = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -177,7 +178,6 @@ def _attend(
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention of a row (1, H, U, D); gives (1, U, H, D). Signature: transformers' attention interface."""
-
     out_1HUD = _flex(
         query,
         key,
@@ -229,35 +229,63 @@ def same_attention_again(config: Any) -> tuple[AbstractContextManager[None], Abs
     return nullcontext(), attention_by(config, config._attn_implementation)
 
 
-def why_no_flex(model: PreTrainedModel) -> str | None:
-    """Why flex attention cannot be used for a model on its device, tried on two short rows; None: it works.
+def prefer_rows(model: PreTrainedModel, compute: str) -> None:
+    """`read_rows` where the model lies on a GPU and flex attention is found to work there.
 
-    Forward and backward passes of the shapes of its heads, beside plain attention.
+    Args:
+        model: as it was loaded.
+        compute: torch's name of the precision of forward and backward.
     """
-    config = model.config.get_text_config()
+    if model.device.type != "cuda":
+        return  # there it has no kernel with a gradient
+    for dtype in {model.dtype, getattr(torch, compute)}:
+        if reason := why_no_flex(model, dtype):
+            log.warning("flex attention does not work here in %s, sequences are padded instead: %s", dtype, reason)
+            return
+    read_rows(model)
+
+
+def why_no_flex(model: PreTrainedModel, dtype: torch.dtype) -> str | None:
+    """Why flex attention cannot be used for a model on its device; None: it works.
+
+    Tried on two short rows: forward and backward passes with the shapes of its heads and its cap, beside attention
+    written out.
+    """
+    config, device = model.config.get_text_config(), model.device
     heads, shared = config.num_attention_heads, config.num_key_value_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    softcap = getattr(config, "attn_logit_softcapping", None)
     generator = torch.Generator().manual_seed(0)
     try:
         for size in (BLOCK, 3 * BLOCK):
             query, key, value = (
-                torch.randn(1, n, size, width, generator=generator).to(model.device, model.dtype).requires_grad_()
+                torch.randn(1, n, size, width, generator=generator).to(device, dtype).requires_grad_()
                 for n in (heads, shared, shared)
             )
-            place = torch.arange(size)
-            alone = Packing((1, size), place, place, place, place[:0])
-            mask = block_mask(packed_row(alone).to(model.device))
-            ours, _ = _attend(None, query, key, value, mask)
-            plain = torch.nn.functional.scaled_dot_product_attention(
-                query, key, value, is_causal=True, enable_gqa=heads != shared
-            ).transpose(1, 2)
+            row = packed_row(unpadded(2, size // 2)).within(TRIAL_WINDOW)
+            ours, _ = _attend(None, query, key, value, block_mask(row.to(device)), softcap=softcap)
+            plain = _written_out(query.float(), key.float(), value.float(), size // 2, softcap)
             for side, other in zip(*(_with_gradients(out, query, key, value) for out in (ours, plain)), strict=True):
-                if not float((side - other).abs().max()) <= TRIAL_TOLERANCE * max(1.0, float(other.abs().max())):
-                    return "its results differ from those of plain attention"
-    except (RuntimeError, NotImplementedError, ValueError) as error:
+                if not (side - other).abs().max() <= TRIAL_TOLERANCE * other.abs().max():
+                    return "its results differ from those of attention written out"
+    except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         return (str(error).strip().splitlines() or [type(error).__name__])[0]
     return None
 
 
+def _written_out(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, length: int, softcap: float | None
+) -> torch.Tensor:
+    """Attention of sequences of one length in a row, with the window of the trial; (1, U, H, D)."""
+    key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
+    score = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    score = _capped(softcap)(score) if softcap else score
+    place = torch.arange(query.shape[2], device=query.device)
+    back = place[:, None] - place
+    seen = (back >= 0) & (back < TRIAL_WINDOW) & (place[:, None] // length == place // length)
+    return (torch.softmax(score.masked_fill(~seen, -torch.inf), -1) @ value).transpose(1, 2)
+
+
 def _with_gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return out.float(), *(g.float() for g in torch.autograd.grad(out.float().square().sum(), inputs))
+    """Of its sum of squares."""
+    return out.detach().float(), *(g.float() for g in torch.autograd.grad(out.float().square().sum(), inputs))

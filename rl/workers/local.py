@@ -20,6 +20,7 @@ from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.flex import prefer_rows, read_rows, reads_rows
 from rl.handover import Handover, handover_of
 from rl.learner import Learner, Sampler, policy_for
 from rl.machine import Place
@@ -76,6 +77,7 @@ class LocalSession:
         copied = self._weights != place.compute and rollout.engine.kind == "transformers"
         player = self._frozen() if copied else self.model
         self.engine = open_engine(rollout, player, copy=copied)
+        prefer_rows(self.model, place.compute)
         # an engine with weights of its own has none yet, and is compared whenever it takes them
         shared = self.engine if self.engine.shares_weights else None
         error = refuse_disagreement(model, self.model, rollout, shared)
@@ -84,6 +86,9 @@ class LocalSession:
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
         frozen = algorithm.frozen_roles if algorithm is not None and lora is None else ()
         self._roles = {role: self._frozen() for role in frozen}
+        if reads_rows(self.model.get_decoder()):
+            for role in self._roles.values():
+                read_rows(role)
         self._playing = threading.Lock()
         self._learner = (
             self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None

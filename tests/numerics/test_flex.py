@@ -14,9 +14,11 @@ from transformers import AutoModelForCausalLM
 import rl.flex
 from rl.batching import micro_batches, row_of, sibling_batches, token_logprobs
 from rl.branches import Branch
-from rl.flex import BLOCK, block_mask, read_rows, why_no_flex
+from rl.flex import BLOCK, block_mask, prefer_rows, read_rows, reads_rows, why_no_flex
+from rl.self_check import EXACT, disagreements
 from rl.windows import layer_masks
 from tests.numerics.families import WINDOW, config_of
+from tests.numerics.test_architectures import ROLLOUT
 
 FAMILIES = ["qwen2", "qwen2-window", "qwen3", "llama", "mistral", "mistral-window", "gemma2", "gemma3", "phi3"]
 ROWS = 120
@@ -142,7 +144,7 @@ def test_blocks_that_nobody_sees_are_left_out_and_whole_ones_need_no_mask():
     (batch,) = long_row()
     mask = block_mask(row_of(batch))
     blocks = mask.kv_num_blocks.shape[-1] ** 2
-    assert 0 < int(mask.full_kv_num_blocks.sum())
+    assert int(mask.full_kv_num_blocks.sum()) > 0
     assert int(mask.full_kv_num_blocks.sum() + mask.kv_num_blocks.sum()) < 0.5 * blocks
     model = model_of("qwen2")
     expected = outcome(model, [batch])
@@ -182,16 +184,33 @@ def test_it_is_traced_whole_and_a_new_length_is_no_new_program():
     assert frames == [1, 2, 2, 2, 2]
 
 
-def test_the_trial_finds_what_does_not_work(monkeypatch):
-    model = model_of("qwen2")
-    assert why_no_flex(model) is None
-    assert why_no_flex(model.bfloat16()) is None
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["qwen2", "gemma2"])
+def test_the_trial_finds_what_does_not_work(monkeypatch, family, dtype):
+    model = model_of(family)
+    assert why_no_flex(model, dtype) is None
     with monkeypatch.context() as patch:
-        patch.setattr(rl.flex, "_sees", lambda begin, end: lambda b, h, q, k: k >= 0)
-        assert "differ" in why_no_flex(model)
+        patch.setattr(rl.flex, "_sees", lambda begin, end: lambda b, h, q, k: q >= k)
+        assert "differ" in why_no_flex(model, dtype)
 
     def refuse(*_, **__):
         raise RuntimeError("no kernel\nfor this")
 
     monkeypatch.setattr(rl.flex, "flex_attention", refuse)
-    assert why_no_flex(model) == "no kernel"
+    assert why_no_flex(model, dtype) == "no kernel"
+
+
+def test_a_processor_pads():
+    model = model_of("qwen2")
+    prefer_rows(model, "float32")
+    assert not reads_rows(model.get_decoder())
+
+
+def test_the_self_check_reads_rows_too(monkeypatch):
+    model = model_of("gemma3")
+    read_rows(model)
+    found = disagreements(model, ROLLOUT)
+    assert set(found) == {"engine", "padded", "siblings", "packed"}
+    assert max(found.values()) < EXACT
+    monkeypatch.setattr(rl.flex.Row, "within", lambda self, window: self)  # windows forgotten
+    assert disagreements(model, ROLLOUT)["packed"] > EXACT
