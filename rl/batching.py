@@ -22,7 +22,7 @@ from rl.logits import known_ids, logits_of
 from rl.packing import Packing, last_layer_at, pack, packable, packed_hidden, runs_once, unpadded
 from rl.windows import layer_masks
 
-LOGIT_ELEMENTS = {"cpu": 2**24, "cuda": 2**28}  # logits that exist at once; a GPU wants thousands of rows in a product
+LOGIT_BYTES = {"cpu": 2**26, "cuda": 2**30}  # of logits that exist at once; a GPU wants thousands of rows in a product
 SIBLINGS = 4  # sequences behind one shared opening, at most: what they do not see of each other is computed and masked
 
 
@@ -248,7 +248,7 @@ def head_logprobs(
         return logprob_NV.gather(1, target[:, None])[:, 0], entropy_N
 
     logprobs, entropies = [], []
-    size = max(1, LOGIT_ELEMENTS[hidden_ND.device.type] // known_ids(model))
+    size = max(1, LOGIT_BYTES[hidden_ND.device.type] // (4 * known_ids(model)))  # in float32
     chunks = list(zip(torch.split(hidden_ND, size), torch.split(target_N, size), strict=True))
     for hidden, target in chunks:
         again = len(chunks) > 1 and torch.is_grad_enabled()

@@ -14,7 +14,7 @@ import torch
 from rl.adapters import add_adapter
 from rl.algorithms.base import Algorithm
 from rl.architectures import skeleton
-from rl.batching import LOGIT_ELEMENTS
+from rl.batching import LOGIT_BYTES
 from rl.config import LoraParams, RolloutParams, VllmParams
 from rl.engines.transformers import FEED_TOKENS
 from rl.errors import TrainingError
@@ -172,7 +172,7 @@ def estimate(
         "activations": _activations(s, tokens, checkpointing=algorithm.optimizer.gradient_checkpointing)
         * (1 + own_trunk),
         "gathered": (outside + 2 * s.trunk_parameters // s.layers) * s.bytes * copied,
-        "logits": 4 * 4 * min(LOGIT_ELEMENTS[place.device], tokens * s.vocabulary),
+        "logits": 4 * min(LOGIT_BYTES[place.device], 4 * tokens * s.vocabulary),
     }
     if place.device != "cpu":
         fed = FEED_TOKENS * (6 * s.width + 3 * s.intermediate) * s.bytes

@@ -18,6 +18,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface
 
+from rl.compiling import has_compiled_layers
 from rl.windows import shortest_window
 
 WORTHWHILE = 0.98  # tokens of the row over padded places, at most; else the sequences stay as they are
@@ -154,7 +155,7 @@ def packable(decoder: Any, length: int) -> bool:
 
 def runs_once(decoder: Any) -> bool:
     """Whether a forward pass is run as it stands: not compiled, and not again for its gradient."""
-    return not isinstance(decoder, torch._dynamo.OptimizedModule) and not (
+    return not has_compiled_layers(decoder) and not (
         decoder.training and getattr(decoder, "gradient_checkpointing", False)
     )
 
