@@ -206,6 +206,11 @@ class TransformersEngine:
         return turns
 
     @property
+    def refused(self) -> dict[str, str]:
+        """What of decoding in static shapes could not be compiled or recorded since the last sleep, and why."""
+        return dict(self._static.refused) if self._static is not None else {}
+
+    @property
     def _slot_cache(self) -> SlotCache:
         assert self._cache is not None  # noqa: S101  nobody plays with an engine that sleeps
         return self._cache

@@ -72,12 +72,12 @@ class LocalSession:
         if lora is not None:
             add_adapter(self.model, lora, seed)
         self.model.eval()
+        prefer_rows(self.model, place.compute)
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         copied = self._weights != place.compute and rollout.engine.kind == "transformers"
         player = self._frozen() if copied else self.model
         self.engine = open_engine(rollout, player, copy=copied)
-        prefer_rows(self.model, place.compute)
         # an engine with weights of its own has none yet, and is compared whenever it takes them
         shared = self.engine if self.engine.shares_weights else None
         error = refuse_disagreement(model, self.model, rollout, shared)
@@ -86,9 +86,6 @@ class LocalSession:
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
         frozen = algorithm.frozen_roles if algorithm is not None and lora is None else ()
         self._roles = {role: self._frozen() for role in frozen}
-        if reads_rows(self.model.get_decoder()):
-            for role in self._roles.values():
-                read_rows(role)
         self._playing = threading.Lock()
         self._learner = (
             self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
@@ -99,8 +96,13 @@ class LocalSession:
         )
 
     def _frozen(self) -> PreTrainedModel:
-        """What the policy begins as, once more, in the precision that computes."""
-        return load_model(self._source, self._place.compute, self._place.device)[0].eval().requires_grad_(False)
+        """What the policy begins as, once more, in the precision that computes; read as the policy is, so that the same
+        weights give the same log-probabilities.
+        """
+        model = load_model(self._source, self._place.compute, self._place.device)[0].eval().requires_grad_(False)
+        if reads_rows(self.model.get_decoder()):
+            read_rows(model)
+        return model
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
         return Learner(

@@ -4,11 +4,14 @@ import pytest
 import torch
 
 from rl.algorithms import make_algorithm
-from rl.flex import read_rows
+from rl.flex import read_rows, reads_rows
 from rl.learner import Learner, Sampler, policy_for
-from rl.models import new_model, new_tokenizer
+from rl.machine import Place
+from rl.models import new_model, new_tokenizer, save_model
 from rl.ranks import whole
+from rl.workers.local import LocalSession
 from tests.handing import watched
+from tests.numerics.test_architectures import ROLLOUT
 from tests.numerics.test_invariance import OPTIMIZER, base, experience  # noqa: F401  fixtures
 from tests.recipes import recipe
 
@@ -57,3 +60,20 @@ def test_an_update_is_that_of_the_padded_path(experience, variant, compute):  # 
     for name, gradient in expected.items():
         error = float((ours[name] - gradient).norm() / gradient.norm().clamp(min=1e-6 * norm))
         assert error < tolerance, name
+
+
+def test_a_policy_its_engine_and_its_reference_are_read_the_same_way(monkeypatch, tmp_path):
+    """Rounded otherwise, the same weights would seem others."""
+    tokenizer = new_tokenizer(["a"], 280)
+    save_model(new_model(tokenizer, width=32, layers=2, heads=2, context=64, seed=1), tokenizer, tmp_path / "model")
+    monkeypatch.setattr("rl.workers.local.prefer_rows", lambda model, compute: read_rows(model))
+    algorithm = make_algorithm(
+        recipe("grpo", group_size=4, kl={"place": "loss", "coefficient": 0.1}, optimizer=OPTIMIZER)
+    )
+    place = Place("cpu", "bfloat16")
+    session = LocalSession(str(tmp_path / "model"), place, ROLLOUT, algorithm, 0, temperature=1.0)
+    (reference,) = session.learner.frozen.values()
+    for model in (session.model, session.engine.model, reference.model):
+        assert reads_rows(model.get_decoder())
+    session.hold()
+    assert session.engine.probe_error == 0
