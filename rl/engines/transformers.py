@@ -278,7 +278,10 @@ class TransformersEngine:
             return
         inputs_B1D = self._last_embeddings(rows)[:, None]
         place_B1 = self._length[rows][:, None]
-        hidden_BD = self._hidden(rows, inputs_B1D, place_B1, int(place_B1.max()) + 1)[:, 0]
+        span = int(place_B1.max()) + 1
+        seen_B11L = (torch.arange(span)[None, None] <= place_B1[:, :, None])[:, None]
+        self._slot_cache.select(rows, place_B1, span)
+        hidden_BD = self._decoded(self._slot_cache, inputs_B1D, place_B1, seen_B11L)[:, 0]
         self._length[rows] += 1
         self._sample(rows, logits_of(self.model, hidden_BD))
 
@@ -305,12 +308,6 @@ class TransformersEngine:
             stop_id=turn.request.sampling.stop_id,
             temperature=turn.request.sampling.temperature,
         )
-
-    def _hidden(self, rows: list[int], inputs_BQD: torch.Tensor, place_BQ: torch.Tensor, span: int) -> torch.Tensor:
-        """Last hidden states (B, Q, D) of new tokens at their places in the slots' caches, which are read up to `span`."""
-        mask_B1QL = (torch.arange(span)[None, None] <= place_BQ[:, :, None])[:, None]
-        self._slot_cache.select(rows, place_BQ, span)
-        return self._decoded(self._slot_cache, inputs_BQD, place_BQ, mask_B1QL)
 
     def _decoded(
         self,
