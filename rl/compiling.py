@@ -1,4 +1,4 @@
-"""Decoder layers compiled one by one: layers of one kind are one program, compiled once."""
+"""What is said to torch's compiler, and decoder layers compiled one by one: those of one kind are one program."""
 
 import functools
 import logging
@@ -7,7 +7,15 @@ from typing import Any
 
 import torch
 
+# programs that one function may become: precisions, with a gradient and without, one block or many, spans of a cache.
+# After torch's own 8 it runs a function as it stands, or stops where that is not allowed.
+PROGRAMS = 64
 log = logging.getLogger(__name__)
+
+
+def allow_programs() -> None:
+    """Let torch compile a function for as many kinds of input as happen here."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, PROGRAMS)
 
 
 class _Compiler:
@@ -40,6 +48,7 @@ def compile_layers(decoder: Any, compile_forward: Callable[..., Any] = torch.com
 
     What fails while a gradient is computed is an error all the same.
     """
+    allow_programs()
     compiler = _Compiler(compile_forward)
     for layer in decoder.layers:
         layer.forward = compiler.choose(layer.forward)

@@ -19,6 +19,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from rl.branches import Branches
+from rl.compiling import allow_programs
 from rl.packing import Packing, attention_by, last_layer_at, runs_once, spread, unpadded
 from rl.windows import layer_windows
 
@@ -238,6 +239,7 @@ def prefer_rows(model: PreTrainedModel, compute: str) -> None:
     """
     if model.device.type != "cuda":
         return  # there it has no kernel with a gradient
+    allow_programs()
     for dtype in {model.dtype, getattr(torch, compute)}:
         if reason := why_no_flex(model, dtype):
             log.warning("flex attention does not work here in %s, sequences are padded instead: %s", dtype, reason)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from transformers import PreTrainedModel
 
+from rl.compiling import allow_programs
 from rl.engines.base import Completion, Finish, Request, draw
 from rl.engines.logprob_check import largest_difference, probe_ids
 from rl.engines.slots import SlotCache, SlotRow, slot_attention
@@ -75,6 +76,8 @@ class TransformersEngine:
         self._asleep = False
         self._slots = slots
         self._max_length = max_length
+        if compiled:
+            allow_programs()
         self._compiled = torch.compile(model.get_decoder(), dynamic=False) if compiled else None
         self._is_static = static if static is not None else compiled or model.device.type == "cuda"
         self._cache: SlotCache | None = SlotCache(model, slots, max_length)

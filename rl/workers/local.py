@@ -72,7 +72,8 @@ class LocalSession:
         if lora is not None:
             add_adapter(self.model, lora, seed)
         self.model.eval()
-        prefer_rows(self.model, place.compute)
+        if algorithm is not None:  # else it only plays and ranks
+            prefer_rows(self.model, place.compute)
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         copied = self._weights != place.compute and rollout.engine.kind == "transformers"

@@ -14,7 +14,9 @@ from transformers import AutoModelForCausalLM
 import rl.flex
 from rl.batching import micro_batches, row_of, sibling_batches, token_logprobs
 from rl.branches import Branch
-from rl.flex import BLOCK, block_mask, prefer_rows, read_rows, reads_rows, why_no_flex
+from rl.compiling import allow_programs
+from rl.flex import BLOCK, block_mask, packed_row, prefer_rows, read_rows, reads_rows, why_no_flex
+from rl.packing import unpadded
 from rl.self_check import EXACT, disagreements
 from rl.windows import layer_masks
 from tests.numerics.families import WINDOW, config_of
@@ -198,6 +200,23 @@ def test_the_trial_finds_what_does_not_work(monkeypatch, family, dtype):
 
     monkeypatch.setattr(rl.flex, "flex_attention", refuse)
     assert why_no_flex(model, dtype) == "no kernel"
+
+
+def test_many_kinds_of_rows_are_compiled_and_none_is_refused():
+    """More than the eight after which torch would stop: precisions, with a gradient or without, one block or many."""
+    allow_programs()
+    compiled = torch.compile(rl.flex.flex_attention, fullgraph=True, backend="eager")
+    for dtype in (torch.float32, torch.bfloat16):
+        for gradient in (False, True):
+            for softcap in (None, 2.0):
+                for blocks in (1, 2, 3):
+                    mask = block_mask(packed_row(unpadded(1, blocks * BLOCK)))
+                    q = torch.randn(1, 2, blocks * BLOCK, 8, dtype=dtype, requires_grad=gradient)
+                    with torch.set_grad_enabled(gradient):
+                        out = compiled(
+                            q, q, q, block_mask=mask, score_mod=rl.flex._capped(softcap) if softcap else None
+                        )
+                    assert out.shape == q.shape
 
 
 def test_a_processor_pads():
