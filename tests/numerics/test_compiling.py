@@ -58,6 +58,7 @@ def assert_same(found, expected, tolerance: float = 1e-4) -> None:
         assert float((found[1][name] - gradient).norm() / gradient.norm()) < tolerance, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [False, True])
 def test_layers_are_one_program(rows):
     """Programs are for lengths (one, then any), never for layers; without a gradient they are others."""
@@ -75,6 +76,7 @@ def test_layers_are_one_program(rows):
     assert counted[0] == counted[1] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_they_are_computed_again_for_the_gradient_and_in_lower_precision(caplog, rows, checkpointing):

@@ -22,7 +22,15 @@ from rl.windows import layer_masks
 from tests.numerics.families import WINDOW, config_of
 from tests.numerics.test_architectures import ROLLOUT
 
-FAMILIES = ["qwen2", "qwen2-window", "qwen3", "llama", "mistral", "mistral-window", "gemma2", "gemma3", "phi3"]
+FAMILIES = [
+    "qwen2-window",
+    "gemma2",
+    "gemma3",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("qwen2", "qwen3", "llama", "mistral", "mistral-window", "phi3")
+    ),
+]
 ROWS = 120
 
 
@@ -163,6 +171,7 @@ def test_counting_in_pieces_is_counting_at_once(monkeypatch):
     assert torch.equal(whole.full_kv_num_blocks, pieces.full_kv_num_blocks)
 
 
+@pytest.mark.slow
 def test_it_is_traced_whole_and_a_new_length_is_no_new_program():
     """As a GPU's compiler gets it, but for the kernels: after the second length no further one is compiled."""
     from torch._dynamo.testing import CompileCounterWithBackend
@@ -202,6 +211,7 @@ def test_the_trial_finds_what_does_not_work(monkeypatch, family, dtype):
     assert why_no_flex(model, dtype) == "no kernel"
 
 
+@pytest.mark.slow
 def test_many_kinds_of_rows_are_compiled_and_none_is_refused():
     """More than the eight after which torch would stop: precisions, with a gradient or without, one block or many."""
     allow_programs()

@@ -36,8 +36,13 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
-@pytest.mark.parametrize("variant", VARIANTS)
+FAST = [("grpo, checkpointing", "bfloat16"), ("ppo, own trunk, checkpointing", "float32")]
+SLOW = [(v, c) for v in VARIANTS for c in ("float32", "bfloat16") if (v, c) not in FAST]
+
+
+@pytest.mark.parametrize(
+    ("variant", "compute"), [*FAST, *(pytest.param(*both, marks=pytest.mark.slow) for both in SLOW)]
+)
 def test_an_update_is_that_of_the_padded_path(experience, variant, compute):  # noqa: F811
     """Recomputed layers and weights that FSDP2 gathers included."""
     found = []

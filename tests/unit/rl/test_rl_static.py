@@ -51,7 +51,7 @@ def assert_same(found: list[Completion], expected: list[Completion]) -> None:
         torch.testing.assert_close(torch.tensor(ours.logprobs), torch.tensor(theirs.logprobs), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 0.8])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_ordinary_decoding(family, temperature):
     model = made(family)
