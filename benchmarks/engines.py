@@ -40,16 +40,20 @@ def trl_missing(generator: str) -> str | None:
     return missing("vllm")
 
 
-def rollout_params(engine: str, **numbers: Any) -> RolloutParams:
-    """Section `rollout` as committed, with the benchmark's numbers and engine."""
+def rollout_params(engine: str, *, compiled: bool = False, **numbers: Any) -> RolloutParams:
+    """Section `rollout` as committed, with the benchmark's numbers and engine; compiled, if that is transformers."""
     profile = YAML(typ="safe").load(ROOT / "recipes" / "profiles" / f"{engine}.yaml")
-    return RolloutParams.model_validate(
-        load_params().rollout.model_dump() | numbers | {"engine": profile["params.yaml"]["rollout"]["engine"]}
-    )
+    block = profile["params.yaml"]["rollout"]["engine"] | ({"compile": True} if compiled else {})
+    return RolloutParams.model_validate(load_params().rollout.model_dump() | numbers | {"engine": block})
 
 
 def algorithm(
-    group_size: int, episodes: int, micro_batch_tokens: int, *, gradient_checkpointing: bool = False
+    group_size: int,
+    episodes: int,
+    micro_batch_tokens: int,
+    *,
+    gradient_checkpointing: bool = False,
+    compiled: bool = False,
 ) -> Algorithm:
     """The committed GRPO recipe with the loss that TRL calls dapo: token-level, clip-higher, one reward an episode,
     divided by the group's deviation; one gradient step.
@@ -72,6 +76,7 @@ def algorithm(
         "max_grad_norm": 1.0,
         "micro_batch_tokens": micro_batch_tokens,
         "gradient_checkpointing": gradient_checkpointing,
+        "compile": compiled,
     }
     return make_algorithm(recipe)
 

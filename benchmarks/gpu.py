@@ -6,6 +6,9 @@ Prefect, MLflow or DVC. Every part writes what it found at once, so that a run c
     train     the bundled model trained on the starter clinic, rollouts and updates on the device
     decode    tokens a second of an engine at full slots, and seconds to take over a policy's weights
     update    tokens a second and share of the device's peak of one update
+
+With --compile, decoding and layers are compiled too. What could not be recorded, compiled or read in rows is in what is
+written.
 """
 
 import argparse
@@ -13,11 +16,14 @@ import asyncio
 import gc
 import json
 import logging
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +44,9 @@ from doctor.scoring import accuracy, score_all
 from doctor.sources import cases_of_draw
 from rl.config import LoraParams
 from rl.engines.base import Request, Sampling, noise_key
+from rl.engines.transformers import TransformersEngine
 from rl.experience import Scores
+from rl.flex import reads_rows
 from rl.machine import Place
 from rl.memory import Estimate, estimate, model_shape
 from rl.workers.local import LocalSession
@@ -70,6 +78,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     parser.add_argument("--only", default="train,decode,update", help="parts, separated by commas")
     parser.add_argument("--models", default=",".join(SHAPES), help="shapes, separated by commas")
+    parser.add_argument("--compile", action="store_true", help="compile decoding and the learner's layers")
     parser.add_argument("--quick", action="store_true", help="a tiny shape and hardly any work: whether it runs at all")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -82,7 +91,7 @@ def main() -> None:
     path = given.out / f"gpu-{machine.kind()}-{began:%Y-%m-%d}.json"
     found: dict[str, Any] = {
         "began": began.isoformat(timespec="seconds"),
-        "command": "make gpu" if not given.quick else "python -m benchmarks.gpu --quick",
+        "command": shlex.join(["python", "-m", "benchmarks.gpu", *sys.argv[1:]]),
         "machine": machine.machine(),
         "versions": machine.versions(),
         "checkout": machine.checkout(),
@@ -106,8 +115,9 @@ def main() -> None:
 
     keep("train", lambda: train(quick=given.quick))
     for name, shape in chosen.items():
-        keep(f"decode:{name}", lambda name=name, shape=shape: decode(shape, lora="lora" in name, quick=given.quick))  # type: ignore[misc]  # bound now
-        keep(f"update:{name}", lambda name=name, shape=shape: update(shape, lora="lora" in name, quick=given.quick))  # type: ignore[misc]
+        choices = {"lora": "lora" in name, "compiled": given.compile, "quick": given.quick}
+        keep(f"decode:{name}", partial(decode, shape, **choices))
+        keep(f"update:{name}", partial(update, shape, **choices))
     log.info("wrote %s", path)
 
 
@@ -150,10 +160,10 @@ def train(*, quick: bool) -> dict[str, Any]:
     return {"accuracy_before": before, "accuracy_after": validated(), "rewards": rewards, "step_s": seconds}
 
 
-def decode(shape: Shape, *, lora: bool, quick: bool) -> dict[str, Any]:
+def decode(shape: Shape, *, lora: bool, compiled: bool, quick: bool) -> dict[str, Any]:
     """Every slot samples one turn after an opening of its own."""
     slots, turn, opening = (4, 4, 8) if quick else (SLOTS, TURN, OPENING)
-    session, memory = opened(shape, lora=lora, slots=slots, length=opening + 2 * turn + 2)
+    session, memory = opened(shape, lora=lora, compiled=compiled, slots=slots, length=opening + 2 * turn + 2)
     began = time.perf_counter()
     session.hold()
     finish()
@@ -182,16 +192,17 @@ def decode(shape: Shape, *, lora: bool, quick: bool) -> dict[str, Any]:
     return {
         "slots": slots,
         "tokens_per_s": rates[1:],
+        "refused": session.engine.refused if isinstance(session.engine, TransformersEngine) else {},
         "take_s": round(taken, 3),
         "peak_gib": peak(),
         "estimate_gib": of_phase(memory, memory.playing),
     }
 
 
-def update(shape: Shape, *, lora: bool, quick: bool) -> dict[str, Any]:
+def update(shape: Shape, *, lora: bool, compiled: bool, quick: bool) -> dict[str, Any]:
     """One gradient step on made-up episodes, checkpointing layer by layer."""
     load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, MICRO_BATCH)
-    session, memory = opened(shape, lora=lora, slots=4, length=load.length, load=load)
+    session, memory = opened(shape, lora=lora, compiled=compiled, slots=4, length=load.length, load=load)
     session.engine.sleep()
     seconds: list[float] = []
     tokens: list[int] = []
@@ -212,6 +223,7 @@ def update(shape: Shape, *, lora: bool, quick: bool) -> dict[str, Any]:
     flops = [training_flops(weights, t, s, shape.layers, width) for t, s in zip(tokens, squares, strict=True)]
     share = 2 / 3 if lora else 1.0  # no gradient of frozen weights
     return {
+        "in_rows": reads_rows(session.model.get_decoder()),
         "tokens": tokens[1:],
         "tokens_per_s": [round(t / s) for t, s in zip(tokens, seconds, strict=True)][1:],
         "model_flop_utilisation": [round(share * f / s / top, 4) for f, s in zip(flops, seconds, strict=True)][1:]
@@ -223,7 +235,7 @@ def update(shape: Shape, *, lora: bool, quick: bool) -> dict[str, Any]:
 
 
 def opened(
-    shape: Shape, *, lora: bool, slots: int, length: int, load: Load | None = None
+    shape: Shape, *, lora: bool, compiled: bool, slots: int, length: int, load: Load | None = None
 ) -> tuple[LocalSession, Estimate]:
     """A session on a model of this shape, weights of a fixed seed, and what memory it is said to need."""
     size = load or Load(length, 4, 1, length)
@@ -234,8 +246,9 @@ def opened(
         max_episode_tokens=length,
         slots=slots,
         max_failed_share=0.0,
+        compiled=compiled,
     )
-    rule = algorithm(size.group, size.episodes, size.micro_batch_tokens, gradient_checkpointing=True)
+    rule = algorithm(size.group, size.episodes, size.micro_batch_tokens, gradient_checkpointing=True, compiled=compiled)
     place, adapter = Place(device(), shape.dtype), LORA if lora else None
     with tempfile.TemporaryDirectory() as folder:
         path = str(write_model(shape, length, Path(folder) / "model"))

@@ -50,7 +50,7 @@ from clinic.starter import draw_cases, load_starter
 from doctor.base_model_recipe import AskingRoundParams, BaseModelParams, OwnRoundParams
 from doctor.environments import ConsultationFactory
 from doctor.parameters import ROOT
-from rl.batching import Branch
+from rl.branches import Branch
 from rl.chat import ChatFormat
 from rl.experience import Trajectory
 from rl.models import new_tokenizer

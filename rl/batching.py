@@ -1,7 +1,7 @@
 """From token sequences to tensors: length-sorted micro-batches under a token budget.
 
-A sequence may carry branches (alternative endings at several places): the shared part is computed once, under a mask
-that keeps them apart. How sequences are cut into micro-batches changes speed and memory only: losses are sums divided
+A sequence may carry branches (alternative endings at several places): the shared part is computed once, and they are
+kept apart in attention. How sequences are cut into micro-batches changes speed and memory only: losses are sums divided
 by a count taken over the whole mini-batch beforehand.
 
 Shapes: B sequences, T tokens (padded), N positions that carry loss.
@@ -16,28 +16,14 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from rl.branches import Branch, Branches, branched
+from rl.flex import Row, branched_row, packed_row, reads_rows, row_hidden
 from rl.logits import known_ids, logits_of
-from rl.packing import Packing, last_layer_at, pack, packable, packed_hidden, runs_once
+from rl.packing import Packing, last_layer_at, pack, packable, packed_hidden, runs_once, unpadded
 from rl.windows import layer_masks
 
-LOGIT_ELEMENTS = {"cpu": 2**24, "cuda": 2**28}  # logits that exist at once; a GPU wants thousands of rows in a product
+LOGIT_BYTES = {"cpu": 2**26, "cuda": 2**30}  # of logits that exist at once; a GPU wants thousands of rows in a product
 SIBLINGS = 4  # sequences behind one shared opening, at most: what they do not see of each other is computed and masked
-
-
-@dataclass(frozen=True)
-class Branch:
-    """An alternative continuation of a sequence from place `cut` on: it sees the sequence before the cut, what it
-    continues and itself; nobody else sees it.
-
-    Its last token is a target only, unless another branch continues it.
-    """
-
-    cut: int
-    token_ids: tuple[int, ...]
-    loss_weight: tuple[float, ...]  # of each token; a token of the sequence itself has 1 or 0
-    after: int | None = (
-        None  # which branch of the same sequence, with the same cut, it continues; that one continues none
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +38,7 @@ class MicroBatch:
     source_N: torch.Tensor  # place whose hidden state predicts it; in a sequence, the one before
     target_N: torch.Tensor  # the token itself
     weight_N: torch.Tensor  # its weight in the loss, float32
-    position_BT: torch.Tensor | None = None  # with branches only: rotary positions
-    mask_B1TT: torch.Tensor | None = None  # with branches only: who sees whom
+    branches: Branches | None = None  # where there are some
     sibling_N: torch.Tensor | None = (
         None  # where a row holds several sequences: which of `index` a loss position belongs to
     )
@@ -178,12 +163,8 @@ def _micro_batch(
             weight_N=weight_N,
             packing=packing,
         )
-    rows = [_branched(tokens[i], masks[i], branches[i]) for i in index]
-    token_BT, position_BT, segment_BT, before_BT, limit_BT = (_pad([row.inputs[k] for row in rows]) for k in range(5))
-    place_T = torch.arange(token_BT.shape[1])
-    causal_TT = place_T[:, None] >= place_T
-    trunk_BTT = (segment_BT[:, None] == 0) & (place_T < limit_BT[:, :, None])
-    own_BTT = (segment_BT[:, None] == segment_BT[:, :, None]) | (segment_BT[:, None] == before_BT[:, :, None])
+    rows = [branched(tokens[i], masks[i], branches[i]) for i in index]
+    token_BT, *seen = (_pad([row.inputs[k] for row in rows]) for k in range(5))
     row_N = torch.tensor([number for number, row in enumerate(rows) for _ in row.loss], dtype=torch.long)
     source_N, target_N = (
         torch.tensor([position[k] for row in rows for position in row.loss], dtype=torch.long) for k in (0, 1)
@@ -196,44 +177,8 @@ def _micro_batch(
         source_N=source_N,
         target_N=target_N,
         weight_N=weight_N,
-        position_BT=position_BT,
-        mask_B1TT=((trunk_BTT | own_BTT) & causal_TT)[:, None],
+        branches=Branches(torch.tensor([len(row.inputs[0]) for row in rows]), *seen),
     )
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A sequence with its branches."""
-
-    # token, position, segment (0 = trunk), segment continued or its own, how much of the trunk is seen
-    inputs: tuple[list[int], list[int], list[int], list[int], list[int]]
-    loss: list[tuple[int, int, float]]  # predicting place, target, weight
-
-
-def _branched(tokens: Sequence[int], mask: Sequence[int], branches: Sequence[Branch]) -> _Row:
-    size = len(tokens)
-    inputs = list(tokens), list(range(size)), [0] * size, [0] * size, [size] * size
-    token, position, segment, before, limit = inputs
-    loss = [(place - 1, tokens[place], 1.0) for place in range(size) if mask[place]]
-    continued = {branch.after for branch in branches}
-    last: list[int] = []  # place of each branch's last input
-    for number, branch in enumerate(branches):
-        read = len(branch.token_ids) - (number not in continued)
-        source, offset = (
-            (branch.cut - 1, branch.cut)
-            if branch.after is None
-            else (last[branch.after], position[last[branch.after]] + 1)
-        )
-        start = len(token)
-        token += branch.token_ids[:read]
-        position += range(offset, offset + read)
-        segment += [number + 1] * read
-        before += [number + 1 if branch.after is None else branch.after + 1] * read
-        limit += [branch.cut] * read
-        last.append(start + read - 1)
-        sources = [source, *range(start, start + len(branch.token_ids) - 1)]
-        loss += [(s, t, w) for s, t, w in zip(sources, branch.token_ids, branch.loss_weight, strict=True) if w]
-    return _Row(inputs, loss)
 
 
 def hidden_states(decoder: torch.nn.Module, batch: MicroBatch, *, everywhere: bool = True) -> torch.Tensor:
@@ -248,16 +193,26 @@ def hidden_states(decoder: torch.nn.Module, batch: MicroBatch, *, everywhere: bo
     """
     device = next(decoder.parameters()).device
     read_N = None if everywhere else (batch.row_N * batch.token_BT.shape[1] + batch.source_N).to(device)
+    if reads_rows(decoder):
+        return row_hidden(decoder, batch.token_BT.to(device), row_of(batch).to(device), read_N)
     if batch.packing is not None and packable(decoder, batch.token_BT.shape[1]):
         return packed_hidden(decoder, batch.token_BT.to(device), batch.packing.to(device), read_N)
     inputs: dict[str, Any] = {"input_ids": batch.token_BT.to(device)}
-    if batch.mask_B1TT is not None and batch.position_BT is not None:
-        position_BT = inputs["position_ids"] = batch.position_BT.to(device)
+    if batch.branches is not None:
+        branches = batch.branches.to(device)
+        inputs["position_ids"] = branches.position_BT
         dtype = next(decoder.parameters()).dtype
-        inputs["attention_mask"] = layer_masks(decoder.config, batch.mask_B1TT.to(device), position_BT, dtype)
+        inputs["attention_mask"] = layer_masks(decoder.config, branches.mask(), branches.position_BT, dtype)
     with last_layer_at(decoder, torch.unique(read_N) if read_N is not None and runs_once(decoder) else None):
         hidden_BTD: torch.Tensor = decoder(**inputs, use_cache=False).last_hidden_state
     return hidden_BTD
+
+
+def row_of(batch: MicroBatch) -> Row:
+    """A micro-batch as one row of tokens, and what each of them sees."""
+    if batch.branches is not None:
+        return branched_row(batch.branches)
+    return packed_row(batch.packing or unpadded(*batch.token_BT.shape))
 
 
 def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -293,7 +248,7 @@ def head_logprobs(
         return logprob_NV.gather(1, target[:, None])[:, 0], entropy_N
 
     logprobs, entropies = [], []
-    size = max(1, LOGIT_ELEMENTS[hidden_ND.device.type] // known_ids(model))
+    size = max(1, LOGIT_BYTES[hidden_ND.device.type] // (4 * known_ids(model)))  # in float32
     chunks = list(zip(torch.split(hidden_ND, size), torch.split(target_N, size), strict=True))
     for hidden, target in chunks:
         again = len(chunks) > 1 and torch.is_grad_enabled()

@@ -20,7 +20,7 @@ class TransformersParams(_Section):
     """Section `rollout.engine` of kind `transformers`: it plays with the learner's weights."""
 
     kind: Literal["transformers"] = Field(description="samples with the learner's own model")
-    compile: bool = Field(description="decode in static shapes, compiled; minutes at the start")
+    compile: bool = Field(description="decode in static shapes, as on a GPU anyway, and compiled; minutes at the start")
 
 
 class VllmParams(_Section):

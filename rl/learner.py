@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +23,7 @@ from rl.batching import MicroBatch, micro_batches, sibling_batches
 from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.flex import same_attention_again
 from rl.policy import Policy, PolicyOutput, compute_in
 from rl.ranks import load_optimizer, load_weights, whole_tree
 from rl.recomputation import ready_for_gradients
@@ -59,7 +61,9 @@ def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "flo
         compute: see `compute_in`.
     """
     if algorithm.optimizer.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})  # in train mode only, never at play
+        again = partial(same_attention_again, model.get_decoder().config)
+        # in train mode only, never at play
+        model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": again})
     critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
     policy = Policy(model, critic, compiled=algorithm.optimizer.compile)
     if not has_adapter(model):

@@ -14,14 +14,16 @@ import torch
 from rl.adapters import add_adapter
 from rl.algorithms.base import Algorithm
 from rl.architectures import skeleton
-from rl.batching import LOGIT_ELEMENTS
+from rl.batching import LOGIT_BYTES
 from rl.config import LoraParams, RolloutParams, VllmParams
+from rl.engines.transformers import FEED_TOKENS
 from rl.errors import TrainingError
 from rl.machine import Place
 
 GIB = 2**30
+SAMPLING_BYTES = 24  # logits and log-probabilities in float32, probabilities and their sums in float64
 HOLES = 0.5  # of what comes and goes: memory of the C library's heap that is free and not the system's
-PLAYING = ("weights", "optimizer", "critic", "frozen", "engine", "kv_cache", "heap")
+PLAYING = ("weights", "optimizer", "critic", "frozen", "engine", "kv_cache", "step", "heap")
 LEARNING = ("weights", "optimizer", "critic", "frozen", "gradients", "activations", "gathered", "logits", "heap")
 KNOBS = {
     "weights": "a smaller model, or train_doctor.lora with machines.compute: bfloat16",
@@ -30,6 +32,7 @@ KNOBS = {
     "critic": "critic.trunk: shared in the recipe",
     "frozen": "train_doctor.lora, or kl.place: none in the recipe",
     "kv_cache": "rollout.slots or rollout.max_episode_tokens, or rollout.engine.kv_cache_gib with vLLM",
+    "step": "rollout.slots",
     "engine": "rollout.engine.dtype: bfloat16, or an engine of kind transformers",
     "gathered": "a smaller model",
     "heap": "machines.spare_memory: true",
@@ -130,6 +133,8 @@ def estimate(
     critic       its trunk, with gradients and moments of what is trained of it, if it has its own
     frozen       parameters x bytes for each frozen role (the reference), unless there is an adapter to switch off
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM, what it is given
+    step         on a GPU, with an engine of kind transformers: what sampling a token for every slot works on (24 bytes
+                 for each of its logits), or what feeding a chunk does, if that is more
     engine       its copy of the weights: parameters x its bytes; none where it plays with the learner's
     activations  what a backward pass will ask for. Tokens of a micro-batch x layers x (6 width + 4 intermediate + 4
     heads x head width
@@ -167,16 +172,20 @@ def estimate(
         "activations": _activations(s, tokens, checkpointing=algorithm.optimizer.gradient_checkpointing)
         * (1 + own_trunk),
         "gathered": (outside + 2 * s.trunk_parameters // s.layers) * s.bytes * copied,
-        "logits": 4 * 4 * min(LOGIT_ELEMENTS[place.device], tokens * s.vocabulary),
+        "logits": 4 * min(LOGIT_BYTES[place.device], 4 * tokens * s.vocabulary),
     }
+    if place.device != "cpu":
+        fed = FEED_TOKENS * (6 * s.width + 3 * s.intermediate) * s.bytes
+        parts["step"] = max(rollout.slots * s.vocabulary * SAMPLING_BYTES, fed)
     if isinstance(rollout.engine, VllmParams):
+        parts.pop("step", None)
         parts |= {
             "kv_cache": int(rollout.engine.kv_cache_gib * GIB),
             "engine": s.parameters * torch.finfo(getattr(torch, rollout.engine.dtype)).bits // 8,
         }
     if holes and place.device == "cpu":
         parts["heap"] = int(HOLES * (sum(parts.values()) - parts["kv_cache"]))
-    kept = ("engine", "kv_cache") if place.device == "cpu" or rollout.ahead else ()
+    kept = ("engine", "kv_cache", "step") if place.device == "cpu" or rollout.ahead else ()
     playing = tuple(part for part in PLAYING if not (place.offload and place.device != "cpu" and part == "optimizer"))
     return Estimate({name: value for name, value in parts.items() if value}, playing, LEARNING + kept)
 

@@ -18,6 +18,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface
 
+from rl.compiling import has_compiled_layers
 from rl.windows import shortest_window
 
 WORTHWHILE = 0.98  # tokens of the row over padded places, at most; else the sequences stay as they are
@@ -70,6 +71,12 @@ def pack(tokens: Sequence[Sequence[int]], openings: Sequence[int]) -> Packing | 
         return None
     first_U, again_A = torch.from_numpy(np.concatenate(first)), torch.from_numpy(np.concatenate(again))
     return Packing(token_BT.shape, first_U % width, first_U, torch.from_numpy(token_BT).flatten(), again_A)
+
+
+def unpadded(rows: int, width: int) -> Packing:
+    """Rows that have no padding, or whose padding is computed as if it were tokens; nothing is shared."""
+    place_P = torch.arange(rows * width)
+    return Packing((rows, width), place_P % width, place_P, place_P, place_P[:0])
 
 
 class _Spread(torch.autograd.Function):
@@ -148,7 +155,7 @@ def packable(decoder: Any, length: int) -> bool:
 
 def runs_once(decoder: Any) -> bool:
     """Whether a forward pass is run as it stands: not compiled, and not again for its gradient."""
-    return not isinstance(decoder, torch._dynamo.OptimizedModule) and not (
+    return not has_compiled_layers(decoder) and not (
         decoder.training and getattr(decoder, "gradient_checkpointing", False)
     )
 
@@ -164,17 +171,28 @@ def packed_hidden(decoder: Any, token_BT: torch.Tensor, packing: Packing, read_R
     """
     row_R = None if read_R is None else torch.unique(packing.token_P[read_R])
     token_1U = token_BT.flatten()[packing.first_U][None]
-    config, before = decoder.config, decoder.config._attn_implementation
-    config._attn_implementation = NAME
+    with attention_by(decoder.config, NAME), last_layer_at(decoder, row_R):
+        hidden_1UW = decoder(
+            input_ids=token_1U, position_ids=packing.position_U[None], use_cache=False, packing=packing
+        ).last_hidden_state
+    return spread(hidden_1UW[0], packing)
+
+
+def spread(hidden_UW: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """From the row back to padded sequences (B, T, W)."""
+    spread_PW: torch.Tensor = _Spread.apply(hidden_UW, packing)  # type: ignore[no-untyped-call]  # torch's stubs
+    return spread_PW.view(*packing.shape, -1)
+
+
+@contextmanager
+def attention_by(config: Any, name: str) -> Iterator[None]:
+    """While the block runs, a registered function computes the attention of a decoder of this configuration."""
+    before = config._attn_implementation
+    config._attn_implementation = name
     try:
-        with last_layer_at(decoder, row_R):
-            hidden_1UW = decoder(
-                input_ids=token_1U, position_ids=packing.position_U[None], use_cache=False, packing=packing
-            ).last_hidden_state
+        yield
     finally:
         config._attn_implementation = before
-    spread_PW: torch.Tensor = _Spread.apply(hidden_1UW[0], packing)  # type: ignore[no-untyped-call]  # torch's stubs
-    return spread_PW.view(*packing.shape, -1)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
 from rl.batching import MicroBatch, head_logprobs, hidden_states
+from rl.compiling import compile_layers
 from rl.critic import Critic
 from rl.ranks import mesh_of_one
 
@@ -34,13 +35,12 @@ class Policy(torch.nn.Module):
         Args:
             model: the language model.
             critic: a value head, on a trunk of its own or on the model's.
-            compiled: compile the model's decoder.
+            compiled: compile the model's layers.
         """
         super().__init__()
         self.model, self.critic = model, critic
-        decoder = model.get_decoder()
-        run: torch.nn.Module = torch.compile(decoder, dynamic=True) if compiled else decoder  # type: ignore[assignment]
-        self._run = (run,)  # a tuple: no second submodule
+        if compiled:
+            compile_layers(model.get_decoder())
 
     def forward(
         self,
@@ -61,7 +61,7 @@ class Policy(torch.nn.Module):
             entropy_gradient: whether the entropy carries one.
         """
         alone = values and not logprobs and self.critic is not None and self.critic.trunk is not None
-        hidden_BTD = None if alone else hidden_states(self._run[0], batch, everywhere=values)
+        hidden_BTD = None if alone else hidden_states(self.model.get_decoder(), batch, everywhere=values)
         logprob_N = entropy_N = None
         if logprobs and hidden_BTD is not None:
             logprob_N, entropy_N = head_logprobs(

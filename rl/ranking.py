@@ -7,7 +7,8 @@ from itertools import takewhile
 
 import torch
 
-from rl.batching import Branch, micro_batches
+from rl.batching import micro_batches
+from rl.branches import Branch
 from rl.policy import Policy
 
 Rank = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], torch.Tensor]  # prefixes, candidates -> (P, C)

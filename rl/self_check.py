@@ -18,6 +18,7 @@ from rl.config import RolloutParams
 from rl.engines.base import Engine, Request, Sampling
 from rl.engines.transformers import TransformersEngine
 from rl.errors import TrainingError
+from rl.flex import reads_rows
 from rl.logits import known_ids
 from rl.packing import packable
 from rl.windows import shortest_window
@@ -144,7 +145,8 @@ def _readings(model: PreTrainedModel, length: int) -> dict[str, Reading]:
         return (replace(batch, packing=None) for batch in micro_batches(*cut))  # type: ignore[arg-type]
 
     ways: dict[str, Reading] = {"padded": padded, "siblings": sibling_batches}
-    return ways | ({"packed": micro_batches} if packable(model.get_decoder(), length) else {})
+    in_a_row = reads_rows(model.get_decoder()) or packable(model.get_decoder(), length)
+    return ways | ({"packed": micro_batches} if in_a_row else {})
 
 
 def _read(model: PreTrainedModel, dialogues: Sequence[_Dialogue], cut: Reading) -> list[torch.Tensor]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from rl.batching import Branch, computed_tokens, micro_batches
+from rl.batching import computed_tokens, micro_batches
+from rl.branches import Branch
 from rl.config import SFTParams
 from rl.errors import TrainingError
 from rl.policy import Policy

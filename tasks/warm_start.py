@@ -22,6 +22,7 @@ from rl.chat import ChatFormat
 from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
 from rl.experience import Trajectory
+from rl.flex import prefer_rows
 from rl.handover import handover_of
 from rl.machine import place_of
 from rl.models import load_model, save_model
@@ -49,6 +50,7 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     base = str(ROOT / section.base) if (ROOT / section.base).exists() else section.base
     place = place_of(params.machines)
     model, tokenizer = load_model(base, "float32", place.device)
+    prefer_rows(model, place.compute)
     refuse_disagreement(base, model.eval(), params.rollout)
     chat = ChatFormat(tokenizer)
     if section.start == "none":

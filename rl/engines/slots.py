@@ -12,14 +12,16 @@ tokens per row, L cached length, D head width.
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import sdpa_mask
+
+from rl.packing import attention_by
 
 IN_PLACE = 2  # slots read for each running one, at most, before copying the running ones is cheaper
 
@@ -50,6 +52,11 @@ class SlotCache:
         self.row_B, self.place_BQ, self.span = torch.tensor(rows, device=device), place_BQ.to(device), span
         self._top = rows[-1] + 1
         self.in_place = self._top <= IN_PLACE * len(rows)
+
+    def select_all(self, row_S: torch.Tensor, place_S1: torch.Tensor, span: int) -> None:
+        """As `select` of one token for every slot, from tensors that lie on the cache's device."""
+        self.row_B, self.place_BQ, self.span = row_S, place_S1, span
+        self._top, self.in_place = len(row_S), True
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object, **__: object
@@ -202,13 +209,6 @@ AttentionInterface.register(NAME, _attend)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-@contextmanager
-def slot_attention(model: PreTrainedModel) -> Iterator[None]:
+def slot_attention(model: PreTrainedModel) -> AbstractContextManager[None]:
     """Let the model's attention read a `SlotCache` (given as `slots` to its forward) while the block runs."""
-    config = model.config.get_text_config()
-    before = config._attn_implementation
-    config._attn_implementation = NAME
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
+    return attention_by(model.config.get_text_config(), NAME)

@@ -12,14 +12,15 @@ import asyncio
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
+from rl.compiling import allow_programs
 from rl.engines.base import Completion, Finish, Request, draw
 from rl.engines.logprob_check import largest_difference, probe_ids
 from rl.engines.slots import SlotCache, SlotRow, slot_attention
+from rl.engines.static import SlotTurn, StaticDecoder
 from rl.errors import TrainingError
 from rl.handover import Handover, sequence_logprobs
 from rl.logits import logits_of
@@ -27,11 +28,11 @@ from rl.packing import last_layer_at
 from rl.policy import Policy
 from rl.ranks import assign
 
-# cached tokens that a compiled decoding step reads, at least; its shapes are this one doubled as often as needed
-SHORTEST_SPAN = 128
-# compiled decoding, which feeds and decodes in turn, feeds waiting slots once they are this share of the busy ones (or
-# nothing else can run)
+# decoding in static shapes, which feeds and decodes in turn, feeds waiting slots once they are this share of the busy
+# ones (or nothing else can run)
 FEED_SHARE = 0.25
+# and feeds so many tokens in one forward, but at least one turn: enough for a GPU's products, bounded in memory
+FEED_TOKENS = 2**14
 COPY_TOLERANCE = 0.1  # nats, between a copy and the trainer: both round to bfloat16, in different order
 
 
@@ -49,7 +50,14 @@ class TransformersEngine:
     """Serves any causal language model of transformers that takes a 4-D mask and a cache object."""
 
     def __init__(
-        self, model: PreTrainedModel, slots: int, max_length: int, *, compiled: bool = False, copy: bool = False
+        self,
+        model: PreTrainedModel,
+        slots: int,
+        max_length: int,
+        *,
+        compiled: bool = False,
+        copy: bool = False,
+        static: bool | None = None,
     ) -> None:
         """Allocate the slots.
 
@@ -59,6 +67,7 @@ class TransformersEngine:
             max_length: tokens per episode.
             compiled: whether decoding is compiled.
             copy: the model is the engine's own, and gets its weights from every handover; else it is the learner's.
+            static: whether decoding is in static shapes; None: on a GPU, and where it is compiled.
         """
         self.model = model
         self.shares_weights = not copy
@@ -67,8 +76,12 @@ class TransformersEngine:
         self._asleep = False
         self._slots = slots
         self._max_length = max_length
+        if compiled:
+            allow_programs()
         self._compiled = torch.compile(model.get_decoder(), dynamic=False) if compiled else None
+        self._is_static = static if static is not None else compiled or model.device.type == "cuda"
         self._cache: SlotCache | None = SlotCache(model, slots, max_length)
+        self._static: StaticDecoder | None = None  # made when it is first needed, of this cache
         self._length = torch.zeros(slots, dtype=torch.long)
         # a heap: the lowest slot goes first, so an idle engine is the same whatever it played before
         self._free = list(range(slots))
@@ -157,7 +170,7 @@ class TransformersEngine:
         """Give the memory of the cache back, on a GPU; wait for a handover anywhere."""
         self._asleep = True
         if self.model.device.type == "cuda":
-            self._cache = None
+            self._cache = self._static = None
 
     async def close(self) -> None:
         """Wait for the pump to end; nothing else to free."""
@@ -171,10 +184,9 @@ class TransformersEngine:
                 for _ in range(4):  # let finished turns reach their environment and come back as requests
                     await asyncio.sleep(0)
                 if self._waiting and (
-                    self._compiled is None
-                    or len(self._waiting) >= FEED_SHARE * (len(self._running) + len(self._waiting))
+                    not self._is_static or len(self._waiting) >= FEED_SHARE * (len(self._running) + len(self._waiting))
                 ):
-                    self._feed([self._waiting.popleft() for _ in range(len(self._waiting))])
+                    self._feed(self._next_turns())
                 elif self._running:
                     self._decode()
                 else:
@@ -186,6 +198,21 @@ class TransformersEngine:
             self._waiting.clear()
             self._running.clear()
 
+    def _next_turns(self) -> list[_Turn]:
+        """Of the waiting turns those that are fed in one forward."""
+        turns, tokens = [self._waiting.popleft()], 0
+        while self._waiting:
+            tokens += len(turns[-1].request.token_ids)
+            if self._is_static and tokens + len(self._waiting[0].request.token_ids) > FEED_TOKENS:
+                break
+            turns.append(self._waiting.popleft())
+        return turns
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """What of decoding in static shapes could not be compiled or recorded since the last sleep, and why."""
+        return dict(self._static.refused) if self._static is not None else {}
+
     @property
     def _slot_cache(self) -> SlotCache:
         assert self._cache is not None  # noqa: S101  nobody plays with an engine that sleeps
@@ -194,9 +221,9 @@ class TransformersEngine:
     @torch.inference_mode()
     def _feed(self, turns: list[_Turn]) -> None:
         """Feed new tokens of waiting turns and sample their first token; one more token for the running turns, unless
-        their decoding is compiled.
+        they decode in static shapes.
         """
-        running = sorted(self._running) if self._compiled is None else []
+        running = [] if self._is_static else sorted(self._running)
         waiting = {self._slot_of[turn.request.session]: turn for turn in turns}
         self._running |= waiting
         pieces = [self._new_embeddings(slot, waiting[slot].request) for slot in sorted(waiting)]
@@ -213,7 +240,6 @@ class TransformersEngine:
         device = self.model.device
         with last_layer_at(self.model.get_decoder(), cache.last_B.to(device)):
             hidden_UD = self._decoded(
-                self.model.get_decoder(),
                 cache,
                 inputs_1UD,
                 cache.position_U[None],
@@ -248,47 +274,46 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def _decode(self) -> None:
-        """One more token for every running turn."""
+        """One more token for every running turn, or several in static shapes."""
         rows = sorted(self._running)
-        inputs_B1D = self._last_embeddings(rows)[:, None]
-        if self._compiled is not None:
-            self._decode_all(rows, inputs_B1D)
+        if self._is_static:
+            self._decode_static(rows)
             return
+        inputs_B1D = self._last_embeddings(rows)[:, None]
         place_B1 = self._length[rows][:, None]
-        hidden_BD = self._hidden(self.model.get_decoder(), rows, inputs_B1D, place_B1, int(place_B1.max()) + 1)[:, 0]
+        span = int(place_B1.max()) + 1
+        seen_B11L = (torch.arange(span)[None, None] <= place_B1[:, :, None])[:, None]
+        self._slot_cache.select(rows, place_B1, span)
+        hidden_BD = self._decoded(self._slot_cache, inputs_B1D, place_B1, seen_B11L)[:, 0]
         self._length[rows] += 1
         self._sample(rows, logits_of(self.model, hidden_BD))
 
-    def _decode_all(self, rows: list[int], inputs_BQD: torch.Tensor) -> None:
-        """A decoding step in static shapes: every slot takes part, the idle ones beyond their end, where what they
-        write is overwritten before anybody reads it.
-        """
-        start_S1 = torch.zeros(self._slots, 1, dtype=torch.long)
-        for slot in self._slot_of.values():
-            start_S1[slot] = self._length[slot]
-        place_S1 = start_S1.clamp(max=self._max_length - 1)
-        span = SHORTEST_SPAN
-        while span <= int(place_S1.max()):
-            span *= 2
-        inputs_S1D = inputs_BQD.new_zeros(self._slots, 1, inputs_BQD.shape[-1])
-        inputs_S1D[rows] = inputs_BQD
-        hidden_SD = self._hidden(
-            self._compiled, list(range(self._slots)), inputs_S1D, place_S1, min(span, self._max_length)
-        )[:, 0]
-        self._length[rows] += 1
-        self._sample(rows, logits_of(self.model, hidden_SD[rows]))
+    def _decode_static(self, rows: list[int]) -> None:
+        length = self._length.tolist()
+        turns = {slot: self._slot_turn(slot, length[slot]) for slot in rows}
+        idle = {slot: length[slot] for slot in self._slot_of.values() if slot not in turns}
+        if self._static is None:
+            self._static = StaticDecoder(self.model, self._slot_cache, self._compiled)
+        for tokens, logprobs in zip(*self._static.run(turns, idle), strict=True):
+            rows = [slot for slot in rows if slot in self._running]
+            self._length[rows] += 1
+            for slot in rows:
+                self._add(slot, int(tokens[slot]), logprobs[slot])
 
-    def _hidden(
-        self, decoder: Any, rows: list[int], inputs_BQD: torch.Tensor, place_BQ: torch.Tensor, span: int
-    ) -> torch.Tensor:
-        """Last hidden states (B, Q, D) of new tokens at their places in the slots' caches, which are read up to `span`."""
-        mask_B1QL = (torch.arange(span)[None, None] <= place_BQ[:, :, None])[:, None]
-        self._slot_cache.select(rows, place_BQ, span)
-        return self._decoded(decoder, self._slot_cache, inputs_BQD, place_BQ, mask_B1QL)
+    def _slot_turn(self, slot: int, length: int) -> SlotTurn:
+        turn = self._running[slot]
+        return SlotTurn(
+            token=turn.token_ids[-1],
+            place=length,
+            noise_key=turn.request.noise_key - 2**63,
+            sampled=len(turn.token_ids),
+            limit=turn.request.sampling.max_tokens,
+            stop_id=turn.request.sampling.stop_id,
+            temperature=turn.request.sampling.temperature,
+        )
 
     def _decoded(
         self,
-        decoder: Any,
         cache: SlotCache | SlotRow,
         inputs_BQD: torch.Tensor,
         place_BQ: torch.Tensor,
@@ -296,7 +321,7 @@ class TransformersEngine:
     ) -> torch.Tensor:
         device = self.model.device
         with slot_attention(self.model):
-            hidden_BQD: torch.Tensor = decoder(
+            hidden_BQD: torch.Tensor = self.model.get_decoder()(
                 inputs_embeds=inputs_BQD,
                 attention_mask=mask_B1QL.to(device),
                 position_ids=place_BQ.to(device),
@@ -313,12 +338,18 @@ class TransformersEngine:
         key_B = torch.tensor([turn.request.noise_key - 2**63 for turn in turns])
         place_B = torch.tensor([len(turn.token_ids) for turn in turns])
         token_B, chosen_B = draw(logits_BV, temperature_B, key_B, place_B)
-        for slot, turn, token, logprob in zip(rows, turns, token_B.tolist(), chosen_B.tolist(), strict=True):
-            turn.token_ids.append(token)
-            turn.logprobs.append(logprob)
-            sampling = turn.request.sampling
-            if token == sampling.stop_id or len(turn.token_ids) >= sampling.max_tokens:
-                self._finish(slot, turn, Finish.STOP if token == sampling.stop_id else Finish.LENGTH)
+        drawn_2B = torch.stack([token_B.double(), chosen_B.double()])  # one transfer
+        for slot, token, logprob in zip(rows, *drawn_2B.tolist(), strict=True):
+            self._add(slot, int(token), logprob)
+
+    def _add(self, slot: int, token: int, logprob: float) -> None:
+        """One more token of a turn, which may end by it."""
+        turn = self._running[slot]
+        turn.token_ids.append(token)
+        turn.logprobs.append(logprob)
+        sampling = turn.request.sampling
+        if token == sampling.stop_id or len(turn.token_ids) >= sampling.max_tokens:
+            self._finish(slot, turn, Finish.STOP if token == sampling.stop_id else Finish.LENGTH)
 
     def _finish(self, slot: int, turn: _Turn, finish: Finish) -> None:
         del self._running[slot]

@@ -20,6 +20,7 @@ from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.flex import prefer_rows, read_rows, reads_rows
 from rl.handover import Handover, handover_of
 from rl.learner import Learner, Sampler, policy_for
 from rl.machine import Place
@@ -71,6 +72,8 @@ class LocalSession:
         if lora is not None:
             add_adapter(self.model, lora, seed)
         self.model.eval()
+        if algorithm is not None:  # else it only plays and ranks
+            prefer_rows(self.model, place.compute)
         self.chat = ChatFormat(self.tokenizer)
         self.params = rollout
         copied = self._weights != place.compute and rollout.engine.kind == "transformers"
@@ -94,8 +97,13 @@ class LocalSession:
         )
 
     def _frozen(self) -> PreTrainedModel:
-        """What the policy begins as, once more, in the precision that computes."""
-        return load_model(self._source, self._place.compute, self._place.device)[0].eval().requires_grad_(False)
+        """What the policy begins as, once more, in the precision that computes; read as the policy is, so that the same
+        weights give the same log-probabilities.
+        """
+        model = load_model(self._source, self._place.compute, self._place.device)[0].eval().requires_grad_(False)
+        if reads_rows(self.model.get_decoder()):
+            read_rows(model)
+        return model
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
         return Learner(

@@ -58,14 +58,18 @@ def scripted(model: PreTrainedModel, _slots: int, length: int) -> Engine:
 
 
 compiled = partial(TransformersEngine, compiled=True)
+static = partial(TransformersEngine, static=True)
 ENGINES: dict[str, MakeEngine] = {
     "scripted": scripted,
     "transformers": TransformersEngine,
+    "static": static,
     "compiled": compiled,
     "vllm": vllm_engine,
 }
 MARKS = {"vllm": [pytest.mark.vllm], "compiled": [pytest.mark.slow]}
-SLOTS = pytest.mark.parametrize("make_engine", [TransformersEngine, pytest.param(compiled, marks=pytest.mark.slow)])
+SLOTS = pytest.mark.parametrize(
+    "make_engine", [TransformersEngine, static, pytest.param(compiled, marks=pytest.mark.slow)]
+)
 
 STOP, LIMIT, LENGTH = 4, 6, 96  # a token id, tokens per turn, tokens per session
 

@@ -13,12 +13,14 @@ from rl.config import RolloutParams
 from rl.engines.base import Request, Sampling, noise_key
 from rl.engines.transformers import TransformersEngine
 from rl.experience import Scores, Trajectory
+from rl.flex import read_rows, reads_rows, why_no_flex
 from rl.handover import handover_of, sequence_logprobs
 from rl.machine import Place
 from rl.models import load_model
 from rl.policy import Policy
 from rl.workers.local import LocalSession
 from tests.handing import watched
+from tests.numerics.test_flex import batches, long_row, model_of, outcome
 from tests.recipes import recipe
 
 pytestmark = [
@@ -47,9 +49,9 @@ def full_precision():
     torch.set_float32_matmul_precision(before)
 
 
-def sessions(name: str, **places) -> list[LocalSession]:
+def sessions(name: str, optimizer: dict | None = None, **places) -> list[LocalSession]:
     critic = {"critic": {"warmup_rollout_steps": 0}} if name == "ppo" else {}
-    numbers = recipe(name, group_size=8, optimizer=OPTIMIZER | {"max_grad_norm": 1e9}, **critic)
+    numbers = recipe(name, group_size=8, optimizer=OPTIMIZER | {"max_grad_norm": 1e9} | (optimizer or {}), **critic)
     return [
         LocalSession(BASE, place, ROLLOUT, make_algorithm(numbers), 0, temperature=1.0)
         for place in (Place(), Place("cuda", **places))
@@ -100,18 +102,37 @@ def experience(session: LocalSession) -> tuple[list[Trajectory], list[Scores]]:
     return trajectories, [Scores(t.episode_id, ({"outcome": float(t.sample % 3)},)) for t in trajectories]
 
 
-def test_an_engine_samples_with_the_log_probabilities_of_the_processor():
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.timeout(600))])
+def test_an_engine_samples_with_the_log_probabilities_of_the_processor(compiled):
+    """From recorded steps, none of which was done without."""
     model, _ = load_model(BASE, "float32")
-    on_gpu = TransformersEngine(copy.deepcopy(model).to("cuda").eval(), 16, 256)
+    on_gpu = TransformersEngine(copy.deepcopy(model).to("cuda").eval(), 16, 256, compiled=compiled)
     on_gpu.take(handover_of(Policy(on_gpu.model), 0))
     for ids, made in turns(on_gpu):
         plain = sequence_logprobs(Policy(model.eval()), [*ids, *made.token_ids])[-len(made.token_ids) :]
         torch.testing.assert_close(torch.tensor(made.logprobs), plain, atol=1e-4, rtol=0)
+    assert on_gpu.refused == {}
 
 
+def test_recorded_steps_say_what_ordinary_decoding_says():
+    """A second time after sleep, which gives recordings and cache back."""
+    model = load_model(BASE, "float32")[0].to("cuda").eval()
+    ordinary = turns(TransformersEngine(model, 16, 256, static=False))
+    recorded = TransformersEngine(model, 16, 256)
+    for _ in range(2):
+        for (_, ours), (_, theirs) in zip(turns(recorded), ordinary, strict=True):
+            assert ours.token_ids == theirs.token_ids
+            torch.testing.assert_close(torch.tensor(ours.logprobs), torch.tensor(theirs.logprobs), atol=1e-4, rtol=0)
+        recorded.sleep()
+        recorded.take(handover_of(Policy(model), 1))
+
+
+@pytest.mark.parametrize("optimizer", [{}, {"gradient_checkpointing": True}, {"compile": True}])
 @pytest.mark.parametrize("name", ["grpo", "ppo"])
-def test_a_learner_has_the_gradient_of_the_processor(name):
-    cpu, gpu = sessions(name)
+@pytest.mark.timeout(600)
+def test_a_learner_has_the_gradient_of_the_processor(caplog, name, optimizer):
+    cpu, gpu = sessions(name, optimizer)
+    assert reads_rows(gpu.model.get_decoder())
     trajectories, scores = experience(cpu)
     gradients = [watched(session.learner) for session in (cpu, gpu)]
     for session in (cpu, gpu):
@@ -120,6 +141,26 @@ def test_a_learner_has_the_gradient_of_the_processor(name):
     assert largest > 0
     for key, value in gradients[0].items():
         torch.testing.assert_close(gradients[1][key].cpu(), value, atol=1e-3 * largest, rtol=1e-3)
+    assert "cannot be compiled" not in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["qwen2", "mistral-window", "gemma2"])
+def test_flex_attention_works_here(family, dtype):
+    assert why_no_flex(model_of(family).to("cuda"), dtype) is None
+
+
+@pytest.mark.parametrize("family", ["qwen2", "mistral-window", "gemma2", "gemma3"])
+def test_rows_have_the_gradients_of_the_padded_path_on_the_processor(family):
+    made = [batch for kind in ("packed", "siblings", "branches") for batch in batches(kind)] + long_row()
+    model = model_of(family)
+    expected = outcome(model, made)
+    model.to("cuda")
+    read_rows(model)
+    ours = outcome(model, made)
+    torch.testing.assert_close(ours[0].cpu(), expected[0], atol=1e-4, rtol=0)
+    for key, value in expected[1].items():
+        assert float((ours[1][key].cpu() - value).norm() / value.norm()) < 1e-3, key
 
 
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])

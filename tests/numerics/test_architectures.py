@@ -114,7 +114,7 @@ def test_siblings_have_the_gradients_of_dialogues_alone(family, load):
     tokens = [opening + random_ids(model, 9, 1), opening + random_ids(model, 12, 2)]
     masks = [[0] * 40 + [1] * (len(ids) - 40) for ids in tokens]
     (together,) = sibling_batches(tokens, masks, 4096)
-    assert together.mask_B1TT is not None
+    assert together.branches is not None
     alone = [batch for ids, mask in zip(tokens, masks, strict=True) for batch in micro_batches([ids], [mask], 4096)]
     weights = list(model.parameters())
     sides = [

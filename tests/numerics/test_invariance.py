@@ -13,7 +13,8 @@ import rl.learner
 import rl.records
 from rl.algorithms import make_algorithm
 from rl.algorithms.base import REFERENCE
-from rl.batching import Branch, computed_tokens, micro_batches, sibling_batches, token_logprobs
+from rl.batching import computed_tokens, micro_batches, sibling_batches, token_logprobs
+from rl.branches import Branch
 from rl.config import SFTParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory

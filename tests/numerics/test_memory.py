@@ -190,6 +190,7 @@ def test_vllm_brings_a_copy_of_the_weights_and_its_own_cache(base):
     )
     parts = estimate(shape, rollout, make_algorithm(CHOICES["grpo"]), Place()).parts
     assert (parts["kv_cache"], parts["engine"]) == (1.5 * 2**30, 2 * shape.parameters)
+    assert "step" not in estimate(shape, rollout, make_algorithm(CHOICES["grpo"]), Place("cuda", "bfloat16")).parts
     assert "engine" not in estimate(shape, ROLLOUT, make_algorithm(CHOICES["grpo"]), Place()).parts
 
 
@@ -229,7 +230,8 @@ def test_on_a_gpu_the_phases_take_turns_and_weights_stay_float32(base):
     assert (shape.weight_bytes, shape.bytes) == (4, 2)
     assert parts["weights"] == parts["gradients"] == 4 * shape.parameters == 2 * parts["engine"]
     assert "heap" not in parts
-    playing = sum(parts[part] for part in ("weights", "optimizer", "engine", "kv_cache"))
+    assert parts["step"] == 2**14 * (6 * 384 + 3 * shape.intermediate) * 2  # feeding; sampling takes 64 x 8192 x 24
+    playing = sum(parts[part] for part in ("weights", "optimizer", "engine", "kv_cache", "step"))
     learning = sum(parts[part] for part in ("weights", "optimizer", "gradients", "activations", "gathered", "logits"))
     assert gpu.total == max(playing, learning) < sum(parts.values())
     ahead = estimate(shape, ROLLOUT.model_copy(update={"ahead": 1}), algorithm, Place("cuda", "bfloat16"))
@@ -237,6 +239,7 @@ def test_on_a_gpu_the_phases_take_turns_and_weights_stay_float32(base):
     large = ROLLOUT.model_copy(update={"slots": 4096})
     kept, away = (estimate(shape, large, algorithm, Place("cuda", "bfloat16", offload)) for offload in (False, True))
     assert kept.peak()[0] == away.peak()[0] == "playing"
+    assert kept.parts["step"] == 4096 * 8192 * 24
     assert kept.total - away.total == parts["optimizer"]
     adapted = estimate(model_shape(str(base), "bfloat16", LORA), ROLLOUT, algorithm, Place("cuda", "bfloat16")).parts
     trained = model_shape(str(base), "bfloat16", LORA).trainable

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import rl.batching
-from rl.batching import Branch, hidden_states, micro_batches, token_logprobs
+from rl.batching import hidden_states, micro_batches, token_logprobs
+from rl.branches import Branch
 from rl.models import new_model, new_tokenizer
 from rl.packing import pack, packable
 
