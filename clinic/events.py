@@ -7,6 +7,7 @@ stored as JSON: `to_json` and `event_from_json` are the only places that know it
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cache
 from typing import Any, ClassVar, Self
 
 from clinic.actions import Kind
@@ -34,7 +35,12 @@ class Event:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The event again; what its class has a default for may be missing."""
-        return cls(**{field.name: stored[field.name] for field in fields(cls) if field.name in stored})
+        return cls(**{name: stored[name] for name in cls._names() if name in stored})
+
+    @classmethod
+    @cache
+    def _names(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in fields(cls))
 
 
 @dataclass(frozen=True, kw_only=True)

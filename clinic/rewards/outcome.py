@@ -94,27 +94,38 @@ def _posterior(clinic: GenerativeClinic, case: Case, events: Sequence[Event]) ->
         for e in one_by_one(events)
         if isinstance(e, Inquiry) and e.topic is not None
     }
-    return clinic.posterior([clinic.finding_index[topic] for topic in case.opening], answers)
+    return clinic.posterior(_opening(clinic, case), answers)
+
+
+def _opening(clinic: GenerativeClinic, case: Case) -> tuple[int, ...]:
+    return tuple(clinic.finding_index[topic] for topic in case.opening)
 
 
 def _gains(clinic: GenerativeClinic, case: Case, events: Sequence[Event], by: str) -> list[float]:
-    opening = [clinic.finding_index[topic] for topic in case.opening]
-    truth = clinic.condition_index[case.diagnosis_id]
+    opening, truth = _opening(clinic, case), clinic.condition_index[case.diagnosis_id]
     answers: dict[int, bool] = {}
     gains = [0.0] * len(events)
     inquiries = [(turn, one) for turn, event in enumerate(events) for one in one_by_one([event])]
     for turn, inquiry in inquiries:
         if not isinstance(inquiry, Inquiry) or inquiry.topic is None or inquiry.repeated:
             continue
-        column = clinic.finding_index[inquiry.topic]
-        before_C = clinic.posterior(opening, answers)
+        column, heard = clinic.finding_index[inquiry.topic], tuple(answers.items())
         answers[column] = bool(inquiry.present)
         if by == "expected":
-            gain = max(float(clinic.information_gain(before_C, [column])[0]), 0.0)
+            gain = _expected_gain(clinic, opening, heard, column)
         else:
-            gain = float(np.log(clinic.posterior(opening, answers)[truth]) - np.log(before_C[truth]))
+            before_C, after_C = clinic.posterior(opening, dict(heard)), clinic.posterior(opening, answers)
+            gain = float(np.log(after_C[truth]) - np.log(before_C[truth]))
         gains[turn] += gain / float(np.log(len(clinic.conditions)))
     return gains
+
+
+@lru_cache(maxsize=65536)
+def _expected_gain(
+    clinic: GenerativeClinic, opening: tuple[int, ...], heard: tuple[tuple[int, bool], ...], column: int
+) -> float:
+    """What asking for a finding is expected to tell, in nats; consultations of one case begin alike."""
+    return max(float(clinic.information_gain(clinic.posterior(opening, dict(heard)), [column])[0]), 0.0)
 
 
 def _told_shares(case: Case, events: Sequence[Event]) -> list[float]:
