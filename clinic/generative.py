@@ -111,6 +111,21 @@ class GenerativeClinic:
         weight_CF = self.probability_CF * np.array([f.complaint for f in self.findings])
         return np.asarray(weight_CF / weight_CF.sum(axis=1, keepdims=True))
 
+    @cached_property
+    def log_prior_C(self) -> Array:  # noqa: N802  shape suffix
+        """Log P(condition); float64 (C,)."""
+        return np.asarray(np.log(self.prior_C))
+
+    @cached_property
+    def log_present_FC(self) -> Array:  # noqa: N802  shape suffix
+        """Log P(finding | condition), a row for each finding; float64 (F, C)."""
+        return np.stack([np.log(probability_C) for probability_C in self.probability_CF.T])
+
+    @cached_property
+    def log_absent_FC(self) -> Array:  # noqa: N802  shape suffix
+        """Log P(no finding | condition), a row for each finding; float64 (F, C)."""
+        return np.stack([np.log(1 - probability_C) for probability_C in self.probability_CF.T])
+
     def opening_log_likelihood(self, opening: Sequence[int]) -> Array:
         """Log P(opening complaints, in this order | condition); float64 (C,)."""
         first, *rest = opening
@@ -131,13 +146,12 @@ class GenerativeClinic:
         Returns:
             float64 (C,), sums to 1.
         """
-        log_C = np.log(self.prior_C)
+        log_C = self.log_prior_C
         if opening:
             log_C = log_C + self.opening_log_likelihood(opening)
         for column, present in answers.items():
             if column not in opening:
-                probability_C = self.probability_CF[:, column]
-                log_C = log_C + np.log(probability_C if present else 1 - probability_C)
+                log_C = log_C + (self.log_present_FC if present else self.log_absent_FC)[column]
         weight_C = np.exp(log_C - log_C.max())
         return np.asarray(weight_C / weight_C.sum())
 

@@ -31,7 +31,7 @@ def score_all(
 
 def right(case: Case, trajectory: Trajectory) -> bool:
     """Whether the consultation ended with the exact condition."""
-    last = final_diagnosis(read_events(trajectory.events))
+    last = final_diagnosis(read_events(trajectory.events[-1:]))
     return last is not None and relation(case, last.diagnosis) == "exact"
 
 
