@@ -27,9 +27,7 @@ def folder_hash(directory: Path) -> str:
     """sha256 over the names and contents of a folder's files: the identity of a model."""
     digest = hashlib.sha256()
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
-        digest.update(
-            path.relative_to(directory).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest()
-        )
+        digest.update(path.relative_to(directory).as_posix().encode() + b"\0" + bytes.fromhex(_digest(path)))
     return digest.hexdigest()
 
 
@@ -53,7 +51,8 @@ def save_checkpoint(
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def steps_saved(root: Path) -> list[int]:
@@ -62,8 +61,8 @@ def steps_saved(root: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def load_learner_state(directory: Path) -> dict[str, Any]:
-    """Check a checkpoint's hashes and read its learner state.
+def check_checkpoint(directory: Path) -> None:
+    """Compare every file of a checkpoint with its seal; whoever reads one checks it first.
 
     Raises:
         TrainingError: a file is missing or damaged.
@@ -76,8 +75,17 @@ def load_learner_state(directory: Path) -> dict[str, Any]:
         path = directory / name
         if not path.exists() or _digest(path) != expected:
             raise TrainingError(
-                f"{path} is missing or damaged; delete {directory} to resume from the checkpoint before it"
+                f"{path} is missing or damaged; delete {directory} and later checkpoints to resume from the one before"
             )
+
+
+def load_learner_state(directory: Path) -> dict[str, Any]:
+    """Check a checkpoint's hashes and read its learner state.
+
+    Raises:
+        TrainingError: a file is missing or damaged.
+    """
+    check_checkpoint(directory)
     state: dict[str, Any] = torch.load(directory / "learner.pt", map_location="cpu", weights_only=True)
     return state
 

@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 
 from doctor.scoring import accuracy_by_source, weighted_accuracy
 from doctor.training import Training
-from rl.checkpoint import folder_hash, steps_saved
+from rl.checkpoint import check_checkpoint, folder_hash, steps_saved
 from rl.files import replace_folder, write_json
 from rl.models import average_folders
 from rl.rollout import refuse_if_many_unplayed
@@ -87,23 +87,24 @@ def validations_since_best(scores: Mapping[int, float]) -> int:
 def export(run: Training, out: Path) -> dict[str, Any]:
     """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay
     (`train_doctor.export`).
+
+    Raises:
+        TrainingError: a checkpoint that it is made of is missing or damaged.
     """
-    plan = run.params.train_doctor
-    there = steps_saved(run.folder)
-    saved, scores = [step for step in there if step % plan.keep_every == 0 or step == there[-1]], _scores(run)
+    plan, scores = run.params.train_doctor, _scores(run)
+    last = steps_saved(run.folder)[-1]
+    saved = [*range(plan.keep_every, last, plan.keep_every), last]
     if plan.export == "average":
-        average_folders([run.warm_start, *(run.folder / f"global_step_{step}" for step in saved)], out)
+        average_folders([run.warm_start, *(_checked(run, step) for step in saved)], out)
         run.session.load(out)
         chosen, reached = [0, *saved], _accuracy(run)["validation/accuracy"]
     else:
         available = {step: scores[step] for step in saved if step in scores}
-        step = max(available, key=lambda step: (available[step], step)) if plan.export == "best" else there[-1]
+        step = max(available, key=lambda step: (available[step], step)) if plan.export == "best" else last
         temporary = out.with_name(f".{out.name}.partial")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(
-            run.folder / f"global_step_{step}", temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json")
-        )
+        shutil.copytree(_checked(run, step), temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json"))
         replace_folder(temporary, out)
         chosen, reached = [step], scores[step]
     return {
@@ -112,3 +113,9 @@ def export(run: Training, out: Path) -> dict[str, Any]:
         "validation_accuracy": {str(k): v for k, v in scores.items()},
         "sha256": folder_hash(out),
     }
+
+
+def _checked(run: Training, step: int) -> Path:
+    folder = run.folder / f"global_step_{step}"
+    check_checkpoint(folder)
+    return folder

@@ -203,7 +203,8 @@ def test_damage_is_found_and_told_in_one_line(tmp_path, model, tokenizer, name, 
     directory = save_checkpoint(tmp_path, 1, model, tokenizer, {"gradient_step": 1})
     damage(directory / name)
     with pytest.raises(
-        TrainingError, match=r"missing or damaged; delete .*global_step_1 to resume from the checkpoint before it"
+        TrainingError,
+        match=r"missing or damaged; delete .*global_step_1 and later checkpoints to resume from the one before",
     ) as caught:
         load_learner_state(directory)
     assert "\n" not in str(caught.value)

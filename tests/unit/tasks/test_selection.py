@@ -1,11 +1,14 @@
 """When training ends early, by what is on disk."""
 
+import hashlib
 import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
 
-from tasks.selection import ends, validations_since_best
+from rl.errors import TrainingError
+from tasks.selection import ends, export, validations_since_best
 
 
 @pytest.mark.parametrize(
@@ -44,3 +47,50 @@ def test_without_patience_all_steps_are_played(tmp_path):
     run = run_of(tmp_path, None, {0: 0.9, 5: 0.6, 10: 0.6, 15: 0.5})
     assert not ends(run, 19)
     assert ends(run, 20)
+
+
+def trained(folder, how, scores):
+    """Four steps of which every second stays; sealed as checkpoints are."""
+    run = run_of(folder, None, scores)
+    for step in (2, 3, 4):
+        kept = folder / f"global_step_{step}"
+        kept.mkdir()
+        (kept / "model.safetensors").write_bytes(b"weights of %d" % step)
+        seal = {"model.safetensors": hashlib.sha256(b"weights of %d" % step).hexdigest()}
+        (kept / "complete.json").write_text(json.dumps({"step": step, "files": seal}))
+    run.params.train_doctor.export, run.params.train_doctor.keep_every = how, 2
+    run.warm_start = folder / "warm_start"
+    return run
+
+
+def damaged(kept):
+    (kept / "model.safetensors").write_bytes(b"weights of ?")
+
+
+@pytest.mark.parametrize(
+    ("how", "step", "damage"),
+    [
+        ("average", 2, damaged),
+        ("average", 2, shutil.rmtree),
+        ("best", 2, damaged),
+        ("best", 2, shutil.rmtree),
+        ("last", 4, damaged),
+    ],
+)
+def test_no_doctor_is_made_of_a_damaged_checkpoint(tmp_path, how, step, damage):
+    run, out = trained(tmp_path / "run", how, {2: 0.5, 4: 0.4}), tmp_path / "doctor"
+    damage(run.folder / f"global_step_{step}")
+    with pytest.raises(
+        TrainingError, match=rf"global_step_{step}/.* is missing or damaged; delete .*global_step_{step} "
+    ):
+        export.fn(run, out)
+    assert not out.exists()
+
+
+def test_the_best_checkpoint_becomes_the_doctor_without_what_only_training_needs(tmp_path):
+    run, out = trained(tmp_path / "run", "best", {2: 0.5, 4: 0.4}), tmp_path / "doctor"
+    damaged(run.folder / "global_step_3")  # one that does not stay
+    report = export.fn(run, out)
+    assert [path.name for path in out.iterdir()] == ["model.safetensors"]
+    assert (out / "model.safetensors").read_bytes() == b"weights of 2"
+    assert (report["chosen_steps"], report["chosen_accuracy"]) == ([2], 0.5)
