@@ -1,6 +1,6 @@
 """The record of what happened: runs, points, data sets, checkpoints and registered models, in MLflow.
 
-With `tracking.traces` (consultations) the only door to MLflow. Plain functions, called inside tasks. Results never
+With `tracking.store` (where it is) and `tracking.traces` (consultations) the only door to MLflow. Plain functions, called inside tasks. Results never
 depend on what is written here. A resumed training may repeat any call and nothing is recorded twice:
 
     training_run     the unfinished run with the same input hash goes on
@@ -28,13 +28,8 @@ from pathlib import Path
 from typing import Any
 
 # prepares MLflow's environment, so before MLflow
-from tracking.traces import (
-    TrackingError,
-    home,
-    log_consultations,
-    patiently,
-    setup,
-)
+from tracking.store import TrackingError, home, patiently, setup
+from tracking.traces import log_consultations
 
 # isort: split
 import mlflow

@@ -16,7 +16,7 @@ import pytest
 from clinic.events import Asked, Diagnosed, FoundPassage, Searched
 from rl.experience import Scores, Trajectory
 from tracking import runs as tracking
-from tracking import traces
+from tracking import store, traces
 
 mlflow = tracking.mlflow  # imported by the door, after it has set MLflow's environment
 VARIABLES = ["MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT", "DVC_STAGE", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV"]
@@ -150,7 +150,7 @@ def test_a_relative_address_is_meant_from_the_project(root, monkeypatch, tmp_pat
 
 
 def test_a_locked_store_is_tried_again_and_then_named(root, monkeypatch):
-    monkeypatch.setattr(traces, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(store, "PAUSES_S", (0.0, 0.0))
     tries = []
 
     def busy(times):
@@ -159,15 +159,15 @@ def test_a_locked_store_is_tried_again_and_then_named(root, monkeypatch):
             raise mlflow.exceptions.MlflowException("(sqlite3.OperationalError) database is locked")
         return "done"
 
-    assert traces.patiently(busy, 2) == "done"
+    assert store.patiently(busy, 2) == "done"
     tries.clear()
     with pytest.raises(tracking.TrackingError, match=r"mlflow\.db stayed locked through 3 tries"):
-        traces.patiently(busy, 3)
+        store.patiently(busy, 3)
 
 
 def test_other_errors_of_the_store_pass_through(client):
     with pytest.raises(mlflow.exceptions.MlflowException, match="not found"):
-        traces.patiently(client.get_run, "0" * 32)
+        store.patiently(client.get_run, "0" * 32)
 
 
 # runs

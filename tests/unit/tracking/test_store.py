@@ -1,0 +1,116 @@
+"""MLflow's store is made whole or not at all, and a damaged one is named."""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+
+from doctor.parameters import ROOT
+from tracking import store
+from tracking.store import TrackingError, mlflow
+
+VARIABLES = ["MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT"]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    before = mlflow.get_tracking_uri()
+    yield tmp_path
+    mlflow.set_tracking_uri(before)
+
+
+def killed_while_it_is_made(uri):
+    path = uri.removeprefix("sqlite:///")
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE experiments (experiment_id INTEGER)")
+    raise KeyboardInterrupt
+
+
+def test_a_store_that_was_not_finished_is_begun_again(project, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(store.mlflow, "MlflowClient", killed_while_it_is_made)
+        with pytest.raises(KeyboardInterrupt):
+            store.setup(project)
+    assert (project / "mlruns" / "mlflow.partial").exists()
+    assert not (project / "mlruns" / "mlflow.db").exists()
+    experiment = store.setup(project)
+    assert mlflow.MlflowClient().get_experiment(experiment).name == "anamnesis"
+    assert not list((project / "mlruns").glob("mlflow.partial*"))
+
+
+def half_made(path):
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE experiments (experiment_id INTEGER)")
+
+
+@pytest.mark.parametrize("damage", [half_made, lambda path: path.write_bytes(b"?" * 5000)], ids=["half", "no database"])
+def test_a_store_that_cannot_be_used_is_named_and_left_alone(project, damage):
+    database = project / "mlruns" / "mlflow.db"
+    database.parent.mkdir()
+    damage(database)
+    with pytest.raises(TrackingError, match=r"mlruns/mlflow\.db cannot be used as MLflow's store") as caught:
+        store.setup(project)
+    assert "\n" not in str(caught.value)
+    assert database.exists()
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from tracking import store
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        try:
+            store.setup(Path(line.strip()))
+            os._exit(0)
+        except Exception as error:
+            print(error, flush=True)
+            os._exit(1)
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_twenty_kills_while_the_store_is_made(tmp_path, base_seed):
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    rng = random.Random(base_seed)
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+    ) as maker:
+
+        def make(name, kill_after_s=None):
+            (tmp_path / name).mkdir(exist_ok=True)
+            maker.stdin.write(f"{tmp_path / name}\n")
+            maker.stdin.flush()
+            pid, began = int(maker.stdout.readline()), time.monotonic()
+            if kill_after_s is not None:
+                time.sleep(kill_after_s)
+                with suppress(ProcessLookupError):  # it was faster this time
+                    os.kill(pid, signal.SIGKILL)
+            return maker.stdout.readline().strip(), time.monotonic() - began
+
+        code, whole_s = make("whole")
+        assert code == "0"
+        killed = 0
+        for number in range(20):
+            after_s = rng.uniform(0, whole_s)
+            killed += make(f"store {number}", after_s)[0] == "-9"
+            assert make(f"store {number}")[0] == "0", f"killed after {after_s:.3f} s, and not made again"
+        maker.stdin.close()
+    assert killed >= 10

@@ -1,0 +1,141 @@
+"""The MLflow store of a project: where it is, how it is made, and patience while another process writes to it.
+
+With `tracking.traces` and `tracking.runs`, which build on this, the only door to MLflow.
+"""
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+# MLflow reads these when it is imported: no usage statistics leave this machine.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("DO_NOT_TRACK", "true")
+
+import mlflow
+from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+EXPERIMENT = "anamnesis"
+DESCRIPTION = """Language-model doctors trained by reinforcement in simulated consultations.
+
+One run per training, one point per rollout step. `reward/` what the reward measured, `rollout/` the consultations, `learn/` the
+updates, `validation/` held-out cases, `time/` where the time went. Traces: sample consultations, one span per doctor turn.
+Models: every saved checkpoint. The registry's `@challenger` is the latest doctor."""
+PAUSES_S = (0.1, 0.3, 1.0, 3.0)  # between tries while the store is locked; each try waits up to 20 s by itself
+
+
+class TrackingError(RuntimeError):
+    """The record cannot be written or read as it must; the message names the thing, the value and the fix."""
+
+
+def patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Make a call on the store, a few times while another process keeps the database locked.
+
+    Raises:
+        TrackingError: it stayed locked. Any other error passes through.
+    """
+    pauses = list(PAUSES_S)
+    while True:
+        try:
+            return call(*args, **kwargs)
+        except (MlflowException, sqlite3.OperationalError) as error:
+            if "is locked" not in str(error):
+                raise
+            if not pauses:
+                raise TrackingError(
+                    f"the MLflow store {mlflow.get_tracking_uri()} stayed locked through {len(PAUSES_S) + 1} tries; "
+                    "stop the other writer (a second training, a database browser), and keep mlruns/ off network disks"
+                ) from error
+        log.warning("the MLflow store is locked, trying again in %.1f s", pauses[0])
+        time.sleep(pauses.pop(0))
+
+
+def home(root: Path) -> Path:
+    """The project that owns the store: $ANAMNESIS_HOME, else $DVC_ROOT (the parent's in `dvc exp run --temp`), else
+    `root`.
+    """
+    return Path(os.environ.get("ANAMNESIS_HOME") or os.environ.get("DVC_ROOT") or root).resolve()
+
+
+def setup(root: Path) -> str:
+    """Point MLflow at the project's store and make what is missing there. May be called any number of times.
+
+    $MLFLOW_TRACKING_URI wins if set; a relative SQLite path in it is meant from the project's home. `root` is the
+    working tree, maybe a temporary copy of the project. Returns the id of the experiment.
+    """
+    given = os.environ.get("MLFLOW_TRACKING_URI")
+    uri = given or "sqlite:///mlruns/mlflow.db"
+    local = uri.startswith("sqlite:///")
+    database = home(root) / uri.removeprefix("sqlite:///")
+    mlflow.set_tracking_uri(f"sqlite:///{database}" if local else uri)
+    if given is None:
+        # MLflow exports it, and then it would win over the next call's root
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+    if not local:
+        return patiently(_experiment, None)  # a tracking server knows its own place for artifacts
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(database.with_suffix(".lock"), timeout=60)) as turn:
+        patiently(turn.execute, "BEGIN EXCLUSIVE")  # two processes that make MLflow's tables at once break both
+        try:
+            _make(database)
+            _write_ahead(database)
+            return patiently(_experiment, (home(root) / "mlruns" / "artifacts").as_uri())
+        except (MlflowException, SQLAlchemyError, sqlite3.DatabaseError) as error:
+            raise TrackingError(
+                f"{database} cannot be used as MLflow's store ({str(error).splitlines()[0]}); "
+                "move it away and a new one is made, or bring back a copy of it"
+            ) from error
+
+
+def _make(database: Path) -> None:
+    """Make MLflow's tables beside a database that is not there, then move it to its place: MLflow makes them in many
+    steps, and could not go on with a part of them.
+    """
+    if database.exists() and database.stat().st_size:
+        return
+    unfinished = database.with_suffix(".partial")
+    for left in database.parent.glob(f"{unfinished.name}*"):  # with the journals of a killed run
+        left.unlink()
+    mlflow.MlflowClient(f"sqlite:///{unfinished}").get_experiment_by_name(EXPERIMENT)
+    unfinished.replace(database)
+
+
+def _write_ahead(database: Path) -> None:
+    """Let readers (the UI) and the writer work at the same time; points are also written four times faster."""
+    with closing(sqlite3.connect(database, timeout=20)) as connection:
+        (mode,) = patiently(connection.execute, "PRAGMA journal_mode=WAL").fetchone()
+    if mode != "wal":
+        log.warning(
+            "%s cannot use a write-ahead log (journal mode %s): the MLflow UI and a training may block each other",
+            database,
+            mode,
+        )
+
+
+def _experiment(artifacts: str | None) -> str:
+    client = mlflow.MlflowClient()
+    found = client.get_experiment_by_name(EXPERIMENT)
+    if found is None:
+        try:
+            return str(
+                client.create_experiment(
+                    EXPERIMENT, artifact_location=artifacts, tags={"mlflow.note.content": DESCRIPTION}
+                )
+            )
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was faster
+                raise
+        found = client.get_experiment_by_name(EXPERIMENT)
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    return str(found.experiment_id)
