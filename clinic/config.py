@@ -10,7 +10,7 @@ SINGLE_TURN = ("weighted", "model", "human")  # presets that can score a questio
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class SplitParams(_Section):
@@ -37,7 +37,7 @@ class StarterParams(_Section):
         description="en, or that of an overlay, a folder of `directory` with the texts of some conditions and findings (zh: profile chinese)"
     )
     cases: int = Field(ge=0, description="how many to draw")
-    seed: int = Field(description="of the drawing")
+    seed: int = Field(ge=0, description="of the drawing")
     second_complaint: Probability = Field(description="share of patients who open with two complaints")
 
 

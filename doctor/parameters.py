@@ -2,12 +2,13 @@
 
 import os
 import re
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -49,8 +50,19 @@ MOVED = {
 """Keys of `params.yaml` and of recipes that have another place: a file written for the old one is told where."""
 
 
+_SHORT = reprlib.Repr()  # of a value in a message: aliases in YAML can make one of gigabytes from a few lines
+_SHORT.maxstring = _SHORT.maxother = 200
+_SHORT.maxlevel = 2
+
+
 class ParameterError(ValueError):
     """`params.yaml` or a recipe is unusable; one line that names file, key, value and fix."""
+
+
+def _folder_name(value: str) -> str:
+    if not re.fullmatch(r"\w[\w .-]*", value):
+        raise ValueError("it names a folder: a letter or digit, then letters, digits, spaces and . _ - only")
+    return value
 
 
 class _Section(BaseModel):
@@ -133,8 +145,8 @@ class TrainDoctorParams(_Section):
     save_freq: int = Field(ge=1, description="steps between two checkpoints")
     keep_every: int = Field(ge=1, description="older checkpoints that are no multiple of this are deleted")
     traces_per_step: int = Field(ge=0, description="consultations of a step that MLflow shows")
-    project: str = Field(description="folder under checkpoints/")
-    experiment: str = Field(description="name of the run")
+    project: Annotated[str, AfterValidator(_folder_name)] = Field(description="folder under checkpoints/")
+    experiment: Annotated[str, AfterValidator(_folder_name)] = Field(description="name of the run")
 
 
 class EvaluateDoctorParams(_Section):
@@ -179,7 +191,7 @@ class LanguageModels(_Section):
 class Params(_Section):
     """All of `params.yaml`."""
 
-    seed: int = Field(description="of everything that is drawn in warm start, training and evaluation")
+    seed: int = Field(ge=0, description="of everything that is drawn in warm start, training and evaluation")
     warm_start: WarmStartParams = Field(description="the base model learns to hold a mediocre consultation")
     patient_cases: PatientCasesParams = Field(description="whom the doctor sees")
     knowledge_base: KnowledgeBaseParams = Field(description="what the doctor can look up")
@@ -268,7 +280,7 @@ def validated(content: Any, path: Path, build: Callable[[Any], T]) -> T:
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """The end of a message about a misspelt word; empty if nothing known is near."""
-    near = get_close_matches(str(given), list(known), 1)
+    near = get_close_matches(given, list(known), 1) if isinstance(given, str) else []
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -284,7 +296,7 @@ def _one_line(path: Path, content: Any, error: ValidationError) -> str:
         return f"{name}: {key} is missing; add it{more}"
     message = first["msg"].removeprefix("Value error, ")
     choices = re.findall(r"'([^']+)'", str(first.get("ctx", {}).get("expected", "")))
-    shown = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
+    shown = "" if isinstance(first["input"], dict) else f" = {_SHORT.repr(first['input'])}"
     return f"{name}: {key}{shown}: {message}{did_you_mean(first['input'], choices)}{more}"
 
 
@@ -310,4 +322,4 @@ def _unknown(mistake: ErrorDetails, mistakes: Sequence[ErrorDetails], content: A
         for kind in ("missing", "extra_forbidden")
     }
     known = [str(name) for name in here if str(name) not in near["extra_forbidden"]] + sorted(near["missing"])
-    return f"unknown key {key} = {mistake['input']!r}{did_you_mean(last, sorted(near['missing']) or known) or '; known here: ' + ', '.join(known)}"
+    return f"unknown key {key} = {_SHORT.repr(mistake['input'])}{did_you_mean(last, sorted(near['missing']) or known) or '; known here: ' + ', '.join(known)}"

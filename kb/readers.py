@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent
 
 from kb.files import numbered_lines
 
@@ -80,8 +81,11 @@ def _split_front_matter(path: Path, text: str) -> Record | Rejected:
     closing = next((i for i, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE), None)
     if closing is None:
         return Rejected(path, 1, f"front matter is not closed: add a second '{_FENCE}' line")
+    stated = "\n".join(lines[1:closing])
     try:
-        fields = YAML(typ="safe", pure=True).load("\n".join(lines[1:closing]))
+        if "*" in stated and any(isinstance(event, AliasEvent) for event in YAML(typ="safe", pure=True).parse(stated)):
+            return Rejected(path, 1, "front matter repeats a value by an alias (*name): write it out")
+        fields = YAML(typ="safe", pure=True).load(stated)
     except YAMLError as error:
         return Rejected(path, 1, f"front matter is not YAML: {' '.join(str(error).split())}")
     if fields is None:

@@ -115,7 +115,7 @@ class SFTParams(_Section):
     weight_decay: float = Field(ge=0, description="decoupled, per gradient step")
     max_grad_norm: float = Field(gt=0, description="longer gradients are shortened to it")
     micro_batch_tokens: int = Field(ge=1, description="tokens in memory at once; more take less time and more memory")
-    seed: int = Field(description="of the order of the texts")
+    seed: int = Field(ge=0, description="of the order of the texts")
 
 
 class LoraParams(_Section):

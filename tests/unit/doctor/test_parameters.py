@@ -71,6 +71,13 @@ def test_committed_parameters_and_every_recipe_load() -> None:
             ["params.yaml: train_doctor.export = 'median'", "'average', 'best' or 'last'"],
         ),
         ("  max_tokens: 256", "  max_tokens: 512", ["params.yaml", "max_tokens"]),
+        ("seed: 0", "seed: -1", ["params.yaml: seed = -1", "greater than or equal to 0"]),
+        (
+            "  project: anamnesis",
+            "  project: ../elsewhere",
+            ["params.yaml: train_doctor.project = '../elsewhere'", "folder"],
+        ),
+        ("  experiment: ", "  experiment: /tmp/", ["params.yaml: train_doctor.experiment = '/tmp/", "folder"]),
         ("  compute: float32", "  compute: [", ["params.yaml", "YAML"]),
     ],
 )
@@ -81,6 +88,24 @@ def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path: Path, old: str,
     assert "\n" not in message
     for word in told:
         assert word in message
+
+
+@pytest.mark.parametrize("place", ["seed: 0", "  name: grpo", "  preset: outcome"])
+def test_aliases_of_aliases_make_no_long_message(tmp_path: Path, place: str) -> None:
+    key, _ = place.split(": ")
+    more = [f"b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 9)}]" for n in range(1, 9)]  # 9^9 words, if written out
+    bomb = "\n".join(["b0: &b0 [x, x, x, x, x, x, x, x, x]", *more])
+    path = written(tmp_path, place, f"{key}: *b8")
+    path.write_text(bomb + "\n" + path.read_text())
+    with pytest.raises(ParameterError) as caught:
+        load_params(path)
+    assert len(str(caught.value)) < 1000
+    del (content := read_yaml(path))["b0"]
+    for n in range(1, 9):
+        del content[f"b{n}"]
+    with pytest.raises(ParameterError) as caught:
+        parse_params(content, path)
+    assert len(str(caught.value)) < 1000
 
 
 OLD = {

@@ -126,6 +126,7 @@ def test_an_undecodable_line_costs_only_itself(tmp_path):
     ("name", "content", "reason"),
     [
         ("bad.md", b"---\ntitle: Open\nno end", "not closed"),
+        ("bad.md", b"---\na: &a [x, x]\nb: [*a, *a]\n---\ntext", "alias (*name)"),
         ("bad.md", b"---\ntitle: [\n---\ntext", "not YAML"),
         ("bad.md", b"---\n- a list\n---\ntext", "not a mapping"),
         ("bad.md", b"---\ntext: here\n---\ntext", "field 'text'"),
