@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+from itertools import count
 from pathlib import Path
 
 from prefect import task
@@ -20,15 +21,21 @@ log = logging.getLogger(__name__)
 
 @task(cache_policy=NO_CACHE)
 def restore(run: Training) -> tuple[int, dict[str, float]]:
-    """Go on from the last complete checkpoint; returns the last rollout step that is done and its metrics (step 0: the
-    warm start, none).
+    """Go on from the last complete checkpoint before which no step's folder is missing (one with damaged experience is
+    deleted, and its step played again); returns the last rollout step that is done and its metrics (step 0: the warm
+    start, none).
     """
-    done = steps_saved(run.folder)
-    if not done:
+    recorded = next(step for step in count(1) if not _metrics_file(run, step).exists()) - 1
+    step = max((step for step in steps_saved(run.folder) if step <= recorded), default=0)
+    if step == 0:
         return 0, {}
-    run.session.restore(run.folder / f"global_step_{done[-1]}")
-    log.info("resuming after rollout step %d from %s", done[-1], run.folder)
-    return done[-1], json.loads((run.step_folder(done[-1]) / "metrics.json").read_text())
+    run.session.restore(run.folder / f"global_step_{step}")
+    log.info("resuming after rollout step %d from %s", step, run.folder)
+    return step, json.loads(_metrics_file(run, step).read_text())
+
+
+def _metrics_file(run: Training, step: int) -> Path:
+    return run.step_folder(step) / "metrics.json"
 
 
 def accumulate_metrics(metrics: dict[str, float], later: dict[str, float]) -> dict[str, float]:
@@ -73,7 +80,7 @@ def save(run: Training, step: int, metrics: dict[str, float], *, last: bool) -> 
     it is one that stays.
     """
     plan = run.params.train_doctor
-    write_json(run.step_folder(step) / "metrics.json", metrics)
+    write_json(_metrics_file(run, step), metrics)
     if step % plan.save_freq and not last:
         return None
     directory = run.session.save(run.folder, step)
