@@ -7,7 +7,7 @@ from prefect.runtime import flow_run
 
 from doctor.parameters import ROOT
 from doctor.training import Training, has_enough_groups, open_training, write_curve
-from rl.files import write_json
+from rl.files import held, write_json
 from tasks.command_line import run as start
 from tasks.outputs import metrics_file, output, plots_file
 from tasks.reward import score
@@ -40,7 +40,7 @@ def train_doctor(
     """Train the doctor by reinforcement; killed at any moment, a rerun goes on from the last complete rollout step."""
     out = output(out, "doctor")
     run = open_training(params_file, warm_start, cases, index)
-    with open_recording(run, str(flow_run.id or "")) as recorder:
+    with held(run.folder), open_recording(run, str(flow_run.id or "")) as recorder:
         plan = run.params.train_doctor
         done, metrics = restore(run)
         recorder.step(done, metrics or validate(run, 0))

@@ -3,8 +3,14 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
+
+from rl.errors import TrainingError
 
 
 def replace_folder(temporary: Path, directory: Path) -> None:
@@ -23,3 +29,20 @@ def write_json(path: Path, content: Any) -> None:
     temporary = path.with_name(f".{path.name}.partial")
     temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(temporary, path)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep a folder to this process, until it leaves the block or dies in whatever way.
+
+    Raises:
+        TrainingError: another process has it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
+            yield
+    except Timeout as error:
+        raise TrainingError(
+            f"{folder} is being written by another run of the same configuration; wait until it ends, or stop it"
+        ) from error
