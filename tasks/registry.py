@@ -19,25 +19,22 @@ MODEL_NAME = "anamnesis-doctor"
 
 
 def immutable_copy(model: Path, registry: Path) -> tuple[Path, str]:
-    """`registry/<sha256>/` with the model's files, hard-linked where the disk allows; returns folder and hash.
+    """`registry/<sha256>/` with the model's files, read-only; returns folder and hash.
 
-    A DVC output may itself be a link into DVC's cache and is replaced by the next run; the copy is not.
+    A DVC output may itself be a link into DVC's cache, and the next run writes over it; the copy shares no byte with
+    either.
     """
     digest = folder_hash(model)
     copy = registry / digest
     if not copy.exists():
         temporary = registry / f".{digest}.partial"
         shutil.rmtree(temporary, ignore_errors=True)
-        shutil.copytree(model, temporary, copy_function=_link_or_copy)
+        shutil.copytree(model, temporary)
+        for path in temporary.rglob("*"):
+            if path.is_file():
+                path.chmod(0o444)
         os.replace(temporary, copy)
     return copy, digest
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(os.path.realpath(source), target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 @task(cache_policy=NO_CACHE)

@@ -13,7 +13,7 @@ from typing import Any
 from clinic.tables import Evaluation
 from doctor.evaluation_text import closed_distance, trajectories_of_note
 from doctor.parameters import HOME, ROOT
-from doctor.training import Training
+from doctor.training import Training, history
 from rl.checkpoint import folder_hash
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 from rl.files import write_json
@@ -56,6 +56,8 @@ class Recorder:
 
         The first step to be recorded is where this process begins: the warm start, or what an earlier run did and told.
         """
+        if self._steps is None:
+            self._unwritten.append(self._writer.submit(copy_context().run, self._catch_up, step))
         sample = self._sample(step)
         self._unwritten.append(
             self._writer.submit(copy_context().run, self._write, step, dict(metrics), sample, checkpoint)
@@ -67,6 +69,17 @@ class Recorder:
         if "validation/accuracy" in metrics and not (first and step):
             log.info("step %d  validation accuracy %.3f", step, metrics["validation/accuracy"])
         phase(step, steps)
+
+    def _catch_up(self, step: int) -> None:
+        """Write the points before a step that the store lacks: it was lost, or the run had ended in it."""
+        last, begun = runs.last_step(self._id), self._run.folder / "validation" / "00000.json"
+        if last < 0 < step and begun.exists():
+            runs.log_step(self._id, 0, json.loads(begun.read_text()))
+        missing = [row for row in history(self._run) if last < row["step"] < step]
+        for row in missing:
+            runs.log_step(self._id, int(row["step"]), {name: value for name, value in row.items() if name != "step"})
+        if missing:
+            log.info("MLflow lacked %d earlier steps; they are written again from %s", len(missing), self._run.folder)
 
     def _sample(self, step: int) -> Sample:
         count = self._run.params.train_doctor.traces_per_step
@@ -146,9 +159,15 @@ def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:
 
 
 def run_of(model: Path) -> str | None:
-    """The MLflow run that trained a model folder, if it was trained here."""
+    """The MLflow run that trained a model folder, if it was trained here and the store still has it."""
     note = HOME / "runs" / "doctors" / f"{folder_hash(model)}.json"
-    return str(json.loads(note.read_text())["mlflow_run_id"]) if note.exists() else None
+    if not note.exists():
+        return None
+    run_id = str(json.loads(note.read_text())["mlflow_run_id"])
+    if not runs.is_there(run_id):
+        log.warning("MLflow's store has no run %s, which trained %s: was the store lost, or moved away?", run_id, model)
+        return None
+    return run_id
 
 
 def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, page: Path) -> None:

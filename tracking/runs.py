@@ -40,6 +40,8 @@ __all__ = [
     "TrackingError",
     "champion_path",
     "home",
+    "is_there",
+    "last_step",
     "log_artifacts",
     "log_checkpoint",
     "log_consultations",
@@ -174,6 +176,22 @@ def log_metrics_final(run_id: str, metrics: Mapping[str, float]) -> None:
     """Write what holds for the run as a whole, as points at its last step; the first value of a metric stays."""
     run = patiently(mlflow.MlflowClient().get_run, run_id)
     log_step(run_id, max(_last_steps(run).values(), default=0), metrics)
+
+
+def is_there(run_id: str) -> bool:
+    """Whether the store has a run; one that was lost, or another, has not."""
+    try:
+        patiently(mlflow.MlflowClient().get_run, run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return False
+    return True
+
+
+def last_step(run_id: str) -> int:
+    """The last step of which a run has a point; -1 of none."""
+    return max(_last_steps(patiently(mlflow.MlflowClient().get_run, run_id)).values(), default=-1)
 
 
 def _last_steps(run: Any) -> dict[str, int]:

@@ -1,6 +1,8 @@
 """Steps are written to MLflow beside the run: it does not wait, and nothing is lost."""
 
+import json
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +26,7 @@ def written(monkeypatch):
         seen.append((run_id, "step", step))
 
     monkeypatch.setattr(module.runs, "log_step", log_step)
+    monkeypatch.setattr(module.runs, "last_step", lambda run_id: {"new": -1, "old": 2}.get(run_id, 99))
     monkeypatch.setattr(
         module.runs, "log_checkpoint", lambda run_id, step, *_: seen.append((run_id, "checkpoint", step))
     )
@@ -39,9 +42,12 @@ def written(monkeypatch):
     return SimpleNamespace(go=go, seen=seen)
 
 
-def run():
+def run(folder=Path("nowhere")):
     return SimpleNamespace(
-        params=SimpleNamespace(train_doctor=PLAN), pairs=None, experience=lambda step: (["a", "b", "c"], [1, 2, 3])
+        folder=folder,
+        params=SimpleNamespace(train_doctor=PLAN),
+        pairs=None,
+        experience=lambda step: (["a", "b", "c"], [1, 2, 3]),
     )
 
 
@@ -61,6 +67,21 @@ def test_a_step_does_not_wait_for_the_store_and_arrives_whole(written, tmp_path)
         ("r", "2 traces", 2),
         ("r", "checkpoint", 2),
     ]
+
+
+@pytest.mark.parametrize(("run_id", "steps"), [("new", [0, 1, 2, 3, 4]), ("old", [3, 4]), ("whole", [4])])
+def test_points_that_the_store_lost_are_written_again_from_disk(written, tmp_path, run_id, steps):
+    (tmp_path / "validation").mkdir()
+    (tmp_path / "validation" / "00000.json").write_text(json.dumps({"validation/accuracy": 0.3}))
+    for step in range(1, 6):  # a killed run had begun a fifth
+        (tmp_path / "steps" / f"{step:05d}").mkdir(parents=True)
+        (tmp_path / "steps" / f"{step:05d}" / "metrics.json").write_text(json.dumps({"x": float(step)}))
+    written.go.set()
+    recorder = Recorder(run(tmp_path), run_id)
+    recorder.step(4, {"x": 4.0})
+    recorder.step(5, {"x": 5.0})
+    recorder.written()
+    assert [step for _, what, step in written.seen if what == "step"] == [*steps, 5]
 
 
 def test_what_went_wrong_is_raised_before_the_next_checkpoint(written):
@@ -104,3 +125,17 @@ def test_what_is_withheld_is_no_metric():
         "eval/closed_distance": 0.5,
     }
     assert final_metrics(Evaluation(doctors=cut)) == {}
+
+
+def test_a_run_that_the_store_lost_is_none(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(module, "HOME", tmp_path)
+    monkeypatch.setattr(module, "folder_hash", lambda directory: "sha")
+    assert module.run_of(tmp_path) is None
+    note = tmp_path / "runs" / "doctors" / "sha.json"
+    note.parent.mkdir(parents=True)
+    note.write_text(json.dumps({"mlflow_run_id": "r"}))
+    monkeypatch.setattr(module.runs, "is_there", lambda run_id: run_id == "r")
+    assert module.run_of(tmp_path) == "r"
+    monkeypatch.setattr(module.runs, "is_there", lambda run_id: False)
+    assert module.run_of(tmp_path) is None
+    assert "no run r" in caplog.text

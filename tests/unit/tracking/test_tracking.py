@@ -220,6 +220,15 @@ def test_many_parameters_fit(root, client):
     assert len(client.get_run(run_id).data.params) == 250
 
 
+def test_a_run_is_there_or_not_and_has_a_last_step(run):
+    assert tracking.is_there(run)
+    assert not tracking.is_there("0" * 32)
+    assert tracking.last_step(run) == -1
+    tracking.log_step(run, 3, {"x": 1.0})
+    tracking.log_step(run, 2, {"y": 1.0})
+    assert tracking.last_step(run) == 3
+
+
 @pytest.mark.parametrize(
     ("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit, "KILLED")]
 )
