@@ -13,6 +13,7 @@ from clinic.judging import Ask, Subject, answer_subject, consultation_subject, j
 from clinic.ratings import ask_for_ratings, read_ratings, transcript_id
 from clinic.rewards import PRESETS
 from doctor.parameters import ROOT, LanguageModels
+from rl import stoppable
 from rl.config import LanguageModelParams
 from rl.experience import Trajectory
 from rl.language_models import LanguageModel, open_model
@@ -47,7 +48,7 @@ def judged_by(params: LanguageModelParams, criteria: Sequence[str], seed: int) -
                 *(_verdict(ask, case, t, criteria) for case, t in zip(cases, trajectories, strict=True))
             )
 
-        return asyncio.run(all_of_them())
+        return stoppable.run(all_of_them())
 
     return gather
 

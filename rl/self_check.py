@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from transformers import PreTrainedModel
 
+from rl import stoppable
 from rl.batching import MicroBatch, micro_batches, sibling_batches, token_logprobs
 from rl.config import RolloutParams
 from rl.engines.base import Engine, Request, Sampling
@@ -53,7 +54,7 @@ def disagreements(model: PreTrainedModel, rollout: RolloutParams, engine: Engine
     opening = _opening_length(model, rollout.max_episode_tokens)
     seats = min(rollout.slots, len(TURNS))
     engine = engine or TransformersEngine(model, seats, opening + REST)
-    dialogues = asyncio.run(_play(engine, seats, known_ids(model), opening))
+    dialogues = stoppable.run(_play(engine, seats, known_ids(model), opening))
     with torch.no_grad():
         own = [_own(model, dialogue) for dialogue in dialogues]
         found = {"engine": [torch.tensor(dialogue.logprobs) for dialogue in dialogues]}

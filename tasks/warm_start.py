@@ -2,7 +2,6 @@
 own best.
 """
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from doctor.lengths import check_openings, warn_of_long_turns
 from doctor.parameters import ROOT, Params
 from doctor.starts import best_examples, recorded_examples
 from doctor.warm_start import examples, forced_accuracy
+from rl import stoppable
 from rl.chat import ChatFormat
 from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
@@ -93,7 +93,9 @@ def _lessons(
     def play_as_it_is(specs: Sequence[EpisodeSpec], seat: Seat, temperature: float) -> Sequence[Trajectory]:
         engine = open_engine(params.rollout, model.eval(), copy=False)
         engine.take(handover_of(Policy(model), 0))
-        return asyncio.run(play(specs, seat, engine, chat, params.rollout, temperature, Phase("best of n", "episodes")))
+        return stoppable.run(
+            play(specs, seat, engine, chat, params.rollout, temperature, Phase("best of n", "episodes"))
+        )
 
     with torch.no_grad():
         return best_examples(chat, factory, cases, params, play_as_it_is)

@@ -191,7 +191,7 @@ class TransformersEngine:
                     self._decode()
                 else:
                     return
-        except Exception as error:  # noqa: BLE001  a failed forward must reach every episode that waits for it
+        except BaseException as error:  # noqa: BLE001  a failed forward must reach every episode that waits for it
             for turn in [*self._waiting, *self._running.values()]:
                 if not turn.future.done():
                     turn.future.set_exception(error)

@@ -177,7 +177,7 @@ class VllmEngine:
                 if not self._waiting and not self._running:
                     return
                 await self._advance()
-        except Exception as error:  # noqa: BLE001  a broken engine must reach every episode that waits for it
+        except BaseException as error:  # noqa: BLE001  a broken engine must reach every episode that waits for it
             for turn in [*self._waiting, *self._running.values()]:
                 if not turn.future.done():
                     turn.future.set_exception(error)

@@ -2,7 +2,6 @@
 takes them over before each rollout.
 """
 
-import asyncio
 import copy
 import threading
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
+from rl import stoppable
 from rl.adapters import adapter_weights, add_adapter, load_merged
 from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
@@ -152,7 +152,7 @@ class LocalSession:
         with self._playing:
             if not held:
                 self._sync()
-            return asyncio.run(play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress))
+            return stoppable.run(play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress))
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
