@@ -14,7 +14,9 @@ _OF_COMPLAINT = """onset manner severity location radiation
 character frequency course pattern timing previous"""
 OF_COMPLAINT = frozenset(_OF_COMPLAINT.split())
 # topics about which "when" asks for a date, and not only whether
-DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
+DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})  # where no is no answer
+# aspects that a fact must tell of whatever is asked for
+SHOWN = frozenset({"side", "colour"})
 # a bowel habit that is normal says nothing of blood
 NOT_BY_GROUP = frozenset({"blood_in_stool", "haematuria", "stool_mucus", "stool_shape", "night_stool", "tenesmus"})
 PASSING = frozenset({"recurrent_infections", "covid", "appendix"})  # of which "no past illness" says nothing
@@ -71,8 +73,9 @@ class Fit:
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] == "topics"}
         named = asked.concepts - topics
         wanted = (topics - GENERIC) or named or topics
-        if wanted == {"tests_done"} and named:  # "were you tested for syphilis?"
-            return named, named
+        diseases = {c for c in named if self._lexicon.kinds[c] == "diseases"}
+        if wanted == {"tests_done"} and diseases:  # "were you tested for syphilis?"
+            return diseases, named
         if ALLERGY & wanted:
             return ALLERGY & wanted, named
         if len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
@@ -192,7 +195,11 @@ class Fit:
             return 0.0
         told = _told(typed, asked)
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
-        required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if topics & DATED else frozenset())
+        if wanted & SHOWN - told.keys():
+            return -1.0
+        required = (wanted & REQUIRED) if not topics else wanted & {"onset"}
+        if topics and not topics & DATED and typed.denies:  # "how long have you smoked?" - "I do not"
+            required = frozenset()
         if required and not required & told.keys():
             return -1.0
         return sum(told.get(name, 0.0) for name in wanted) / len(wanted)
@@ -222,6 +229,8 @@ def _told(typed: Typed, asked: Reading) -> dict[str, float]:
         told |= dict.fromkeys(typed.asked.aspects & typed.own.aspects, 1.4)
     if typed.own.places - TISSUES - asked.places:
         told.setdefault("location", 0.4)
+    if "time" in typed.own.aspects and "onset" in told:  # a time, and not only that it began
+        told["onset"] += 0.6
     if typed.reading.aspects & {"severity", "pattern"}:
         told.setdefault("character", 0.5)
     if "aggravate" in told:

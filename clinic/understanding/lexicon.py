@@ -90,6 +90,8 @@ class Lexicon:
                 spans[name] = found
         aspects = {name: [m.span() for m in p.finditer(plain)] for name, p in self.aspects[side].items()}
         aspects = {name: found for name, found in aspects.items() if found}
+        if "time" in aspects:
+            aspects.setdefault("onset", aspects["time"])
         if side == "ask":  # "bleeding between periods" asks for no period, "friends and family" for no family history
             spans = {n: f for n, f in spans.items() if not _inside(n, f, spans)}
             aspects = {n: f for n, f in aspects.items() if n not in LOOSE or not _inside(n, f, spans)}
