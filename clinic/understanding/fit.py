@@ -2,7 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
-from clinic.understanding.lexicon import ANYWHERE, Lexicon, Reading
+from clinic.understanding.lexicon import ANYWHERE, QUALIFIERS, Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
 
 # aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
@@ -25,6 +25,7 @@ ALLERGY = frozenset({"allergies", "food_allergy"})
 DESCRIBES = frozenset({"character", "severity", "location", "radiation", "pattern", "aggravate"})
 TISSUES = frozenset({"skin", "joint", "muscle"})
 REGULAR = 0.6  # of a medicine that is taken anyway, where one for the complaint is asked for
+ENDED = 0.9  # of a medicine that was taken for a while, where those taken now are asked for
 # cost of an unknown word of a question that names nothing the lexicon knows: it may be its subject
 UNKNOWN_SUBJECT = 0.4
 BESIDE = 0.85  # a disease named beside the topic that is asked for
@@ -66,6 +67,8 @@ class Fit:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
         if self._regular(asked, wanted, named, typed):
             fit *= REGULAR
+        if "ended" in typed.own.aspects and "medicines" in wanted and not asked.aspects & REQUIRED:
+            fit *= REGULAR if "regular" in asked.aspects else ENDED
         return fit or self._of_complaint_named(asked, wanted, typed)
 
     def _wanted(self, asked: Reading) -> tuple[AbstractSet[str], AbstractSet[str]]:
@@ -190,14 +193,14 @@ class Fit:
 
     def aspects(self, asked: Reading, typed: Typed) -> float:
         """Share of the aspects asked for that the fact tells; negative where a required one is missing."""
-        wanted = asked.aspects
+        wanted = asked.aspects - QUALIFIERS
         if not wanted:
             return 0.0
         told = _told(typed, asked)
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
         if wanted & SHOWN - told.keys():
             return -1.0
-        required = (wanted & REQUIRED) if not topics else wanted & {"onset"}
+        required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if "time" in asked.aspects else frozenset())
         if topics and not topics & DATED and typed.denies:  # "how long have you smoked?" - "I do not"
             required = frozenset()
         if required and not required & told.keys():
@@ -209,7 +212,7 @@ class Fit:
 
 
 def _is_group(concept: str) -> bool:
-    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")
+    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group", "vision", "contraception")
 
 
 def _under_heading(topic: str, typed: Typed) -> float:
@@ -229,7 +232,7 @@ def _told(typed: Typed, asked: Reading) -> dict[str, float]:
         told |= dict.fromkeys(typed.asked.aspects & typed.own.aspects, 1.4)
     if typed.own.places - TISSUES - asked.places:
         told.setdefault("location", 0.4)
-    if "time" in typed.own.aspects and "onset" in told:  # a time, and not only that it began
+    if "time" in typed.own.aspects & asked.aspects and "onset" in told:  # a time, and not only that it began
         told["onset"] += 0.6
     if typed.reading.aspects & {"severity", "pattern"}:
         told.setdefault("character", 0.5)

@@ -58,7 +58,7 @@ _BARE_HEADING = re.compile(
     re.IGNORECASE,
 )
 _NOT_KNOWN = re.compile(
-    r"\bunable to (?:obtain|complete|provide|assess)|\b(?:not|nothing|no (?:\w+ ){0,4}(?:information|details|history|specifics)) (?:was |were )?"
+    r"\A\W*unknown\b|\bno (?:\w+ ){0,4}information\b|\bunable to (?:obtain|complete|provide|assess)|\b(?:not|nothing|no (?:\w+ ){0,4}(?:information|details|history|specifics)) (?:was |were )?"
     r"(?:provided|specified|applicable|obtained|available|given)|\b(?:does not|doesn't) provide\b|\A\W*n/?a\b",
     re.IGNORECASE,
 )
