@@ -17,6 +17,8 @@ OF_COMPLAINT = frozenset(_OF_COMPLAINT.split())
 DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})  # where no is no answer
 # aspects that a fact must tell of whatever is asked for
 SHOWN = frozenset({"side", "colour"})
+# of these, those that a fact which only denies does not tell: "denies headache, abdominal pain" of where it hurts
+DESCRIBED = frozenset({"location", "side", "colour", "character", "severity", "manner", "onset", "timing", "frequency"})
 # a bowel habit that is normal says nothing of blood
 NOT_BY_GROUP = frozenset({"blood_in_stool", "haematuria", "stool_mucus", "stool_shape", "night_stool", "tenesmus"})
 PASSING = frozenset({"recurrent_infections", "covid", "appendix"})  # of which "no past illness" says nothing
@@ -199,6 +201,8 @@ class Fit:
         told = _told(typed, asked)
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
         if wanted & SHOWN - told.keys():
+            return -1.0
+        if not topics and typed.only_denies and typed.asked is None and wanted <= DESCRIBED - typed.own.aspects:
             return -1.0
         required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if "time" in asked.aspects else frozenset())
         if topics and not topics & DATED and typed.denies:  # "how long have you smoked?" - "I do not"

@@ -50,7 +50,7 @@ _NONE_AT_ALL = re.compile(
     re.IGNORECASE,
 )
 _ONLY_DENIES = re.compile(
-    r"\W*(?:no|nil|denies|negative for)\b(?!.*\b(?:but|except|although|however)\b)", re.IGNORECASE
+    r"\W*(?:(?:the )?(?:patient|pt|he|she) (?:also )?)?(?:no|nil|denies|denied|negative for)\b(?!.*\b(?:but|except|although|however)\b)", re.IGNORECASE
 )
 _OTHERS = re.compile(r"\bother\b", re.IGNORECASE)
 _BARE_HEADING = re.compile(
