@@ -109,7 +109,11 @@ class Fit:
         of_complaint = any((self._lexicon.broader[c] | {c}) & self._complaint for c in wanted)
         if not asked.aspects & REQUIRED or not (of_complaint or wanted & self.complaint_and_wider):
             return 0.0
-        stray = typed.asked is not None and not self._lexicon.strict
+        stray = (  # an answer to the same kind of question, whatever it names: "three days, my bowels are normal"
+            typed.asked is not None
+            and not self._lexicon.strict
+            and bool(not typed.own.concepts or asked.aspects & typed.asked.aspects)
+        )
         if typed.heading - GENERIC or (typed.reading.concepts and not stray):
             return 0.0
         return 0.6 - 0.05 * len(typed.own.rest - self._lexicon.common - asked.stems)
