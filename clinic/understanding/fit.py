@@ -67,10 +67,7 @@ class Fit:
             fit = max(self._composed(c, asked, typed) for c in wanted)
         if fit > 0.0 and wanted != asked.concepts and not typed.nothing:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
-        if self._regular(asked, wanted, named, typed):
-            fit *= REGULAR
-        if "ended" in typed.own.aspects and "medicines" in wanted and not asked.aspects & REQUIRED:
-            fit *= REGULAR if "regular" in asked.aspects else ENDED
+        fit *= self._taken_now(asked, wanted, named, typed)
         return fit or self._of_complaint_named(asked, wanted, typed)
 
     def _wanted(self, asked: Reading) -> tuple[AbstractSet[str], AbstractSet[str]]:
@@ -95,14 +92,21 @@ class Fit:
         tells = "treatment" in typed.reading.aspects or typed.asked is None
         return max(self._best(named, typed) if tells else 0.0, 0.8 if treats else 0.0)
 
-    def _regular(self, asked: Reading, wanted: AbstractSet[str], named: AbstractSet[str], typed: Typed) -> bool:
-        """Whether a fact tells of what is taken anyway, where something for the complaint is asked for."""
-        return bool(
-            ("treatment" in asked.aspects or (named and self._is_a("medicines", wanted)))
+    def _taken_now(self, asked: Reading, wanted: AbstractSet[str], named: AbstractSet[str], typed: Typed) -> float:
+        """Less than 1 where something for the complaint is asked for and the fact tells of what is taken anyway, or the
+        other way round.
+        """
+        for_complaint = "treatment" in asked.aspects or bool(named and self._is_a("medicines", wanted))
+        if (
+            for_complaint
             and not named & typed.reading.concepts
             and typed.heading & {"medicines", "past_illness"}
             and "treatment" not in typed.own.aspects
-        )
+        ):
+            return REGULAR
+        if "ended" in typed.own.aspects and "medicines" in wanted and not asked.aspects & REQUIRED:
+            return REGULAR if "regular" in asked.aspects else ENDED
+        return 1.0
 
     def _of_complaint_named(self, asked: Reading, wanted: AbstractSet[str], typed: Typed) -> float:
         """For a question about the complaint by its name: whether a fact that names nothing may be about it."""
@@ -208,7 +212,9 @@ class Fit:
             return -1.0
         if not topics and typed.only_denies and typed.asked is None and wanted <= DESCRIBED - typed.own.aspects:
             return -1.0
-        required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if "time" in asked.aspects else frozenset())
+        required = (
+            (wanted & REQUIRED) if not topics else (wanted & {"onset"} if "time" in asked.aspects else frozenset())
+        )
         if topics and not topics & DATED and typed.denies:  # "how long have you smoked?" - "I do not"
             required = frozenset()
         if required and not required & told.keys():
