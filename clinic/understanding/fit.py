@@ -2,7 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
-from clinic.understanding.lexicon import ANYWHERE, Lexicon, Reading
+from clinic.understanding.lexicon import ANYWHERE, QUALIFIERS, Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
 
 # aspects that a fact must tell where they are asked of a complaint; the others only choose among facts
@@ -14,7 +14,11 @@ _OF_COMPLAINT = """onset manner severity location radiation
 character frequency course pattern timing previous"""
 OF_COMPLAINT = frozenset(_OF_COMPLAINT.split())
 # topics about which "when" asks for a date, and not only whether
-DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})
+DATED = frozenset({"menstruation", "surgery", "hospital", "menopause"})  # where no is no answer
+# aspects that a fact must tell of whatever is asked for
+SHOWN = frozenset({"side", "colour"})
+# of these, those that a fact which only denies does not tell: "denies headache, abdominal pain" of where it hurts
+DESCRIBED = frozenset({"location", "side", "colour", "character", "severity", "manner", "onset", "timing", "frequency"})
 # a bowel habit that is normal says nothing of blood
 NOT_BY_GROUP = frozenset({"blood_in_stool", "haematuria", "stool_mucus", "stool_shape", "night_stool", "tenesmus"})
 PASSING = frozenset({"recurrent_infections", "covid", "appendix"})  # of which "no past illness" says nothing
@@ -23,6 +27,7 @@ ALLERGY = frozenset({"allergies", "food_allergy"})
 DESCRIBES = frozenset({"character", "severity", "location", "radiation", "pattern", "aggravate"})
 TISSUES = frozenset({"skin", "joint", "muscle"})
 REGULAR = 0.6  # of a medicine that is taken anyway, where one for the complaint is asked for
+ENDED = 0.9  # of a medicine that was taken for a while, where those taken now are asked for
 # cost of an unknown word of a question that names nothing the lexicon knows: it may be its subject
 UNKNOWN_SUBJECT = 0.4
 BESIDE = 0.85  # a disease named beside the topic that is asked for
@@ -62,8 +67,7 @@ class Fit:
             fit = max(self._composed(c, asked, typed) for c in wanted)
         if fit > 0.0 and wanted != asked.concepts and not typed.nothing:
             fit += 0.1 * self._best(asked.concepts - wanted, typed)
-        if self._regular(asked, wanted, named, typed):
-            fit *= REGULAR
+        fit *= self._taken_now(asked, wanted, named, typed)
         return fit or self._of_complaint_named(asked, wanted, typed)
 
     def _wanted(self, asked: Reading) -> tuple[AbstractSet[str], AbstractSet[str]]:
@@ -71,8 +75,9 @@ class Fit:
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] == "topics"}
         named = asked.concepts - topics
         wanted = (topics - GENERIC) or named or topics
-        if wanted == {"tests_done"} and named:  # "were you tested for syphilis?"
-            return named, named
+        diseases = {c for c in named if self._lexicon.kinds[c] == "diseases"}
+        if wanted == {"tests_done"} and diseases:  # "were you tested for syphilis?"
+            return diseases, named
         if ALLERGY & wanted:
             return ALLERGY & wanted, named
         if len(wanted) > 1 and wanted <= named:  # "any nausea with the pain?" asks for nausea
@@ -87,21 +92,32 @@ class Fit:
         tells = "treatment" in typed.reading.aspects or typed.asked is None
         return max(self._best(named, typed) if tells else 0.0, 0.8 if treats else 0.0)
 
-    def _regular(self, asked: Reading, wanted: AbstractSet[str], named: AbstractSet[str], typed: Typed) -> bool:
-        """Whether a fact tells of what is taken anyway, where something for the complaint is asked for."""
-        return bool(
-            ("treatment" in asked.aspects or (named and self._is_a("medicines", wanted)))
+    def _taken_now(self, asked: Reading, wanted: AbstractSet[str], named: AbstractSet[str], typed: Typed) -> float:
+        """Less than 1 where something for the complaint is asked for and the fact tells of what is taken anyway, or the
+        other way round.
+        """
+        for_complaint = "treatment" in asked.aspects or bool(named and self._is_a("medicines", wanted))
+        if (
+            for_complaint
             and not named & typed.reading.concepts
             and typed.heading & {"medicines", "past_illness"}
             and "treatment" not in typed.own.aspects
-        )
+        ):
+            return REGULAR
+        if "ended" in typed.own.aspects and "medicines" in wanted and not asked.aspects & REQUIRED:
+            return REGULAR if "regular" in asked.aspects else ENDED
+        return 1.0
 
     def _of_complaint_named(self, asked: Reading, wanted: AbstractSet[str], typed: Typed) -> float:
         """For a question about the complaint by its name: whether a fact that names nothing may be about it."""
         of_complaint = any((self._lexicon.broader[c] | {c}) & self._complaint for c in wanted)
         if not asked.aspects & REQUIRED or not (of_complaint or wanted & self.complaint_and_wider):
             return 0.0
-        stray = typed.asked is not None and not self._lexicon.strict
+        stray = (  # an answer to the same kind of question, whatever it names: "three days, my bowels are normal"
+            typed.asked is not None
+            and not self._lexicon.strict
+            and bool(not typed.own.concepts or asked.aspects & typed.asked.aspects)
+        )
         if typed.heading - GENERIC or (typed.reading.concepts and not stray):
             return 0.0
         return 0.6 - 0.05 * len(typed.own.rest - self._lexicon.common - asked.stems)
@@ -187,12 +203,20 @@ class Fit:
 
     def aspects(self, asked: Reading, typed: Typed) -> float:
         """Share of the aspects asked for that the fact tells; negative where a required one is missing."""
-        wanted = asked.aspects
+        wanted = asked.aspects - QUALIFIERS
         if not wanted:
             return 0.0
         told = _told(typed, asked)
         topics = {c for c in asked.concepts if self._lexicon.kinds[c] != "symptoms"}
-        required = (wanted & REQUIRED) if not topics else (wanted & {"onset"} if topics & DATED else frozenset())
+        if wanted & SHOWN - told.keys():
+            return -1.0
+        if not topics and typed.only_denies and typed.asked is None and wanted <= DESCRIBED - typed.own.aspects:
+            return -1.0
+        required = (
+            (wanted & REQUIRED) if not topics else (wanted & {"onset"} if "time" in asked.aspects else frozenset())
+        )
+        if topics and not topics & DATED and typed.denies:  # "how long have you smoked?" - "I do not"
+            required = frozenset()
         if required and not required & told.keys():
             return -1.0
         return sum(told.get(name, 0.0) for name in wanted) / len(wanted)
@@ -202,7 +226,7 @@ class Fit:
 
 
 def _is_group(concept: str) -> bool:
-    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group")
+    return concept.endswith("_symptoms") or concept in ("bowels", "vomiting_group", "vision", "contraception")
 
 
 def _under_heading(topic: str, typed: Typed) -> float:
@@ -222,6 +246,8 @@ def _told(typed: Typed, asked: Reading) -> dict[str, float]:
         told |= dict.fromkeys(typed.asked.aspects & typed.own.aspects, 1.4)
     if typed.own.places - TISSUES - asked.places:
         told.setdefault("location", 0.4)
+    if "time" in typed.own.aspects & asked.aspects and "onset" in told:  # a time, and not only that it began
+        told["onset"] += 0.6
     if typed.reading.aspects & {"severity", "pattern"}:
         told.setdefault("character", 0.5)
     if "aggravate" in told:

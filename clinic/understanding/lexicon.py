@@ -33,6 +33,8 @@ YIELDING = {
 ANYWHERE = frozenset(
     {"pain", "weakness", "numbness", "swelling", "lump", "bleeding", "wound_discharge", "itching", "rash"}
 )
+# aspects that only narrow what is asked for besides
+QUALIFIERS = frozenset({"time", "regular"})
 _OR = re.compile(r",? (?:or|and) (?:(?:any|a|an|the|your) )?")
 _WORD = re.compile(r"[a-z]+")
 # where a second question begins
@@ -90,6 +92,8 @@ class Lexicon:
                 spans[name] = found
         aspects = {name: [m.span() for m in p.finditer(plain)] for name, p in self.aspects[side].items()}
         aspects = {name: found for name, found in aspects.items() if found}
+        if side == "tell" and "time" in aspects:
+            aspects.setdefault("onset", aspects["time"])
         if side == "ask":  # "bleeding between periods" asks for no period, "friends and family" for no family history
             spans = {n: f for n, f in spans.items() if not _inside(n, f, spans)}
             aspects = {n: f for n, f in aspects.items() if n not in LOOSE or not _inside(n, f, spans)}
@@ -103,6 +107,8 @@ class Lexicon:
             named, aspects = named - besides, {name: found for name, found in aspects.items() if name not in besides}
         if "occasion" in aspects and not any(self.kinds[name] == "symptoms" for name in named):
             aspects["aggravate"] = aspects.pop("occasion")
+        if not named and not aspects.keys() - QUALIFIERS:
+            aspects = {}
         return Reading(
             frozenset(named),
             frozenset(aspects),
@@ -180,6 +186,8 @@ def _meant(aspects: dict[str, list[tuple[int, int]]]) -> dict[str, list[tuple[in
     for name, others in YIELDING.items():
         if name in meant:
             meant = {other: found for other, found in meant.items() if other not in others}
+    if "onset" not in meant:
+        meant.pop("time", None)
     return meant
 
 

@@ -31,6 +31,12 @@ VAGUE = frozenset({"other_symptoms", "reason"})  # what is meant only where a qu
 _EXAMPLES = re.compile(
     r"\b(?:such as|including|for example|for instance|e\.?g\.?|like (?=\w+ or \w+))\b.*", re.IGNORECASE
 )
+# what a question sets aside: "any illness besides asthma", not "besides that"
+_BESIDES = re.compile(
+    r"\b(?:besides|apart from|other than|aside from|except(?: for)?|in addition to)\b"
+    r"(?! (?:that|this|it|these|those|what)\b)(?P<named>[^,.?!]+)",
+    re.IGNORECASE,
+)
 
 
 class QuestionMatcher:
@@ -92,6 +98,7 @@ class QuestionMatcher:
         scores = np.array([self._score(asked, typed) for typed in self._facts])
         if asked.aspects & {"aggravate", "relieve"}:
             scores[self._otherwise(question)] = 0.0
+        scores[self._set_aside(question)] = 0.0
         if self._embed is not None and (scores >= THRESHOLD).sum() > 1:
             scores += np.where(scores >= THRESHOLD, TIE * self._cosines(question, self._embed), 0.0)
         return scores
@@ -102,7 +109,18 @@ class QuestionMatcher:
         told = [self._lexicon.circumstances_of(typed.fact.text) for typed in self._facts]
         return np.array([bool(named and circumstances and not named & circumstances) for circumstances in told])
 
+    def _set_aside(self, question: str) -> NDArray[np.bool_]:
+        """Whether each fact tells of nothing but what the question sets aside: "any illness besides asthma"."""
+        found = _BESIDES.search(question)
+        named = self._lexicon.read(found["named"], "tell").concepts if found else frozenset()
+        aside = named.union(*(self._lexicon.broader[c] for c in named))
+        return np.array([bool(named and named & t.own.concepts and t.own.concepts <= aside) for t in self._facts])
+
     def _read(self, question: str) -> Reading:
+        kept = _BESIDES.sub("", question)
+        if kept != question:
+            asked = self._lexicon.read(kept, "ask")
+            return asked if asked.concepts else replace(asked, concepts=frozenset({"other_symptoms"}))
         asked = self._lexicon.read(_EXAMPLES.sub("", question), "ask")
         if asked.silent:
             asked = self._lexicon.read(question, "ask")

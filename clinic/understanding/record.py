@@ -50,7 +50,8 @@ _NONE_AT_ALL = re.compile(
     re.IGNORECASE,
 )
 _ONLY_DENIES = re.compile(
-    r"\W*(?:no|nil|denies|negative for)\b(?!.*\b(?:but|except|although|however)\b)", re.IGNORECASE
+    r"\W*(?:(?:the )?(?:patient|pt|he|she) (?:also )?)?(?:no|nil|denies|denied|negative for)\b(?!.*\b(?:but|except|although|however)\b)",
+    re.IGNORECASE,
 )
 _OTHERS = re.compile(r"\bother\b", re.IGNORECASE)
 _BARE_HEADING = re.compile(
@@ -58,7 +59,8 @@ _BARE_HEADING = re.compile(
     re.IGNORECASE,
 )
 _NOT_KNOWN = re.compile(
-    r"\bunable to (?:obtain|complete|provide|assess)|\b(?:not|nothing|no (?:\w+ ){0,4}(?:information|details|history|specifics)) (?:was |were )?"
+    r"\A\W*unknown\b|\bno (?:\w+ ){0,4}information\b"
+    r"|\bunable to (?:obtain|complete|provide|assess)|\b(?:not|nothing|no (?:\w+ ){0,4}(?:information|details|history|specifics)) (?:was |were )?"
     r"(?:provided|specified|applicable|obtained|available|given)|\b(?:does not|doesn't) provide\b|\A\W*n/?a\b",
     re.IGNORECASE,
 )

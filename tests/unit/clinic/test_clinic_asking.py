@@ -72,7 +72,7 @@ def test_what_the_lexicon_knows_is_not_asked_of_the_embedder():
         assert known((0.9, 0.1, 0.1)).understood(question, read(question), LEXICON) == read(question)
     since = "When did the qqq start?"
     found = known((0.9, 0.1, 0.1)).understood(since, read(since), LEXICON)
-    assert (found.concepts, found.aspects) == ({"smoking"}, {"onset"})
+    assert (found.concepts, found.aspects) == ({"smoking"}, {"onset", "time"})
 
 
 def test_the_known_questions_are_embedded_once():

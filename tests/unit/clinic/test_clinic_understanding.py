@@ -200,7 +200,7 @@ def test_lists_of_parts_of_the_body_are_written_out(listed, written):
     [
         ("Any low mood or loss of interest?", {"low_mood", "anhedonia"}, set()),
         ("Are your testicles sore or tender?", {"testicular_pain"}, set()),
-        ("How long have you had this?", set(), {"onset"}),
+        ("How long have you had this?", set(), {"onset", "time"}),
         ("How long does each attack last?", set(), {"pattern"}),
         ("At what time of day is it worst?", set(), {"timing"}),
         ("Have you had this kind of pain before?", {"pain"}, {"previous"}),
