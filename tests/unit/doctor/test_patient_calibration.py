@@ -13,7 +13,7 @@ from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.patient_calibration import FILES, digest, load_cases_of, patient_lines, understanding
 
 FOLDER = ROOT.parent / "shared/data/cases"
-# least share understood right, most wrong, most invented, by words alone; all but the last two have been tuned on
+# least share understood right, most wrong, most invented, by words alone; all but the last have been tuned on
 BOUNDS = {
     "open": (0.95, 0.02, 0.02),
     "sealed": (0.92, 0.045, 0.02),
@@ -21,6 +21,7 @@ BOUNDS = {
     "fresh_sealed": (0.89, 0.03, 0.02),
     "third_sealed": (0.7, 0.05, 0.04),
     "fourth_sealed": (0.75, 0.08, 0.04),
+    "fifth_sealed": (0.65, 0.08, 0.11),
 }
 SETS = {name: read_lines(CALIBRATION / f"patient_{name}.jsonl") for name in BOUNDS}
 CASE = Case(
@@ -60,14 +61,15 @@ def test_the_halves_share_no_case_and_quote_no_record():
     assert len({(row["case_id"], row["question"]) for row in everything}) == len(everything)
 
 
-@pytest.mark.parametrize("name", ["third_sealed", "fourth_sealed"])
-def test_a_sealed_set_asks_patients_of_every_source_of_whom_none_of_the_tuned_asks(name):
-    tuned = {row["case_id"] for other in BOUNDS if not other.startswith(("third", "fourth")) for row in SETS[other]}
+@pytest.mark.parametrize("name", ["third_sealed", "fourth_sealed", "fifth_sealed"])
+def test_a_later_set_asks_patients_of_whom_none_of_the_first_asks(name):
+    first = ("open", "sealed", "fresh_open", "fresh_sealed")
+    earlier = first if name != "fifth_sealed" else tuple(set(BOUNDS) - {name})
     rows = SETS[name]
-    assert not tuned & {row["case_id"] for row in rows}
+    assert not {row["case_id"] for other in earlier for row in SETS[other]} & {row["case_id"] for row in rows}
     assert len({(row["case_id"], row["question"]) for row in rows}) == len(rows)
     assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
-    for source in FILES:
+    for source in ("agentclinic", "mtmeddialog", *(["primock57"] if name != "fifth_sealed" else [])):
         asked = [row for row in rows if row["source"] == source]
         assert len(asked) >= 40
         assert 0.2 <= sum(not row["answers"] for row in asked) / len(asked) <= 0.45
