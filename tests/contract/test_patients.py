@@ -402,7 +402,7 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
         return kinds[number]
 
     with chat_server(lambda messages: "Yes, I have that.", fault) as server:
-        model = endpoint(server.url, timeout_s=4.0, retries=0, concurrency=256)
+        model = endpoint(server.url, timeout_s=12.0, retries=0, concurrency=256)
 
         def seat(spec: EpisodeSpec) -> Consultation:
             patient = LanguageModelPatient(spec.case, matcher, model.generate)
