@@ -5,6 +5,7 @@ A user's mistake is one line and exit status 2.
 
 import argparse
 import inspect
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from rl import machine
 from rl.errors import TrainingError
 from tracking.console import screen, start_logging
 
+TERMINATED = 128 + signal.SIGTERM  # exit status, as a shell tells it
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError)
 
 
@@ -43,6 +45,8 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
             help=shown,
         )
     given = vars(parser.parse_args())
+    # after Prefect has told its server; the default would leave behind what was started, its private server for one
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     with told(flow.__name__, *USER_ERRORS):
         machine.use(load_params(given.get("params_file")).machines)
         flow(**given)
@@ -65,3 +69,7 @@ def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         sys.exit(130)
+    except SystemExit as ended:
+        if ended.code == TERMINATED:
+            sys.stderr.write("stopped\n")
+        raise

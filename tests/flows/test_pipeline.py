@@ -153,6 +153,38 @@ def test_killed_runs_end_with_the_same_weights(
     assert weights(project) != weights(project, "models/warm_start")
 
 
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stop_ends_a_training_and_what_it_started(
+    finished: Path, environment: dict[str, str], tmp_path: Path, sent: signal.Signals, status: int
+) -> None:
+    """It has a Prefect server of its own; the signal comes while it plays or learns."""
+    params = tmp_path / "params.yaml"
+    text = re.sub(r"^  steps: 4$", "  steps: 400", (finished / "params.yaml").read_text(), count=1, flags=re.MULTILINE)
+    params.write_text(text.replace("  experiment: ", f"  experiment: {sent.name}-", 1))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flows.train_doctor", "--params-file", params, "--out", tmp_path / "doctor"],
+        cwd=finished,
+        env={name: value for name, value in environment.items() if name != "PREFECT_API_URL"},
+        stdout=(tmp_path / "log").open("w"),
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 300
+    while not list(finished.glob(f"checkpoints/*/{sent.name}-*/steps/00002/rollout.parquet")):
+        assert process.poll() is None, (tmp_path / "log").read_text()[-2000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert started  # the server
+    process.send_signal(sent)
+    assert process.wait(15) == status, (tmp_path / "log").read_text()[-2000:]
+    gone, left = psutil.wait_procs(started, timeout=5)
+    assert not left
+    assert len(gone) == len(started)
+    assert "stopped" in (tmp_path / "log").read_text()
+    assert not (tmp_path / "doctor").exists()
+
+
 def test_a_registered_model_keeps_its_weights(finished: Path, run: Run) -> None:
     before = weights(finished)
     (copy,) = (finished / "models/registry").iterdir()
