@@ -26,7 +26,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "dr_grpo": GROUPED | WIDE | {"constant_length": 4, "entropy_coefficient": 0.015},
     "rloo": GROUPED
     | WIDE
-    | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 1e-3}, "entropy_coefficient": 0.015},
+    | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 0.02}, "entropy_coefficient": 0.015},
     "reinforce_pp": {"entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
     "reinforce_pp, group baseline": WIDE | {"baseline": "group", "entropy_coefficient": 0.03, "eps": FLOOR},
     "reinforce_pp, turn credit": {"credit": "turn", "entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
