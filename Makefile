@@ -32,6 +32,8 @@ SEED ?= 0
 GAME ?= easy
 RATE_SEEDS ?= $(if $(filter hard,$(GAME)),0-9,0-19)
 JOBS ?= 1
+# files of tests in as many processes as there are cores, up to four
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help format setup vllm run test test-vllm gpu check lint slow learn rates attacks base-model bench bench-env bench-plots docs ui server worker deploy clean
@@ -65,7 +67,7 @@ run: setup
 	@$(BIN)/python -m commands.run
 
 test: setup
-	@$(BIN)/python -m pytest -m "not slow and not gpu and not vllm" --base-seed $(SEED)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not slow and not gpu and not vllm" --base-seed $(SEED)
 
 format: setup
 	$(BIN)/ruff format --quiet .
@@ -79,7 +81,7 @@ lint: setup
 check: lint test
 
 slow: setup
-	$(BIN)/python -m pytest -m "slow and not gpu and not vllm" --base-seed $(SEED)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not gpu and not vllm" --base-seed $(SEED)
 
 gpu:
 	@$(GPU_PYTHON) -m pytest -m gpu tests/gpu

@@ -15,6 +15,7 @@ from clinic.diagnoses import is_placed, relation
 from clinic.events import Asked, Diagnosed, Event, final_diagnosis, one_by_one, told_topics
 from clinic.generative import Condition
 from clinic.matching import normalise
+from clinic.rewards.base import missed_red_flags
 from clinic.tables import Comparison, DoctorTable, Interval, McNemar, Summary
 
 Row = dict[str, float | None]
@@ -37,6 +38,7 @@ MEASURES = (
     "tokens",
     "valid_question_rate",
     "fact_recall",
+    "red_flags_missed",
     "recommendation",
     "judge_diagnosis",
     "judge_recommendation",
@@ -77,7 +79,8 @@ def measure(
         name that no rule knows (None without an answer); reward; turns: doctor turns, the
         diagnosis included; tokens;
         valid_question_rate: questions that the patient could answer and had not yet answered / questions asked (None if
-        none was asked); fact_recall: present facts told, opening included / present facts; recommendation: ROUGE-L of
+        none was asked); fact_recall: present facts told, opening included / present facts; red_flags_missed: present red
+        flags of an urgent case that were never brought up / those it has (None if it has none); recommendation: ROUGE-L of
         the recommendation and the case's; judge_diagnosis, judge_recommendation;
         combined: [(ROUGE-L of diagnosis + of recommendation) / 2 + (the judge's two verdicts) / 2] / 2; dei: combined²
         / (turns + 0.01 x tokens per turn).
@@ -124,9 +127,11 @@ def _asking(case: Case, events: Sequence[Event]) -> Row:
     valid = sum(event.topic is not None and not event.repeated for event in questions)
     present = {fact.topic for fact in case.facts if fact.present}
     told = (set(case.opening) | told_topics(events)) & present
+    flags = present.intersection(case.red_flags) if case.urgent else frozenset()
     return {
         "valid_question_rate": valid / len(questions) if questions else None,
         "fact_recall": len(told) / len(present) if present and case.source != QUESTIONS else None,
+        "red_flags_missed": len(missed_red_flags(case, events)) / len(flags) if flags else None,
     }
 
 

@@ -1,7 +1,7 @@
 """Policies on held-out cases: the sets, what a policy makes of them, and how two compare."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -107,9 +107,11 @@ class EvaluationSet:
         return Evaluation(doctors={self.label(name): table})
 
 
-def open_evaluation_sets(params: Params, cases: Path, index: Path) -> list[EvaluationSet]:
+def open_evaluation_sets(
+    params: Params, cases: Path, index: Path, count: int | None = None, left_out: Collection[str] = ()
+) -> list[EvaluationSet]:
     """The test cases, a set for each source, the starter clinic first; each holds a sample of `evaluate_doctor.cases`
-    at most, the same for every run of the same split.
+    (or `count`) at most, the same for every run of the same split, and none of those left out by id.
     """
     check_endpoints([params.language_models.patient, params.language_models.evaluation_judge])
     factory = open_factory(params, index, cases)
@@ -121,13 +123,13 @@ def open_evaluation_sets(params: Params, cases: Path, index: Path) -> list[Evalu
     judge = params.language_models.evaluation_judge
     judging = judged_by(judge, ("diagnosis", "recommendation"), params.seed) if judge is not None else None
     by_source: dict[str, list[Case]] = {factory.clinic.name: []}
-    for case in read_cases(cases / "cases.parquet", "test"):
+    for case in (case for case in read_cases(cases / "cases.parquet", "test") if case.case_id not in left_out):
         by_source.setdefault(case.source, []).append(case)
     seen: dict[str, list[Case]] = {}
     for case in read_cases(cases / "cases.parquet", "train"):
         seen.setdefault(case.source, []).append(case)
-    count, salt = params.evaluate_doctor.cases, params.patient_cases.split.salt
-    held_out = {source: sampled(found, count, salt) for source, found in by_source.items() if found}
+    most, salt = count or params.evaluate_doctor.cases, params.patient_cases.split.salt
+    held_out = {source: sampled(found, most, salt) for source, found in by_source.items() if found}
     return [
         EvaluationSet(params, found, factory, opinions, judging, seen=seen.get(source, []), first=not place)
         for place, (source, found) in enumerate(held_out.items())
@@ -142,6 +144,45 @@ def policy_table(
     test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, keep: Path | None, progress: Progress
 ) -> Evaluation:
     """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
+    live, trajectories = _played(test_set, name, model, budget, chart, progress)
+    opinions, verdicts = _opinions(test_set, trajectories)
+    scores = score_all(test_set.scorer, test_set.cases, trajectories, opinions)
+    rankings = _rankings(test_set, live, trajectories)
+    rows = [
+        FAILED
+        if trajectory.stop_reason == StopReason.FAILED
+        else test_set.measure(
+            case,
+            read_events(trajectory.events),
+            score.reward if score.turns else None,
+            trajectory.sampled_tokens,
+            ranking,
+            verdict,
+        )
+        for case, trajectory, score, ranking, verdict in zip(
+            test_set.cases, trajectories, scores, rankings, verdicts, strict=True
+        )
+    ]
+    if keep is not None:
+        write_trajectories(trajectories, keep / "rollout.parquet")
+        write_scores(scores, keep / "scores.parquet")
+    return test_set.table(name, rows) | patients_of(test_set, name, trajectories)
+
+
+def policy_rows(test_set: EvaluationSet, name: str, model: Path, progress: Progress) -> list[Row | Missing]:
+    """What a policy makes of every test case, without rewards, judges and rankings, which cost more than the playing."""
+    _, trajectories = _played(test_set, name, model, test_set.budget, False, progress)
+    return [
+        FAILED
+        if trajectory.stop_reason == StopReason.FAILED
+        else test_set.measure(case, read_events(trajectory.events), None, trajectory.sampled_tokens, [], None)
+        for case, trajectory in zip(test_set.cases, trajectories, strict=True)
+    ]
+
+
+def _played(
+    test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, progress: Progress
+) -> tuple[Session, list[Trajectory]]:
     params = test_set.params
     seat = partial(test_set.factory.seat, chart=chart)
     live = LocalSession(str(model), place_of(params.machines), params.rollout, None, params.seed, seat=seat)
@@ -167,28 +208,7 @@ def policy_table(
             len(trajectories),
             "chart" if chart else "opening",
         )
-    opinions, verdicts = _opinions(test_set, trajectories)
-    scores = score_all(test_set.scorer, test_set.cases, trajectories, opinions)
-    rankings = _rankings(test_set, live, trajectories)
-    rows = [
-        FAILED
-        if trajectory.stop_reason == StopReason.FAILED
-        else test_set.measure(
-            case,
-            read_events(trajectory.events),
-            score.reward if score.turns else None,
-            trajectory.sampled_tokens,
-            ranking,
-            verdict,
-        )
-        for case, trajectory, score, ranking, verdict in zip(
-            test_set.cases, trajectories, scores, rankings, verdicts, strict=True
-        )
-    ]
-    if keep is not None:
-        write_trajectories(trajectories, keep / "rollout.parquet")
-        write_scores(scores, keep / "scores.parquet")
-    return test_set.table(name, rows) | patients_of(test_set, name, trajectories)
+    return live, trajectories
 
 
 def _rankings(test_set: EvaluationSet, live: Session, trajectories: Sequence[Trajectory]) -> list[list[str]]:

@@ -162,6 +162,34 @@ class EvaluateDoctorParams(_Section):
     )
 
 
+class RetrainParams(_Section):
+    """Section `retrain`: when a challenger takes the champion's place (docs/how-to/schedule-retraining.md)."""
+
+    cases: int = Field(
+        ge=1,
+        description="held-out cases of each source on which challenger and champion meet, at most; as the test cases",
+    )
+    min_cases: int = Field(ge=1, description="with fewer than these in all, the champion stays")
+    level: float = Field(
+        gt=0, lt=1, description="of the exact McNemar test that the challenger is right more often: promoted below it"
+    )
+    red_flags_margin: float = Field(
+        ge=0,
+        le=1,
+        description="share of red flags by which the challenger may miss more: the difference's 95% interval ends below it",
+    )
+    turns_margin: float = Field(ge=0, description="turns by which it may take longer, in the same way")
+    category_margin: float = Field(
+        ge=0, le=1, description="accuracy that it may lose in a category or source of cases, in the same way"
+    )
+    min_category_cases: int = Field(
+        ge=1, description="a category, or what has red flags, with fewer cases is not judged"
+    )
+    approval: bool = Field(
+        description="true: a better challenger waits for a person, who resumes the flow run in Prefect's UI"
+    )
+
+
 class LanguageModels(_Section):
     """Section `language_models`: who plays patients and judges; null where no model does."""
 
@@ -205,7 +233,13 @@ class Params(_Section):
     rollout: RolloutParams = Field(description="playing consultations")
     decoding: DecodingParams = Field(description="how the doctor's turns are sampled")
     evaluate_doctor: EvaluateDoctorParams = Field(description="on held-out cases, beside reference doctors")
+    retrain: RetrainParams = Field(description="when a challenger takes the champion's place")
     machines: MachinesParams = Field(description="what a run takes of its machine")
+
+    @property
+    def run_name(self) -> str:
+        """What a training is called where runs are listed: `grpo-s0-starter`."""
+        return f"{self.algorithm.name}-s{self.seed}-{self.train_doctor.experiment}"
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Params":

@@ -55,8 +55,7 @@ def fitted_tables(test_set: EvaluationSet) -> Evaluation:
     """
     if not test_set.seen:
         return Evaluation()
-    examples = commonest(test_set.seen)
-    tables = test_set.table(COMMONEST, [_fitted_row(test_set, case, Commonest(examples)) for case in test_set.cases])
+    tables = test_set.table(COMMONEST, commonest_rows(test_set))
     if test_set.generative:
         return tables
     fitted = FittedBayes(test_set.seen)
@@ -72,6 +71,12 @@ def fitted_tables(test_set: EvaluationSet) -> Evaluation:
         | test_set.table("fitted_bayes_no_questions", hearing)
         | test_set.table("fitted_bayes_full_information", reading)
     )
+
+
+def commonest_rows(test_set: EvaluationSet) -> list[Row | Missing]:
+    """Of one who always names the commonest diagnosis of the training cases, of which there is at least one."""
+    examples = commonest(test_set.seen)
+    return [_fitted_row(test_set, case, Commonest(examples)) for case in test_set.cases]
 
 
 def _played(test_set: EvaluationSet, case: Case, doctor: Doctor) -> list[Event]:
@@ -111,4 +116,4 @@ def _row(test_set: EvaluationSet, case: Case, events: Sequence[Event], ranking: 
 
 def _from_the_chart(row: Row | Missing) -> Row | Missing:
     """What was not asked for earns nothing that could be compared."""
-    return row if isinstance(row, Missing) else row | {"reward": None, "fact_recall": 1.0}
+    return row if isinstance(row, Missing) else row | {"reward": None, "fact_recall": 1.0, "red_flags_missed": None}

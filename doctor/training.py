@@ -41,6 +41,8 @@ from rl.workers.base import Session
 from rl.workers.local import LocalSession
 
 log = logging.getLogger(__name__)
+LEARNED_FROM = "learned_from.txt"
+"""In a doctor's folder: ids of the cases that it was trained and chosen on, one a line."""
 
 
 class Training:

@@ -63,7 +63,7 @@ def evaluate_doctor(
         {"models/doctor": doctor, "models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index},
         out,
     )
-    record_evaluation(metrics, doctor, played, page)
+    record_evaluation(metrics, doctor, played, page, cases)
 
 
 if __name__ == "__main__":

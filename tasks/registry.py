@@ -1,18 +1,24 @@
 """Task of `retrain`: keep an immutable copy of the doctor and register it, once per hash."""
 
+import json
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from doctor.parameters import ROOT
+from clinic.tables import Evaluation
+from doctor.gate import CHALLENGER
+from doctor.parameters import ROOT, Params
 from rl.checkpoint import folder_hash
-from tracking import runs
+from tracking import registry, runs
 from tracking.provenance import output_digest
 from tracking.recorder import run_of
+from tracking.registry import Version
+from tracking.store import TrackingError
 
 log = logging.getLogger(__name__)
 MODEL_NAME = "anamnesis-doctor"
@@ -38,17 +44,39 @@ def immutable_copy(model: Path, registry: Path) -> tuple[Path, str]:
 
 
 @task(cache_policy=NO_CACHE)
-def register_challenger(model: Path) -> str:
-    """Register the model as `challenger` unless this hash is registered already; returns a line that says what was
-    done.
+def register_challenger(params: Params, model: Path) -> tuple[Version, str]:
+    """Register the model as `challenger` unless this hash is registered already; returns the version and a line that
+    says what was done.
     """
     copy, digest = immutable_copy(model, ROOT / "models" / "registry")
     runs.setup(ROOT)
-    tags = {"dvc.md5": output_digest("models/doctor") or "", "path": str(copy), "gate": "none"}
     run_id = run_of(model)
-    version, created = runs.register(MODEL_NAME, copy, digest, run_id, "challenger", tags)
+    tags = {
+        "algorithm": params.algorithm.name,
+        "reward": params.reward.preset,
+        "seed": str(params.seed),
+        **{f"dvc.md5 {name}": output_digest(name) or "" for name in ("models/doctor", "data/cases", "data/kb_index")},
+        **(runs.origin(run_id) if run_id else {}),
+    }
+    number, created = registry.register(MODEL_NAME, copy, digest, run_id, CHALLENGER, tags, _description(tags))
+    version = registry.numbered(MODEL_NAME, number)
+    if version is None:
+        raise TrackingError(f"{MODEL_NAME} version {number} was registered and is not there; is the store being moved?")
     if created:
-        return f"registered {MODEL_NAME} version {version} as challenger (sha256 {digest[:12]})"
+        return version, f"registered {MODEL_NAME} version {number} as challenger (sha256 {digest[:12]})"
     return (
-        f"unchanged: {MODEL_NAME} version {version} already holds this model (sha256 {digest[:12]}), nothing registered"
+        version,
+        f"unchanged: {MODEL_NAME} version {number} already holds this model (sha256 {digest[:12]}), nothing registered",
     )
+
+
+def _description(tags: Mapping[str, str]) -> str:
+    """What a person reads of a version in the registry: its figures, and what made it."""
+    found = ROOT / "metrics/evaluate_doctor.json"
+    doctors = Evaluation.from_json(json.loads(found.read_text())).accuracies if found.exists() else {}
+    rows = [
+        f"| {name} | {accuracy.mean:.3f} | {accuracy.low:.3f} to {accuracy.high:.3f} |"
+        for name, accuracy in doctors.items()
+    ]
+    table = ["| doctor | accuracy | 95% interval |", "|---|---|---|", *rows, ""] if rows else []
+    return "\n".join([*table, *(f"- {name}: `{value}`" for name, value in tags.items() if value)])

@@ -13,7 +13,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from doctor.scoring import accuracy_by_source, weighted_accuracy
-from doctor.training import Training
+from doctor.training import LEARNED_FROM, Training
 from rl.checkpoint import check_checkpoint, folder_hash, steps_saved
 from rl.files import replace_folder, write_json
 from rl.models import average_folders
@@ -86,7 +86,7 @@ def validations_since_best(scores: Mapping[int, float]) -> int:
 @task(cache_policy=NO_CACHE)
 def export(run: Training, out: Path) -> dict[str, Any]:
     """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay
-    (`train_doctor.export`).
+    (`train_doctor.export`), with the ids of the cases that it was trained and chosen on.
 
     Raises:
         TrainingError: a checkpoint that it is made of is missing or damaged.
@@ -107,6 +107,8 @@ def export(run: Training, out: Path) -> dict[str, Any]:
         shutil.copytree(_checked(run, step), temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json"))
         replace_folder(temporary, out)
         chosen, reached = [step], scores[step]
+    ids = sorted(case.case_id for case in (*run.train, *run.validation))
+    (out / LEARNED_FROM).write_text("\n".join(ids) + "\n", encoding="utf-8")
     return {
         "chosen_steps": chosen,
         "chosen_accuracy": reached,

@@ -3,16 +3,18 @@
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
+from clinic.cases import Case, read_cases
 from clinic.tables import Evaluation
 from doctor.evaluation_text import closed_distance, trajectories_of_note
 from doctor.parameters import HOME, ROOT
+from doctor.scoring import right
 from doctor.training import Training, history
 from rl.checkpoint import folder_hash
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
@@ -21,6 +23,7 @@ from tracking import runs, traces
 from tracking.console import Bar, duration
 from tracking.progress import Phase
 from tracking.provenance import output_digest
+from tracking.traces import Truth
 
 log = logging.getLogger(__name__)
 Sample = tuple[list[Trajectory], list[Scores]]
@@ -46,6 +49,7 @@ class Recorder:
             run_id: its MLflow run.
         """
         self._run, self._id = run, run_id
+        self._cases = {case.case_id: case for case in run.train}
         self._steps: Phase | None = None  # once the first is recorded
         self._writer = ThreadPoolExecutor(1, "mlflow")
         self._unwritten: list[Future[None]] = []
@@ -92,7 +96,8 @@ class Recorder:
     def _write(self, step: int, metrics: Mapping[str, float], sample: Sample, checkpoint: Path | None) -> None:
         runs.log_step(self._id, step, metrics)
         if sample[0]:
-            traces.log_consultations(self._id, *sample, step, "train", {})
+            truths = truths_of(self._cases, sample[0])
+            traces.log_consultations(self._id, *sample, step, "train", {}, truths=truths)
         if checkpoint is not None:
             runs.log_checkpoint(self._id, step, checkpoint, folder_hash(checkpoint), metrics)
 
@@ -137,7 +142,7 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
         "recipe": run.algorithm.recipe.model_dump(mode="json"),
     }
     tags = {"prefect.flow_run_id": flow_run_id, "stage": "train_doctor", "checkpoints": str(run.folder)}
-    with runs.training_run(run.params.train_doctor.experiment, run.input_hash, params, tags, ROOT) as run_id:
+    with runs.training_run(run.params.run_name, run.input_hash, params, tags, ROOT) as run_id:
         for name, path in (
             ("cases", "data/cases"),
             ("knowledge_base", "data/kb_index"),
@@ -170,7 +175,7 @@ def run_of(model: Path) -> str | None:
     return run_id
 
 
-def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, page: Path) -> None:
+def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path) -> None:
     """Final figures, the page and a sample of the test consultations on the doctor's training run."""
     runs.setup(HOME)
     run_id = run_of(doctor)
@@ -182,7 +187,19 @@ def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, pa
     chosen, scores = trajectories_of_note(
         read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20
     )
-    traces.log_consultations(run_id, chosen, scores, 0, "test", {})
+    seen = {case.case_id: case for case in read_cases(cases / "cases.parquet", "test")}
+    traces.log_consultations(
+        run_id, chosen, scores, max(runs.last_step(run_id), 0), "test", {}, truths=truths_of(seen, chosen)
+    )
+
+
+def truths_of(cases: Mapping[str, Case], trajectories: Sequence[Trajectory]) -> dict[str, Truth]:
+    """What consultations should have ended with, by episode id."""
+    return {
+        t.episode_id: Truth((case := cases[t.case_id]).diagnosis, right(case, t))
+        for t in trajectories
+        if t.case_id in cases and t.turns
+    }
 
 
 def final_metrics(metrics: Evaluation) -> dict[str, float]:

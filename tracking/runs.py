@@ -1,13 +1,12 @@
-"""The record of what happened: runs, points, data sets, checkpoints and registered models, in MLflow.
+"""The record of what happened: runs, points, data sets and checkpoints, in MLflow.
 
-With `tracking.store` (where it is) and `tracking.traces` (consultations) the only door to MLflow. Plain functions, called inside tasks. Results never
+With `tracking.store` (where it is), `tracking.traces` (consultations) and `tracking.registry` (models) the only door to MLflow. Plain functions, called inside tasks. Results never
 depend on what is written here. A resumed training may repeat any call and nothing is recorded twice:
 
     training_run     the unfinished run with the same input hash goes on
     log_step         a metric only moves forward: a point at or before the metric's last step is dropped
     log_dataset      one input per (name, digest)
     log_checkpoint   one logged model per (run, step, sha256)
-    register         one version per sha256
 
 Log a step after it is complete, else the first, abandoned try is what stays on the record.
 """
@@ -22,7 +21,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ from mlflow.exceptions import MlflowException
 
 __all__ = [
     "TrackingError",
-    "champion_path",
     "home",
     "is_there",
     "last_step",
@@ -48,7 +46,7 @@ __all__ = [
     "log_dataset",
     "log_metrics_final",
     "log_step",
-    "register",
+    "origin",
     "setup",
     "training_run",
 ]
@@ -189,6 +187,12 @@ def is_there(run_id: str) -> bool:
     return True
 
 
+def origin(run_id: str) -> dict[str, str]:
+    """The commit that a run was made at, and whether the working tree differed from it."""
+    tags = patiently(mlflow.MlflowClient().get_run, run_id).data.tags
+    return {name: tags[name] for name in ("git.sha", "git.dirty") if name in tags}
+
+
 def last_step(run_id: str) -> int:
     """The last step of which a run has a point; -1 of none."""
     return max(_last_steps(patiently(mlflow.MlflowClient().get_run, run_id)).values(), default=-1)
@@ -268,75 +272,3 @@ def log_checkpoint(run_id: str, step: int, directory: Path, sha256: str, metrics
         points.append(Metric(key, point.value, point.timestamp, step, model_id=model_id))
     patiently(client.log_batch, run_id, metrics=points)
     return model_id
-
-
-def register(
-    model_name: str, directory: Path, sha256: str, run_id: str | None, alias: str, tags: Mapping[str, str]
-) -> tuple[str, bool]:
-    """Give a model a version in the registry and point an alias at it; the same sha256 has one version for ever.
-
-    Registering again only moves the alias: a version keeps the tags it has, and gets those it lacks.
-
-    Args:
-        model_name: made if missing.
-        directory: the immutable copy, named by its hash; `models:/<name>@<alias>` resolves to this very folder, nothing
-            is copied.
-        sha256: identity of the model.
-        run_id: the training it came from.
-        alias: for example `challenger`.
-        tags: for example `git.sha`, `dvc.md5`, `gate`.
-
-    Returns:
-        The version and whether it is new.
-
-    Raises:
-        TrackingError: the folder is missing, empty or not named by the hash.
-    """
-    if directory.name != sha256 or not directory.is_dir() or not any(directory.iterdir()):
-        raise TrackingError(
-            f"{directory} cannot be registered: a version needs an immutable copy in a folder named {sha256}; copy the model there first"
-        )
-    client = mlflow.MlflowClient()
-    try:
-        patiently(client.create_registered_model, model_name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-    about = {**tags, "sha256": sha256, "path": str(directory.resolve())}
-    found = patiently(client.search_model_versions, f"name = '{model_name}' and tags.sha256 = '{sha256}'")
-    if found:
-        first = min(found, key=lambda version: int(version.version))
-        version = str(first.version)
-        for key in about.keys() - first.tags.keys() | {"path"}:
-            patiently(client.set_model_version_tag, model_name, version, key, about[key])
-    else:
-        version = str(
-            patiently(client.create_model_version, model_name, directory.resolve().as_uri(), run_id, about).version
-        )
-    patiently(client.set_registered_model_alias, model_name, alias, version)
-    return version, not found
-
-
-def champion_path(model_name: str, alias: str, digest: Callable[[Path], str] | None = None) -> Path | None:
-    """The folder behind an alias, None if there is no such model or alias.
-
-    Args:
-        model_name: registered model.
-        alias: for example `champion`.
-        digest: hashes the folder (`rl.checkpoint.folder_hash`); without it only the folder's name is checked.
-
-    Raises:
-        TrackingError: the folder is gone or is not what was registered.
-    """
-    try:
-        version = patiently(mlflow.MlflowClient().get_model_version_by_alias, model_name, alias)
-    except MlflowException as error:
-        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-            return None
-        raise
-    path, expected = Path(version.tags.get("path", "")), version.tags.get("sha256")
-    if not path.is_dir() or path.name != expected or (digest is not None and digest(path) != expected):
-        raise TrackingError(
-            f"{model_name}@{alias} (version {version.version}) should be {path} with sha256 {expected}, which is missing or changed; restore it or move the alias"
-        )
-    return path

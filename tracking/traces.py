@@ -55,12 +55,21 @@ PREVIEW_CHARS = 1000  # MLflow's limit
 
 
 @dataclass(frozen=True)
+class Truth:
+    """What a consultation should have ended with, and whether it did."""
+
+    diagnosis: str
+    correct: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Consultation:
     """One consultation on its way into the store; made by `log_consultations`, read by the functions below it."""
 
     trace_id: str
     played: Trajectory
     score: Scores | None
+    truth: Truth | None
     tags: dict[str, str]
     clock: list[int]  # Unix nanoseconds at which turns begin and end, one more than turns
 
@@ -75,7 +84,7 @@ def log_consultations(
     step: int,
     split: str,
     tags: Mapping[str, str],
-    began_s: float | None = None,
+    truths: Mapping[str, Truth] | None = None,
 ) -> int:
     """Record consultations, each once: one of the same run, step, split, episode and `condition` tag is not recorded
     again.
@@ -89,12 +98,12 @@ def log_consultations(
         step: rollout step.
         split: for example `train`.
         tags: more tags on every trace; `condition` tells apart the conditions under which one case was evaluated.
-        began_s: Unix time when the rollout phase began; if left out, the last of these episodes is taken to end now.
+        truths: by episode id, where it is known.
 
     Returns:
         How many were new.
     """
-    began = began_s if began_s is not None else time.time() - max((t.ended_s for t in trajectories), default=0.0)
+    began = time.time() - max((t.ended_s for t in trajectories), default=0.0)  # the last of these ends now
     scored = {score.episode_id: score for score in scores}
     wanted: dict[str, _Consultation] = {}
     for t in trajectories:
@@ -107,11 +116,12 @@ def log_consultations(
         }
         trace_id = "tr-" + _hash(run_id, str(step), split, tags.get("condition", ""), t.episode_id)
         wanted[trace_id] = _Consultation(
-            trace_id,
-            t,
-            scored.get(t.episode_id),
-            {**tags, **about, "rl.step": str(step), "split": split},
-            _clock(t, began),
+            trace_id=trace_id,
+            played=t,
+            score=scored.get(t.episode_id),
+            truth=(truths or {}).get(t.episode_id),
+            tags={**tags, **about, "rl.step": str(step), "split": split},
+            clock=_clock(t, began),
         )
     experiment = str(patiently(mlflow.MlflowClient().get_run, run_id).info.experiment_id)
     there = _recorded(experiment, run_id, step)
@@ -174,7 +184,10 @@ def _info(consultation: _Consultation, experiment: str, run_id: str) -> TraceInf
 def _assessments(consultation: _Consultation) -> list[Assessment]:
     """Rewards as feedback, on the trace and on its turns; the case's diagnosis as expectation."""
     found: list[Assessment] = []
-    if diagnosis := consultation.played.privileged.get("diagnosis_id"):
+    if truth := consultation.truth:
+        found.append(Expectation("diagnosis", truth.diagnosis, AssessmentSource("CODE", "case")))
+        found.append(Feedback("correct", truth.correct, source=AssessmentSource("CODE", "case")))
+    elif diagnosis := consultation.played.privileged.get("diagnosis_id"):
         found.append(Expectation("diagnosis", diagnosis, AssessmentSource("CODE", "case")))
     if score := consultation.score:
         feedback = partial(Feedback, source=AssessmentSource("CODE", "reward"))

@@ -15,6 +15,7 @@ from tests.learning.course import CHANGES, GAMES, STEPS
 from tests.learning.rates import processes, run
 from tests.learning.toy import School, mean_reward
 
+pytestmark = pytest.mark.timeout(900)  # a run waits for the cores that others have
 LEVELS = {
     "test_it_learns_to_look_and_to_say_what_it_saw": "easy",
     "test_it_learns_with_more_to_look_for_and_more_to_say": "hard",

@@ -351,6 +351,7 @@ def test_measures_of_one_consultation_by_hand(make_case):
         "tokens": None,
         "valid_question_rate": pytest.approx(1 / 3),
         "fact_recall": 0.5,
+        "red_flags_missed": None,
         "recommendation": 0.0,
         "judge_diagnosis": None,
         "judge_recommendation": None,

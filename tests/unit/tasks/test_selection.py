@@ -31,7 +31,8 @@ def run_of(folder, patience, scores):
     for step, accuracy in scores.items():
         (folder / "validation" / f"{step:05d}.json").write_text(json.dumps({"validation/accuracy": accuracy}))
     plan = SimpleNamespace(steps=20, patience=patience)
-    return SimpleNamespace(folder=folder, params=SimpleNamespace(train_doctor=plan))
+    train, validation = ([SimpleNamespace(case_id=name)] for name in ("seen-2", "seen-1"))
+    return SimpleNamespace(folder=folder, params=SimpleNamespace(train_doctor=plan), train=train, validation=validation)
 
 
 def test_a_run_ends_when_its_patience_is_used_up_and_a_resumed_one_agrees(tmp_path):
@@ -91,6 +92,7 @@ def test_the_best_checkpoint_becomes_the_doctor_without_what_only_training_needs
     run, out = trained(tmp_path / "run", "best", {2: 0.5, 4: 0.4}), tmp_path / "doctor"
     damaged(run.folder / "global_step_3")  # one that does not stay
     report = export.fn(run, out)
-    assert [path.name for path in out.iterdir()] == ["model.safetensors"]
+    assert sorted(path.name for path in out.iterdir()) == ["learned_from.txt", "model.safetensors"]
+    assert (out / "learned_from.txt").read_text() == "seen-1\nseen-2\n"
     assert (out / "model.safetensors").read_bytes() == b"weights of 2"
     assert (report["chosen_steps"], report["chosen_accuracy"]) == ([2], 0.5)

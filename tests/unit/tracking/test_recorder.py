@@ -33,11 +33,12 @@ def written(monkeypatch):
     monkeypatch.setattr(
         module.traces,
         "log_consultations",
-        lambda run_id, chosen, scores, step, *_: seen.append((run_id, f"{len(chosen)} traces", step)),
+        lambda run_id, chosen, scores, step, *_, **__: seen.append((run_id, f"{len(chosen)} traces", step)),
     )
     monkeypatch.setattr(
         module, "trajectories_of_note", lambda trajectories, scores, count: (trajectories[:count], scores[:count])
     )
+    monkeypatch.setattr(module, "truths_of", lambda cases, chosen: {})
     monkeypatch.setattr(module, "folder_hash", lambda directory: "sha")
     return SimpleNamespace(go=go, seen=seen)
 
@@ -46,6 +47,7 @@ def run(folder=Path("nowhere")):
     return SimpleNamespace(
         folder=folder,
         params=SimpleNamespace(train_doctor=PLAN),
+        train=(),
         pairs=None,
         experience=lambda step: (["a", "b", "c"], [1, 2, 3]),
     )
@@ -129,6 +131,7 @@ def test_what_is_withheld_is_no_metric():
 
 def test_a_run_that_the_store_lost_is_none(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(module, "HOME", tmp_path)
+    monkeypatch.setattr(module, "truths_of", lambda cases, chosen: {})
     monkeypatch.setattr(module, "folder_hash", lambda directory: "sha")
     assert module.run_of(tmp_path) is None
     note = tmp_path / "runs" / "doctors" / "sha.json"

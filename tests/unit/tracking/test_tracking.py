@@ -15,8 +15,8 @@ import pytest
 
 from clinic.events import Asked, Diagnosed, FoundPassage, Searched
 from rl.experience import Scores, Trajectory
+from tracking import registry, store, traces
 from tracking import runs as tracking
-from tracking import store, traces
 
 mlflow = tracking.mlflow  # imported by the door, after it has set MLflow's environment
 VARIABLES = ["MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT", "DVC_STAGE", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV"]
@@ -328,12 +328,7 @@ def test_files_and_folders(run, client, tmp_path):
 
 def test_a_consultation_reads_back_as_a_chat(run, client):
     played = consultation()
-    assert (
-        tracking.log_consultations(
-            run, [played], [scored(played)], 4, "train", {"condition": "sampled"}, began_s=1000.0
-        )
-        == 1
-    )
+    assert tracking.log_consultations(run, [played], [scored(played)], 4, "train", {"condition": "sampled"}) == 1
     (trace,) = stored_traces(client, run)
     root, *rest = trace.data.spans
     assert (root.name, root.span_type, root.parent_id) == ("consultation", "AGENT", None)
@@ -388,8 +383,9 @@ def test_a_consultation_reads_back_as_a_chat(run, client):
     assert own.items() <= trace.info.tags.items()
 
 
-def test_time_is_the_episodes_shared_out_by_tokens(run, client):
-    tracking.log_consultations(run, [consultation()], [], 4, "train", {}, began_s=1000.0)
+def test_time_is_the_episodes_shared_out_by_tokens(run, client, monkeypatch):
+    monkeypatch.setattr(traces.time, "time", lambda: 1006.0)
+    tracking.log_consultations(run, [consultation()], [], 4, "train", {})
     (trace,) = stored_traces(client, run)
     root, *rest = trace.data.spans
     assert (root.start_time_ns, root.end_time_ns) == (1_001 * 10**9, 1_006 * 10**9)
@@ -399,6 +395,16 @@ def test_time_is_the_episodes_shared_out_by_tokens(run, client):
         (1_005 * 10**9, 1_006 * 10**9),
     ]
     assert (trace.info.request_time, trace.info.execution_duration, trace.info.state) == (1_001_000, 5_000, "OK")
+
+
+def test_what_is_right_and_whether_the_doctor_was_are_told_where_they_are_known(run, client):
+    played = consultation()
+    truths = {played.episode_id: traces.Truth("Pleurisy", correct=False)}
+    tracking.log_consultations(run, [played], [], 4, "test", {}, truths=truths)
+    (trace,) = stored_traces(client, run)
+    told = {a.name: a for a in trace.info.assessments}
+    assert told["diagnosis"].expectation.value == "Pleurisy"
+    assert told["correct"].feedback.value is False
 
 
 def test_without_a_beginning_the_last_episode_ends_now(run, client):
@@ -418,6 +424,7 @@ def test_rewards_are_feedback_and_the_diagnosis_an_expectation(run, client):
         {"reward": 0.95, "reward.turn": -0.3, "reward.information": 0.25, "reward.diagnosis": 1.0}
     )
     assert by_place["diagnosis", None].expectation is not None
+    assert ("correct", None) not in by_place  # nobody said what is right
     assert by_place["reward", None].source.source_type == "CODE"
     assert by_place["reward", None].rationale == "-0.3 turn +0.25 information +1 diagnosis"
     turns = [span.span_id for span in trace.data.spans if span.span_type == "CHAT_MODEL"]
@@ -521,11 +528,11 @@ def immutable_copy(root, sha):
 
 def test_the_same_model_registers_once(run, root, client):
     directory = immutable_copy(root, "11" * 32)
-    version, created = tracking.register(
+    version, created = registry.register(
         "doctor-once", directory, "11" * 32, run, "challenger", {"gate": "passed", "git.sha": "abc"}
     )
     assert created
-    assert tracking.register(
+    assert registry.register(
         "doctor-once", directory, "11" * 32, run, "champion", {"gate": "none", "note": "again"}
     ) == (version, False)
     (found,) = client.search_model_versions("name = 'doctor-once'")
@@ -533,43 +540,43 @@ def test_the_same_model_registers_once(run, root, client):
     tags = client.get_model_version("doctor-once", version).tags
     assert tags == {"gate": "passed", "git.sha": "abc", "note": "again", "sha256": "11" * 32, "path": str(directory)}
     for alias in ("challenger", "champion"):
-        assert tracking.champion_path("doctor-once", alias) == directory
+        assert registry.version_at("doctor-once", alias).path == directory
     for uri in (f"models:/doctor-once/{version}", "models:/doctor-once@champion"):
         assert Path(mlflow.artifacts.download_artifacts(uri)).resolve() == directory.resolve()
 
 
 def test_an_alias_moves_and_moves_back(root):
     old, new = (immutable_copy(root, digit * 64) for digit in "23")
-    first, _ = tracking.register("doctor-moves", old, old.name, None, "champion", {})
-    second, created = tracking.register("doctor-moves", new, new.name, None, "champion", {})
+    first, _ = registry.register("doctor-moves", old, old.name, None, "champion", {})
+    second, created = registry.register("doctor-moves", new, new.name, None, "champion", {})
     assert created
     assert second != first
-    assert tracking.champion_path("doctor-moves", "champion") == new
-    assert tracking.register("doctor-moves", old, old.name, None, "champion", {}) == (first, False)
-    assert tracking.champion_path("doctor-moves", "champion") == old
+    assert registry.version_at("doctor-moves", "champion").path == new
+    assert registry.register("doctor-moves", old, old.name, None, "champion", {}) == (first, False)
+    assert registry.version_at("doctor-moves", "champion").path == old
 
 
 def test_no_model_or_alias_is_no_champion(root):
-    assert tracking.champion_path("doctor-unknown", "champion") is None
-    tracking.register("doctor-known", immutable_copy(root, "4" * 64), "4" * 64, None, "challenger", {})
-    assert tracking.champion_path("doctor-known", "champion") is None
+    assert registry.version_at("doctor-unknown", "champion") is None
+    registry.register("doctor-known", immutable_copy(root, "4" * 64), "4" * 64, None, "challenger", {})
+    assert registry.version_at("doctor-known", "champion") is None
 
 
 def test_a_changed_or_missing_champion_is_refused(root):
     directory = immutable_copy(root, "5" * 64)
-    tracking.register("doctor-hurt", directory, directory.name, None, "champion", {})
-    assert tracking.champion_path("doctor-hurt", "champion", digest=lambda path: path.name) == directory
+    registry.register("doctor-hurt", directory, directory.name, None, "champion", {})
+    assert registry.version_at("doctor-hurt", "champion", digest=lambda path: path.name).path == directory
     with pytest.raises(tracking.TrackingError, match="missing or changed"):
-        tracking.champion_path("doctor-hurt", "champion", digest=lambda _: "6" * 64)
+        registry.version_at("doctor-hurt", "champion", digest=lambda _: "6" * 64)
     directory.rename(directory.with_name("elsewhere"))
     with pytest.raises(tracking.TrackingError, match="missing or changed"):
-        tracking.champion_path("doctor-hurt", "champion")
+        registry.version_at("doctor-hurt", "champion")
 
 
 def test_only_an_immutable_copy_can_be_registered(root, tmp_path):
     for directory in (tmp_path / ("7" * 64), tmp_path):
         with pytest.raises(tracking.TrackingError, match="immutable copy"):
-            tracking.register("doctor-never", directory, "7" * 64, None, "champion", {})
+            registry.register("doctor-never", directory, "7" * 64, None, "champion", {})
     (tmp_path / ("7" * 64)).mkdir()
     with pytest.raises(tracking.TrackingError, match="immutable copy"):
-        tracking.register("doctor-never", tmp_path / ("7" * 64), "7" * 64, None, "champion", {})
+        registry.register("doctor-never", tmp_path / ("7" * 64), "7" * 64, None, "champion", {})

@@ -1,0 +1,162 @@
+"""Tasks of `retrain` after the pipeline: challenger against champion on the same held-out cases, and what follows."""
+
+import hashlib
+import json
+import logging
+import time
+from pathlib import Path
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+
+from clinic.cases import Case, read_cases
+from clinic.metrics import Missing, Row
+from doctor.evaluation import EvaluationSet, open_evaluation_sets, policy_rows
+from doctor.gate import CHALLENGER, CHAMPION, Decision, decide, markdown
+from doctor.parameters import HOME, ROOT, Params
+from doctor.references import commonest_rows
+from doctor.training import LEARNED_FROM
+from rl.checkpoint import folder_hash
+from rl.files import write_json
+from tasks.registry import MODEL_NAME
+from tracking import registry, runs
+from tracking.progress import Phase
+from tracking.registry import Version
+from tracking.store import TrackingError
+
+log = logging.getLogger(__name__)
+
+
+@task(cache_policy=NO_CACHE)
+def compare_with_champion(params: Params, challenger: Version) -> Decision | None:
+    """Play both on the same held-out cases, of which neither has learned, and decide; None if the challenger is the
+    champion. A first challenger meets one who always names the commonest diagnosis. Decided once: the same two, cases and
+    bounds are not played again.
+
+    Raises:
+        TrackingError: the champion's folder is missing or changed.
+    """
+    runs.setup(ROOT)
+    champion = registry.version_at(MODEL_NAME, CHAMPION, folder_hash)
+    if champion is not None and champion.sha256 == challenger.sha256:
+        return None
+    if "rolled_back" in challenger.tags:
+        return Decision(promoted=False, reason=f"rolled back {challenger.tags['rolled_back']}", cases=0, excluded=0)
+    kept = _kept(params, challenger, champion)
+    if kept.exists():
+        log.info("decided before: %s", kept)
+        return Decision.from_json(json.loads(kept.read_text(encoding="utf-8")))
+    decision = _meet(params, challenger, champion)
+    write_json(kept, decision.to_json())
+    return decision
+
+
+def _kept(params: Params, challenger: Version, champion: Version | None) -> Path:
+    """Where a decision is kept, by all that it depends on."""
+    told = params.model_dump(mode="json")
+    used = [told[name] for name in ("seed", "retrain", "consultation", "language_models", "decoding", "rollout")]
+    parts = [challenger.sha256, champion.sha256 if champion else "", folder_hash(ROOT / "data/cases"), used]
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return HOME / "runs" / "gates" / f"{key[:24]}.json"
+
+
+def _meet(params: Params, challenger: Version, champion: Version | None) -> Decision:
+    learned_from = _learned_from(challenger) | (_learned_from(champion) if champion else frozenset())
+    held_out = read_cases(ROOT / "data/cases/cases.parquet", "test")
+    sets = open_evaluation_sets(
+        params, ROOT / "data/cases", ROOT / "data/kb_index", params.retrain.cases, left_out=learned_from
+    )
+    cases: list[Case] = []
+    ours: list[Row | Missing] = []
+    theirs: list[Row | Missing] = []
+    for test_set in (one for one in sets if one.consultations):
+        cases += test_set.cases
+        ours += _played(test_set, CHALLENGER, challenger)
+        theirs += _played(test_set, CHAMPION, champion) if champion else commonest_rows(test_set)
+    left_out = sum(case.case_id in learned_from for case in held_out)
+    missing = params.evaluate_doctor.max_missing_share
+    return decide(cases, ours, theirs, params.retrain, missing, left_out, first=champion is None)
+
+
+def _learned_from(version: Version) -> frozenset[str]:
+    told = version.path / LEARNED_FROM
+    return frozenset(told.read_text(encoding="utf-8").split("\n")) - {""} if told.exists() else frozenset()
+
+
+def _played(test_set: EvaluationSet, name: str, version: Version) -> list[Row | Missing]:
+    return policy_rows(test_set, name, version.path, Phase(f"{name} {test_set.source}", "episodes"))
+
+
+@task(cache_policy=NO_CACHE)
+def settle(challenger: Version, decision: Decision | None, promote: bool, why: str = "") -> str:
+    """Move the alias `champion`, or leave it; write why on the version and its run, and as a Prefect artifact.
+
+    Args:
+        challenger: the version.
+        decision: of the comparison; None if nothing was compared, the challenger being the champion.
+        promote: whether it takes the place: what was decided, or what a person said to it.
+        why: what the person said.
+
+    Returns:
+        What was done, in a line.
+    """
+    before = registry.version_at(MODEL_NAME, CHAMPION)
+    if decision is None:
+        return f"unchanged: version {challenger.number} is the champion already, nothing was compared"
+    against = f"version {before.number}" if before else "no champion yet: one who always names the commonest diagnosis"
+    told = {
+        "gate": "promoted" if promote else "not promoted",
+        "gate.reason": decision.reason + (f"; {why}" if why else ""),
+    }
+    told |= {"gate.against": against, "gate.cases": str(decision.cases)}
+    if promote and before is not None and "replaced" not in challenger.tags:
+        told["replaced"] = before.number
+    registry.describe(MODEL_NAME, challenger.number, told)
+    if promote:
+        registry.point(MODEL_NAME, CHAMPION, challenger.number)
+    about = {
+        "challenger": f"version {challenger.number}, sha256 {challenger.sha256[:12]}",
+        "against": against + (f", sha256 {before.sha256[:12]}" if before else ""),
+    }
+    about |= {"a person said": why} if why else {}
+    about |= {"training": f"MLflow run `{challenger.run_id}`"} if challenger.run_id else {}
+    create_markdown_artifact(
+        markdown(decision, promote, about), key="gate", description="Challenger against champion on held-out cases"
+    )
+    if promote:
+        return f"promoted: version {challenger.number} is the champion ({decision.reason})"
+    return (
+        f"not promoted: {against} stays ({told['gate.reason']})"
+        if before
+        else f"not promoted: no champion yet ({told['gate.reason']})"
+    )
+
+
+@task(cache_policy=NO_CACHE)
+def roll_back(number: str | None, reason: str) -> str:
+    """Give the champion's place to a version, or to the one that the present champion replaced; what loses it is not
+    promoted again.
+
+    Raises:
+        TrackingError: there is no such version, or its folder is missing or changed.
+    """
+    runs.setup(ROOT)
+    champion = registry.version_at(MODEL_NAME, CHAMPION)
+    if champion is None:
+        raise TrackingError(f"{MODEL_NAME} has no champion; retrain promotes the first one")
+    number = number or champion.tags.get("replaced")
+    if number is None:
+        raise TrackingError(f"version {champion.number} replaced no other; name the version to go back to")
+    if number == champion.number:
+        return f"unchanged: version {number} is the champion"
+    target = registry.numbered(MODEL_NAME, number, folder_hash)
+    if target is None:
+        raise TrackingError(f"{MODEL_NAME} has no version {number}")
+    registry.point(MODEL_NAME, CHAMPION, number)
+    said = f"to version {number} on {time.strftime('%Y-%m-%d')}" + (f": {reason}" if reason else "")
+    registry.describe(MODEL_NAME, champion.number, {"rolled_back": said})
+    create_markdown_artifact(
+        f"# Rolled back\n\nfrom version {champion.number} {said}\n", key="gate", description="The champion of before"
+    )
+    return f"rolled back: version {number} is the champion again, version {champion.number} is not promoted any more"

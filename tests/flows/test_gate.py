@@ -1,0 +1,185 @@
+"""`retrain` as it is left alone: who becomes champion, who does not, the way back, and a person's word in between."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rl.checkpoint import folder_hash
+from tracking import runs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+NAME = "anamnesis-doctor"
+
+
+class Project:
+    """A tiny project and its registry."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder, self.environment = folder, environment
+
+    def run(self, *command: str, ok: bool = True) -> str:
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert not ok or done.returncode == 0, done.stdout[-4000:]
+        return done.stdout
+
+    def retrain(self) -> str:
+        return self.run(sys.executable, "-m", "flows.retrain")
+
+    def change(self, file: str, key: str, value: str) -> None:
+        text = (self.folder / file).read_text()
+        changed = re.sub(rf"(?m)^(\s*|.*[{{ ]){key}: [^,}}\s]+", rf"\g<1>{key}: {value}", text, count=1)
+        assert changed != text
+        (self.folder / file).write_text(changed)
+
+    @property
+    def registry(self) -> Any:
+        return runs.mlflow.MlflowClient(f"sqlite:///{self.folder / 'mlruns/mlflow.db'}")
+
+    def champion(self) -> Any:
+        """The version in use; its folder is what was registered."""
+        found = self.registry.get_model_version_by_alias(NAME, "champion")
+        assert folder_hash(Path(found.tags["path"])) == found.tags["sha256"]
+        return found
+
+    def decisions(self) -> int:
+        return len(list(self.folder.glob("runs/gates/*.json")))
+
+
+@pytest.fixture(scope="module")
+def project(copy_project: Callable[[str], Path], environment: dict[str, str]) -> Project:
+    """A project whose first doctor became champion."""
+    made = Project(copy_project("gated"), environment)
+    text = (made.folder / "params.yaml").read_text()
+    head, retrain = text.split("\nretrain:")
+    retrain = retrain.replace("  cases: 24", "  cases: 60").replace("min_cases: 200", "min_cases: 50")
+    (made.folder / "params.yaml").write_text(f"{head}\nretrain:{retrain}")
+    made.change("params.yaml", "turns_margin", "8")  # a sabotaged doctor ends early
+    made.change("params.yaml", "max_stalled_steps", "9")  # or the sabotaged training would stop itself
+    told = made.retrain()
+    assert "promoted: version 1 is the champion (better: accuracy" in told, told[-2000:]
+    return made
+
+
+@pytest.fixture(scope="module")
+def sabotaged(project: Project) -> Iterator[Project]:
+    """The same, after a challenger who learned at a rate that leaves nothing of it."""
+    project.change("recipes/grpo.yaml", "learning_rate", "1.0")
+    told = project.retrain()
+    assert "not promoted: version 1 stays (right more often: accuracy" in told, told[-2000:]
+    return project
+
+
+def test_nothing_new_compares_nothing(project: Project) -> None:
+    before = project.decisions()
+    assert "unchanged: version 1 is the champion already, nothing was compared" in project.retrain()
+    assert project.decisions() == before
+
+
+def test_a_version_says_where_it_comes_from(project: Project) -> None:
+    champion = project.champion()
+    assert re.search(r"\| trained \| \d\.\d{3} \|", champion.description)
+    for name in ("algorithm", "git.sha", "dvc.md5 data/cases", "dvc.md5 models/doctor", "gate", "gate.reason"):
+        assert champion.tags[name], name
+    ids = (Path(champion.tags["path"]) / "learned_from.txt").read_text().split()
+    assert len(ids) > 200
+    assert not set(ids) & set(_test_ids(project.folder))
+
+
+def _test_ids(folder: Path) -> list[str]:
+    cases = pd.read_parquet(folder / "data/cases/cases.parquet")
+    return list(cases[cases["split"] == "test"]["case_id"])
+
+
+def test_a_worse_challenger_leaves_the_champion_and_is_kept_with_the_reason(sabotaged: Project) -> None:
+    assert str(sabotaged.champion().version) == "1"
+    worse = sabotaged.registry.get_model_version_by_alias(NAME, "challenger")
+    assert str(worse.version) == "2"
+    assert worse.tags["gate"] == "not promoted"
+    assert worse.tags["gate.against"] == "version 1"
+
+
+def test_a_better_challenger_takes_the_place_and_the_way_back_is_one_command(sabotaged: Project) -> None:
+    sabotaged.registry.set_registered_model_alias(NAME, "champion", "2")  # as somebody might, in MLflow's pages
+    sabotaged.run("git", "checkout", "-q", "recipes/grpo.yaml")
+    told = sabotaged.retrain()
+    assert "promoted: version 1 is the champion" in told, told[-2000:]
+    assert sabotaged.champion().tags["replaced"] == "2"
+    back = sabotaged.run(sys.executable, "-m", "flows.rollback", "--reason", "it felt worse")
+    assert "rolled back: version 2 is the champion again" in back
+    assert str(sabotaged.champion().version) == "2"
+    told = sabotaged.retrain()
+    assert "not promoted: version 2 stays (rolled back to version 2 on" in told, told[-2000:]
+    assert "it felt worse" in told
+    back = sabotaged.run(sys.executable, "-m", "flows.rollback", "--version", "1")
+    assert "version 1 is the champion again" in back
+    assert "error: anamnesis-doctor has no version 9" in sabotaged.run(
+        sys.executable, "-m", "flows.rollback", "--version", "9", ok=False
+    )
+
+
+def asked(environment: dict[str, str], path: str, body: dict[str, Any] | None = None) -> Any:
+    """What the Prefect server answers."""
+    request = urllib.request.Request(
+        environment["PREFECT_API_URL"] + path,
+        None if body is None else json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def until(environment: dict[str, str], flow_run: str, wanted: str, seconds: float = 300) -> None:
+    """Wait for a state of a flow run."""
+    deadline = time.monotonic() + seconds
+    while (state := asked(environment, f"/flow_runs/{flow_run}")["state"])["name"] != wanted:
+        assert state["type"] not in ("FAILED", "CRASHED", "COMPLETED"), state
+        assert time.monotonic() < deadline, state
+        time.sleep(1)
+
+
+def test_a_person_is_asked_and_the_worker_is_free_meanwhile(sabotaged: Project, tmp_path: Path) -> None:
+    sabotaged.registry.set_registered_model_alias(NAME, "champion", "2")
+    sabotaged.registry.delete_model_version_tag(NAME, "1", "rolled_back")
+    sabotaged.change("params.yaml", "approval", "true")
+    environment = sabotaged.environment
+    sabotaged.run("prefect", "work-pool", "create", "gated", "--type", "process")
+    deployed = (sabotaged.folder / "prefect.yaml").read_text().replace("name: local, job", "name: gated, job")
+    (sabotaged.folder / "prefect.yaml").write_text(deployed)
+    sabotaged.run("prefect", "--no-prompt", "deploy", "--name", "retrain/weekly")
+    worker = subprocess.Popen(
+        ["prefect", "worker", "start", "--pool", "gated", "--limit", "1"],
+        cwd=sabotaged.folder,
+        env={**environment, "PREFECT_WORKER_QUERY_SECONDS": "2"},
+        stdout=(tmp_path / "worker.log").open("w"),
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        shown = sabotaged.run("prefect", "deployment", "run", "retrain/weekly")
+        (flow_run,) = re.findall(r"[0-9a-f]{8}-[0-9a-f-]{27}", shown)[:1]
+        until(environment, flow_run, "Suspended")
+        assert str(sabotaged.champion().version) == "2"
+        given = {"run_input": {"promote": True, "why": "read ten consultations"}}
+        assert asked(environment, f"/flow_runs/{flow_run}/resume", given)["status"] == "ACCEPT"
+        until(environment, flow_run, "Completed")
+    finally:
+        worker.send_signal(signal.SIGINT)
+        worker.wait(30)
+    champion = sabotaged.champion()
+    assert str(champion.version) == "1"
+    assert champion.tags["gate.reason"].endswith("; read ten consultations")
+    pages = asked(environment, "/artifacts/filter", {"artifacts": {"key": {"any_": ["gate"]}}, "sort": "CREATED_DESC"})
+    assert pages[0]["data"].startswith("# Promoted")
+    assert "- a person said: read ten consultations" in pages[0]["data"]
