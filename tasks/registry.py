@@ -43,6 +43,24 @@ def immutable_copy(model: Path, registry: Path) -> tuple[Path, str]:
     return copy, digest
 
 
+def folder_of(doctor: str) -> Path:
+    """The folder of a doctor that is named by its path, or by an alias of the registry.
+
+    Raises:
+        TrackingError: there is neither, or the registered folder is missing or changed.
+    """
+    path = Path(doctor) if Path(doctor).is_absolute() else ROOT / doctor
+    if path.is_dir():
+        return path
+    runs.setup(ROOT)
+    found = registry.version_at(MODEL_NAME, doctor, folder_hash) if "/" not in doctor else None
+    if found is None:
+        raise TrackingError(
+            f"{doctor} is neither a folder nor an alias of {MODEL_NAME}; run `make run`, or name champion, challenger or a folder"
+        )
+    return found.path
+
+
 @task(cache_policy=NO_CACHE)
 def register_challenger(params: Params, model: Path) -> tuple[Version, str]:
     """Register the model as `challenger` unless this hash is registered already; returns the version and a line that

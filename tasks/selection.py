@@ -12,6 +12,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from doctor.model_card import FILE as MODEL_CARD
+from doctor.model_card import model_card
 from doctor.scoring import accuracy_by_source, weighted_accuracy
 from doctor.training import LEARNED_FROM, Training
 from rl.checkpoint import check_checkpoint, folder_hash, steps_saved
@@ -86,7 +88,7 @@ def validations_since_best(scores: Mapping[int, float]) -> int:
 @task(cache_policy=NO_CACHE)
 def export(run: Training, out: Path) -> dict[str, Any]:
     """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay
-    (`train_doctor.export`), with the ids of the cases that it was trained and chosen on.
+    (`train_doctor.export`), with a model card and the ids of the cases that it was trained and chosen on.
 
     Raises:
         TrainingError: a checkpoint that it is made of is missing or damaged.
@@ -109,6 +111,8 @@ def export(run: Training, out: Path) -> dict[str, Any]:
         chosen, reached = [step], scores[step]
     ids = sorted(case.case_id for case in (*run.train, *run.validation))
     (out / LEARNED_FROM).write_text("\n".join(ids) + "\n", encoding="utf-8")
+    card = model_card(run.params, run.train, run.validation, reached)
+    (out / MODEL_CARD).write_text(card, encoding="utf-8")
     return {
         "chosen_steps": chosen,
         "chosen_accuracy": reached,

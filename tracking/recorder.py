@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -191,6 +192,16 @@ def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, pa
     traces.log_consultations(
         run_id, chosen, scores, max(runs.last_step(run_id), 0), "test", {}, truths=truths_of(seen, chosen)
     )
+
+
+def record_consultation(doctor: Path, held: Trajectory) -> bool:
+    """Keep a consultation as a trace of the doctor's training run, where people can rate it; whether there is one."""
+    runs.setup(HOME)
+    run_id = run_of(doctor)
+    if run_id is not None:
+        when = {"condition": time.strftime("%Y-%m-%dT%H:%M:%S")}  # the same case may be seen again
+        traces.log_consultations(run_id, [held], [], max(runs.last_step(run_id), 0), "consult", when)
+    return run_id is not None
 
 
 def truths_of(cases: Mapping[str, Case], trajectories: Sequence[Trajectory]) -> dict[str, Truth]:

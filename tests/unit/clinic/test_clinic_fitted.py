@@ -147,7 +147,10 @@ def exact(case, name):
 @pytest.mark.skipif(not DATA.is_dir(), reason="the imported case sets are not here")
 @pytest.mark.parametrize(
     ("format_", "file", "count"),
-    [("mtmeddialog_cases", "mtmeddialog_sft_cases.jsonl.gz", 0), ("ddxplus", "ddxplus/conditions_en.jsonl", 300)],
+    [
+        ("mtmeddialog_cases", "mtmeddialog_sft_cases.jsonl.gz", 0),
+        pytest.param("ddxplus", "ddxplus/conditions_en.jsonl", 300, marks=pytest.mark.slow),
+    ],
 )
 def test_on_imported_cases_it_beats_the_commonest_diagnosis(format_, file, count, rules):
     source = CaseSource.model_validate({"format": format_, "path": str(DATA / file), "cases": count, "licence": "-"})

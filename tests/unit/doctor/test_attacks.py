@@ -129,6 +129,7 @@ def test_real_cases_pay_honesty_under_outcome_and_attacks_under_token_f1(name: s
     assert table["gibberish"]["doctoragent_f1"].mean() > table[NEAREST]["doctoragent_f1"].mean()
 
 
+@pytest.mark.slow
 def test_records_in_chinese_pay_honesty_under_outcome_and_are_judged(records):
     table = on_imported(load_params(), records, 40, ["outcome", "doctoragent_judge", "weighted"])
     assert paid_attacks(table, "outcome") == []

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rl.errors import TrainingError
+from tasks import selection
 from tasks.selection import ends, export, validations_since_best
 
 
@@ -88,11 +89,15 @@ def test_no_doctor_is_made_of_a_damaged_checkpoint(tmp_path, how, step, damage):
     assert not out.exists()
 
 
-def test_the_best_checkpoint_becomes_the_doctor_without_what_only_training_needs(tmp_path):
+def test_the_best_checkpoint_becomes_the_doctor_without_what_only_training_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        selection, "model_card", lambda params, train, seen, reached: f"{len([*train, *seen])} cases, {reached}"
+    )
     run, out = trained(tmp_path / "run", "best", {2: 0.5, 4: 0.4}), tmp_path / "doctor"
     damaged(run.folder / "global_step_3")  # one that does not stay
     report = export.fn(run, out)
-    assert sorted(path.name for path in out.iterdir()) == ["learned_from.txt", "model.safetensors"]
+    assert sorted(path.name for path in out.iterdir()) == ["README.md", "learned_from.txt", "model.safetensors"]
+    assert (out / "README.md").read_text() == "2 cases, 0.5"
     assert (out / "learned_from.txt").read_text() == "seen-1\nseen-2\n"
     assert (out / "model.safetensors").read_bytes() == b"weights of 2"
     assert (report["chosen_steps"], report["chosen_accuracy"]) == ([2], 0.5)

@@ -1,0 +1,116 @@
+"""Talk to a doctor in the terminal: as its patient, or watching a held-out case.
+
+Teaching and research material, not medical advice.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clinic.actions import Action
+    from clinic.consultation import Reply
+
+NOTICE = {
+    "en": "Teaching and research material. It is no doctor and gives no medical advice.",
+    "zh": "教学与研究材料。它不是医生，不提供医疗建议。",
+}
+ASKED = {"en": "What brings you here? ", "zh": "您哪里不舒服？ "}
+
+
+class Terminal:
+    """Prints a consultation as it is held, and asks the person at the keyboard."""
+
+    def __init__(self, *, watched: bool) -> None:
+        """Args: whether the patient's answers have to be shown too."""
+        self._watched = watched
+
+    def said(self, turn: int, thought: str, action: "Action") -> None:
+        """The doctor's turn."""
+        if thought:
+            self._line(f"   thinks: {thought}")
+        what = "" if action.kind.value in ("question", "invalid") else f" [{action.kind.value}]"
+        self._line(f"{turn:2} Doctor{what}: {action.text}")
+        if action.recommendation:
+            self._line(f"   advice: {action.recommendation}")
+        if action.error:
+            self._line(f"   not understood: {action.error}")
+
+    def heard(self, reply: "Reply", views: Sequence[tuple[str, float]]) -> None:
+        """What came of it."""
+        for passage in getattr(reply.event, "passages", ()):
+            self._line(f"   found: {passage.title}")
+        if self._watched and reply.text is not None:
+            self._line(f"   Patient: {reply.text}")
+        if views:
+            self._line("   Bayes: " + ", ".join(f"{name} {share:.0%}" for name, share in views))
+
+    def ask(self, question: str) -> str:
+        """The person's answer to what was just shown."""
+        return self.read("   You: ") if question else ""
+
+    @staticmethod
+    def read(prompt: str) -> str:
+        """A line from the keyboard; the end of the input ends the consultation."""
+        try:
+            return input(prompt)
+        except EOFError:
+            raise KeyboardInterrupt from None
+
+    @staticmethod
+    def _line(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+def main() -> int:
+    """Hold one consultation."""
+    parser = argparse.ArgumentParser(
+        prog="python -m commands.consult", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--doctor", default="models/doctor", help="a folder, or an alias of the registry: champion, challenger"
+    )
+    parser.add_argument("--case", help="id of a held-out case to watch; without it you are the patient")
+    parser.add_argument("--language", choices=sorted(NOTICE), default="en", help="in which you are asked; default en")
+    parser.add_argument("--forget", action="store_true", help="keep no trace of it in MLflow")
+    given = parser.parse_args()
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from clinic.errors import ClinicError
+    from doctor.consult import Practice
+    from doctor.parameters import ROOT, ParameterError, load_params
+    from kb.errors import KnowledgeBaseError
+    from rl.errors import TrainingError
+    from tasks.registry import folder_of
+    from tracking.recorder import record_consultation
+    from tracking.store import TrackingError
+
+    sys.stdout.write(f"{NOTICE[given.language]}\n\n")
+    try:
+        params = load_params()
+        doctor = folder_of(given.doctor)
+        practice = Practice(params, doctor, ROOT / "data/cases", ROOT / "data/kb_index")
+        terminal = Terminal(watched=given.case is not None)
+        if given.case is None:
+            complaint = terminal.read(ASKED[given.language]).strip()
+            held = practice.with_person(complaint, given.language, terminal.ask, terminal)
+        else:
+            case = practice.case(given.case)
+            sys.stdout.write(f"   Patient: {case.self_report}\n")
+            held = practice.with_case(case, terminal)
+            sys.stdout.write(f"\nWhat this patient has: {case.diagnosis}\n")
+        kept = "" if given.forget or not record_consultation(doctor, held) else " Kept as a trace in MLflow."
+    except (ClinicError, KnowledgeBaseError, ParameterError, TrainingError, TrackingError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("\nstopped\n")
+        return 130
+    sys.stdout.write(f"\n{doctor}: {held.stop_reason} after {len(held.turns)} turns.{kept} {NOTICE[given.language]}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""One consultation, told turn by turn while it is held: with a person as the patient, or with a patient of the run."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from clinic.actions import Action, parse
+from clinic.cases import Case, read_cases
+from clinic.consultation import Consultation, Message, Reply, largest_turn_budget
+from clinic.doctors import ReferenceDoctor, at_random
+from clinic.errors import ClinicError
+from clinic.language import phrases
+from clinic.patients.person import PersonPatient, person_case
+from clinic.questions import SingleTurn
+from doctor.environments import ConsultationFactory, open_factory
+from doctor.parameters import Params, did_you_mean
+from rl.environment import EpisodeSpec
+from rl.experience import Trajectory
+from rl.machine import place_of
+from rl.workers.local import LocalSession
+
+STEP = -3  # in the noise key: no step of a training, of validation or of evaluation
+_THOUGHT = re.compile(r"\A\s*<think>(.*?)</think>", re.DOTALL)
+
+
+class Audience(Protocol):
+    """Who follows a consultation while it is held."""
+
+    def said(self, turn: int, thought: str, action: Action) -> None:
+        """The doctor's turn, from 1, before anybody answers; `thought` is empty if it thought nothing aloud."""
+        ...
+
+    def heard(self, reply: Reply, views: Sequence[tuple[str, float]]) -> None:
+        """What came of it, and the likeliest conditions by Bayes' rule, where probabilities are known."""
+        ...
+
+
+class Followed:
+    """A consultation that somebody follows."""
+
+    def __init__(self, held: Consultation, audience: Audience, bayes: ReferenceDoctor | None = None) -> None:
+        """Args: the consultation; who follows it; who reckons along by Bayes' rule, if somebody can."""
+        self._held, self._audience, self._bayes, self._turns = held, audience, bayes, 0
+
+    def opening(self) -> list[Message]:
+        """The messages before the first turn."""
+        return self._held.opening()
+
+    async def step(self, turn: str) -> Reply:
+        """Take the doctor's turn; it is told before it is answered, and again with the answer."""
+        self._turns += 1
+        thought = _THOUGHT.match(turn)
+        action = parse(turn, phrases(self._held.case.language), self._held.params.max_questions)
+        self._audience.said(self._turns, thought[1].strip() if thought else "", action)
+        reply = await self._held.step(turn)
+        if self._bayes is not None:
+            self._bayes.hear(reply.event)
+        self._audience.heard(reply, _likeliest(self._bayes) if self._bayes is not None else ())
+        return reply
+
+
+def _likeliest(bayes: ReferenceDoctor, count: int = 3) -> tuple[tuple[str, float], ...]:
+    posterior_C = bayes.posterior()
+    order = np.argsort(posterior_C)[::-1][:count]
+    return tuple((bayes.clinic.conditions[i].name, float(posterior_C[i])) for i in order)
+
+
+class Practice:
+    """A doctor with an open door. The model is loaded once."""
+
+    def __init__(self, params: Params, model: Path, cases: Path, index: Path) -> None:
+        """Load the doctor.
+
+        Args:
+            params: rules, limits and how it is sampled.
+            model: its folder.
+            cases: folder of the case table; it need not be there for a person's consultation.
+            index: the knowledge base, opened at the first search.
+        """
+        self.params, self.cases = params, cases
+        self.factory: ConsultationFactory = open_factory(params, index, cases if cases.exists() else None)
+        self._waiting: Followed | None = None  # who is next
+        self._session = LocalSession(
+            str(model), place_of(params.machines), params.rollout, None, params.seed, seat=self._seat
+        )
+
+    def _seat(self, spec: EpisodeSpec) -> Followed:
+        if self._waiting is None:
+            raise RuntimeError(f"nobody waits for episode {spec.case_id}")
+        return self._waiting
+
+    def case(self, case_id: str) -> Case:
+        """A held-out case by its id.
+
+        Raises:
+            ClinicError: there is none.
+        """
+        cases = {case.case_id: case for case in read_cases(self.cases / "cases.parquet", "test")}
+        if case_id not in cases:
+            raise ClinicError(f"no test case {case_id!r} in {self.cases}{did_you_mean(case_id, cases)}")
+        return cases[case_id]
+
+    def with_person(self, complaint: str, language: str, ask: Callable[[str], str], audience: Audience) -> Trajectory:
+        """A consultation with somebody who answers for themselves.
+
+        Args:
+            complaint: what they came for.
+            language: of the consultation, `en` or `zh`.
+            ask: gets the doctor's question, gives the answer.
+            audience: follows it.
+        """
+        case, patient = person_case(complaint, language), PersonPatient(ask, language)
+        held = Consultation(case, patient, self.factory.rules, self._budget, self.factory.retrieve)
+        return self._play(case, Followed(held, audience))
+
+    def with_case(self, case: Case, audience: Audience) -> Trajectory:
+        """A consultation with a patient of the run; Bayes' rule follows where the case's probabilities are known."""
+        consultation = self.factory.consultation(case, self._budget)
+        if isinstance(consultation, SingleTurn):
+            raise ClinicError(f"{case.case_id} is a single question, no patient")
+        clinic = self.factory.clinic
+        bayes = (
+            ReferenceDoctor(clinic=clinic, case=case, ask=at_random, questions=0, rng=np.random.default_rng(0))
+            if case.source == clinic.name
+            else None
+        )
+        return self._play(case, Followed(consultation, audience, bayes))
+
+    @property
+    def _budget(self) -> int:
+        return largest_turn_budget(self.params.consultation)
+
+    def _play(self, case: Case, followed: Followed) -> Trajectory:
+        self._waiting = followed
+        spec = EpisodeSpec(
+            case_id=case.case_id,
+            group_id=case.case_id,
+            sample=0,
+            turn_budget=self._budget,
+            noise=(self.params.seed, STEP),
+            case=case,
+            privileged={},
+        )
+        (held,) = self._session.rollout([spec], self.params.decoding.evaluate.temperature)
+        return held
