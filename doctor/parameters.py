@@ -15,7 +15,7 @@ from ruamel.yaml.error import YAMLError
 
 from clinic.config import JUDGED, SINGLE_TURN, ConsultationParams, PatientCasesParams, PresetName, RewardParams
 from kb.config import KnowledgeBaseParams
-from rl.config import DecodingParams, LanguageModelParams, LoraParams, MachinesParams, RolloutParams, SFTParams
+from rl.config import SECRET, DecodingParams, LanguageModelParams, LoraParams, MachinesParams, RolloutParams, SFTParams
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
@@ -330,7 +330,7 @@ def _one_line(path: Path, content: Any, error: ValidationError) -> str:
         return f"{name}: {key} is missing; add it{more}"
     message = first["msg"].removeprefix("Value error, ")
     choices = re.findall(r"'([^']+)'", str(first.get("ctx", {}).get("expected", "")))
-    shown = "" if isinstance(first["input"], dict) else f" = {_SHORT.repr(first['input'])}"
+    shown = "" if isinstance(first["input"], dict) or first["type"] == SECRET else f" = {_SHORT.repr(first['input'])}"
     return f"{name}: {key}{shown}: {message}{did_you_mean(first['input'], choices)}{more}"
 
 

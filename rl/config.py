@@ -3,10 +3,15 @@
 No defaults: every number is in the file. A leaf: nothing of torch is loaded for it.
 """
 
+import re
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
+SECRET = "secret"
+"""Type of a mistake whose value no message may show."""
 DType = Literal["float32", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
 Threads = Annotated[int, Field(ge=1)] | Literal["auto"]
@@ -138,12 +143,34 @@ class LocalModelParams(_Section):
     max_tokens: int = Field(ge=1, description="of a reply")
 
 
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise PydanticCustomError(
+            SECRET,
+            "it holds a user and a password, which every log would show; export the key and name its variable in key_env",
+        )
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError("it must begin with http:// or https:// and a host")
+    return url
+
+
+def _variable(name: str) -> str:
+    if name and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
+        raise PydanticCustomError(
+            SECRET, "it is no name of an environment variable; put the key into one, and its name here"
+        )
+    return name
+
+
 class EndpointParams(_Section):
     """A language model behind an OpenAI-compatible HTTP endpoint."""
 
-    url: str = Field(description="up to and including /v1")
+    url: Annotated[str, AfterValidator(_address)] = Field(description="up to and including /v1")
     model: str = Field(description="as the endpoint calls it")
-    key_env: str = Field(description='name of the environment variable that holds the key; "" sends none')
+    key_env: Annotated[str, AfterValidator(_variable)] = Field(
+        description='name of the environment variable that holds the key; "" sends none'
+    )
     timeout_s: float = Field(gt=0, description="of one try")
     retries: int = Field(ge=0, description="after a first try that failed, with growing pauses")
     concurrency: int = Field(ge=1, description="requests under way at once")

@@ -8,6 +8,7 @@ Faults, one per chat request in order of arrival, later ones are answered:
     ok, None            the reply
     429, 500, 401, ...  that status; "429:2" adds Retry-After: 2, a plain 429 adds Retry-After: 0
     hang, trickle, drop no answer; an answer without end; a closed connection
+    moved, zipped, endless a redirect; a compressed reply; 64 MiB of one
     malformed, garbage  JSON cut short; a page of HTML, both with status 200
     empty, null         a reply without text
     no_choices, cut     no reply at all; half a reply, stopped at its length
@@ -15,6 +16,7 @@ Faults, one per chat request in order of arrival, later ones are answered:
 """
 
 import asyncio
+import gzip
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -83,21 +85,8 @@ class Server:
             return _error(
                 int(status), f"scripted {status}", {"Retry-After": after or "0"} if after or status == "429" else {}
             )
-        if fault == "hang":
-            await asyncio.Event().wait()
-        if fault == "trickle":
-            stream = web.StreamResponse(headers={"Content-Type": "application/json"})
-            await stream.prepare(request)
-            while True:
-                await stream.write(b" ")
-                await asyncio.sleep(0.02)
-        if fault == "drop":
-            request.transport.abort()
-            return web.Response()
-        if fault == "malformed":
-            return web.Response(text='{"choices": [{"index": 0, "mess', content_type="application/json")
-        if fault == "garbage":
-            return web.Response(text="<html>It works!</html>", content_type="text/html")
+        if (strange := await self._strange(request, fault)) is not None:
+            return strange
         if fault == "no_schema" and "response_format" in body:
             return _error(400, "response_format of type json_schema is not supported")
         if fault not in ("ok", "no_schema", "empty", "null", "no_choices", "cut"):
@@ -118,6 +107,39 @@ class Server:
                 "choices": [] if fault == "no_choices" else [choice],
             }
         )
+
+    async def _strange(self, request: web.Request, fault: str) -> web.StreamResponse | None:
+        """What is no reply of a chat server at all."""
+        if fault == "hang":
+            await asyncio.Event().wait()
+        if fault == "trickle":
+            stream = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await stream.prepare(request)
+            while True:
+                await stream.write(b" ")
+                await asyncio.sleep(0.02)
+        if fault == "moved":
+            raise web.HTTPTemporaryRedirect("http://127.0.0.1:9/v1/chat/completions")
+        if fault == "zipped":
+            zipped = web.Response(body=gzip.compress(b" " * 10_000), content_type="application/json")
+            zipped.headers["Content-Encoding"] = "gzip"
+            return zipped
+        if fault == "endless":
+            stream = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await stream.prepare(request)
+            for _ in range(64):
+                await stream.write(b" " * 2**20)
+            return stream
+        if fault == "drop":
+            request.transport.abort()
+            return web.Response()
+        pages = {
+            "malformed": ('{"choices": [{"index": 0, "mess', "application/json"),
+            "garbage": ("<html>It works!</html>", "text/html"),
+        }
+        if fault in pages:
+            return web.Response(text=pages[fault][0], content_type=pages[fault][1])
+        return None
 
     async def run(self, started: Future) -> None:
         app = web.Application()

@@ -19,6 +19,7 @@ import openai
 
 from rl.config import EndpointParams
 from rl.errors import TrainingError
+from rl.language_models.bounded import RefusedReplyError, bounded_client
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5  # before the second try; doubles from try to try
@@ -131,7 +132,13 @@ class Endpoint:
 
         `asyncio.run` closes open generators before the loop, so connections end in the loop that opened them.
         """
-        client = openai.AsyncOpenAI(base_url=self._params.url, api_key=self._key, max_retries=0, timeout=None)
+        client = openai.AsyncOpenAI(
+            base_url=self._params.url,
+            api_key=self._key,
+            max_retries=0,
+            timeout=None,
+            http_client=bounded_client(self._params.concurrency),
+        )
         try:
             yield client
         finally:
@@ -160,6 +167,10 @@ class Endpoint:
                 "raise timeout_s, or lower concurrency or max_tokens",
             ) from None
         except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, RefusedReplyError):
+                raise _TryError(
+                    str(error.__cause__), "see the server's log; does url lead to chat completions?", again=False
+                ) from None
             raise _TryError(f"no connection: {error.__cause__ or error}", "start the server, or correct url") from None
         except openai.APIStatusError as error:
             if error.status_code in absent:
@@ -217,6 +228,8 @@ def _refusal(error: openai.APIStatusError, key_env: str) -> _TryError:
             if key_env
             else "set key_env to the name of the environment variable with the key"
         )
+    elif 300 <= status < 400:
+        fix = f"redirects are not followed: put the address into url, if you trust it ({headers.get('location', '-')})"
     else:
         fix = (
             "correct url (up to and including /v1) or model"

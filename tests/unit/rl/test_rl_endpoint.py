@@ -7,7 +7,10 @@ import socket
 import time
 
 import pytest
+from pydantic import ValidationError
+from ruamel.yaml import YAML
 
+from doctor.parameters import ROOT, ParameterError, parse_params
 from rl.config import EndpointParams
 from rl.language_models import endpoint as door
 from rl.language_models.endpoint import Endpoint, EndpointCounts, EndpointError
@@ -277,11 +280,42 @@ def test_an_unreachable_port_is_one_clear_line():
         assert "try 2 of 2: no connection" in failing(endpoint)
 
 
-def test_a_url_without_scheme_says_so():
-    with pytest.raises(
-        EndpointError, match=r"localhost:8000/v1, .* unsupported protocol .*; start the server, or correct url"
-    ):
-        asyncio.run(Endpoint(params("localhost:8000/v1")).check())
+@pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://host/v1", "http:///v1"])
+def test_a_url_without_scheme_or_host_says_so(url):
+    with pytest.raises(ValidationError, match=r"it must begin with http:// or https:// and a host"):
+        params(url)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"url": "https://me:hunter2@host/v1"}, "export the key and name its variable in key_env"),
+        ({"key_env": "sk-hunter2"}, "put the key into one, and its name here"),
+    ],
+)
+def test_a_secret_in_the_parameters_is_refused_and_not_shown(settings, told, tmp_path):
+    endpoint = params("http://host/v1").model_dump() | settings
+    content = YAML(typ="safe").load(ROOT / "params.yaml")
+    content["language_models"]["patient"] = endpoint
+    with pytest.raises(ParameterError) as caught:
+        parse_params(content, tmp_path / "params.yaml")
+    assert told in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "happened"),
+    [
+        ("moved", "redirects are not followed: put the address into url, if you trust it (http://127.0.0.1:9/"),
+        ("zipped", "the reply is compressed, though plain bytes were asked for"),
+        ("endless", "the reply is longer than 8 MiB"),
+    ],
+)
+def test_a_reply_that_leads_elsewhere_or_has_no_end_is_refused_at_once(fault, happened):
+    with chat_server(echo, lambda number: fault) as server:
+        line = failing(Endpoint(params(server.url, retries=3)))
+        assert happened in line
+        assert len(server.requests) == 1
 
 
 def test_only_endpoints_are_asked_before_a_run(monkeypatch):
