@@ -14,11 +14,11 @@ from tasks.command_line import run
 from tasks.evaluation import compare, evaluate_fitted, evaluate_full_information, evaluate_policy, evaluate_reference
 from tasks.outputs import output, plots_file
 from tasks.report import evaluation_page
-from tracking.console import follow
+from tracking.console import follow, named
 from tracking.recorder import record_evaluation
 
 
-@flow(name="evaluate_doctor", on_running=[follow])
+@flow(name="evaluate_doctor", flow_run_name=named, on_running=[follow])
 def evaluate_doctor(
     out: Path | None = None,
     params_file: Path | None = None,

@@ -9,10 +9,10 @@ from rl.files import write_json
 from tasks.command_line import run
 from tasks.knowledge_base import index_documents, measure_retrieval
 from tasks.outputs import metrics_file, output
-from tracking.console import follow
+from tracking.console import follow, named
 
 
-@flow(name="knowledge_base", on_running=[follow])
+@flow(name="knowledge_base", flow_run_name=named, on_running=[follow])
 def knowledge_base(out: Path | None = None, params_file: Path | None = None) -> None:
     """Split documents into passages, embed them, build the index, measure retrieval where queries are given."""
     out = output(out, "kb_index")

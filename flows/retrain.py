@@ -20,7 +20,7 @@ from tasks.registry import register_challenger
 from tasks.report import summary
 from tasks.server import AWAITED, wait_until_healthy
 from tasks.versioning import VersioningError, reproduce
-from tracking.console import follow
+from tracking.console import follow, named
 from tracking.store import TrackingError
 
 APPROVAL_TIMEOUT_S = 7 * 24 * 3600  # then the flow run fails and the champion stays
@@ -33,7 +33,7 @@ class Approval(RunInput):
     why: str = Field(default="", description="kept with the decision")
 
 
-@flow(name="retrain", on_running=[follow])
+@flow(name="retrain", flow_run_name=named, on_running=[follow])
 def retrain(targets: tuple[str, ...] = ()) -> str:
     """Run the whole pipeline through DVC, register the doctor, once per hash, and promote it if it is better than the
     champion; returns the report.

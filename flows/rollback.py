@@ -7,11 +7,11 @@ from prefect import flow
 
 from tasks.command_line import USER_ERRORS, told
 from tasks.gate import roll_back
-from tracking.console import follow
+from tracking.console import follow, named
 from tracking.store import TrackingError
 
 
-@flow(name="rollback", on_running=[follow])
+@flow(name="rollback", flow_run_name=named, on_running=[follow])
 def rollback(version: str | None = None, reason: str = "") -> str:
     """Give the champion's place back to the version it replaced, or to another; what loses it is not promoted again.
 

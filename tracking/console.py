@@ -16,10 +16,13 @@ from typing import Any, TextIO
 
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging.handlers import APILogHandler, PrefectConsoleHandler
+from prefect.runtime import flow_run
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
+
+from doctor.parameters import ParameterError, load_params
 
 ROOMS = ("commands", "flows", "tasks", "tracking", "doctor", "rl", "clinic", "kb")
 LINE = re.compile(r"\d\d:\d\d:\d\d (\w+ \| .*)")
@@ -279,6 +282,15 @@ def start_logging(stage: str, *, attended: bool) -> None:
         logging.getLogger(room).setLevel(logging.INFO)
     for noisy in ("mlflow", "alembic"):  # they bring handlers of their own
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def named() -> str:
+    """What a flow run is called where Prefect lists them: its flow, and the training that its parameters are for."""
+    flow = flow_run.flow_name or "flow"
+    try:
+        return f"{flow} {load_params(flow_run.parameters.get('params_file')).run_name}"
+    except ParameterError:  # the flow tells it better
+        return flow
 
 
 def follow(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefect's signature

@@ -170,6 +170,7 @@ def test_a_person_is_asked_and_the_worker_is_free_meanwhile(sabotaged: Project, 
         shown = sabotaged.run("prefect", "deployment", "run", "retrain/weekly")
         (flow_run,) = re.findall(r"[0-9a-f]{8}-[0-9a-f-]{27}", shown)[:1]
         until(environment, flow_run, "Suspended")
+        assert asked(environment, f"/flow_runs/{flow_run}")["name"] == "retrain grpo-s0-starter"
         assert str(sabotaged.champion().version) == "2"
         given = {"run_input": {"promote": True, "why": "read ten consultations"}}
         assert asked(environment, f"/flow_runs/{flow_run}/resume", given)["status"] == "ACCEPT"

@@ -271,10 +271,10 @@ def test_deployments_schedule_and_run(finished: Path, environment: dict[str, str
     )
     try:
         shown = run(
-            finished, "prefect", "deployment", "run", "patient_cases/local", "--watch", "--watch-timeout", "300"
+            finished, "prefect", "deployment", "run", "patient_cases/cases", "--watch", "--watch-timeout", "300"
         ).stdout
         indexed = run(
-            finished, "prefect", "deployment", "run", "knowledge_base/local", "--watch", "--watch-timeout", "300"
+            finished, "prefect", "deployment", "run", "knowledge_base/index", "--watch", "--watch-timeout", "300"
         ).stdout
     finally:
         worker.send_signal(signal.SIGINT)
