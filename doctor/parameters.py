@@ -3,7 +3,7 @@
 import os
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -269,14 +269,31 @@ class Params(_Section):
         return self
 
 
-def load_params(path: Path | None = None) -> Params:
+def load_params(path: Path | None = None, changes: Mapping[str, Any] | None = None) -> Params:
     """Parse `params.yaml` (YAML 1.2, so that 3e-05 is a number).
+
+    Args:
+        path: another file.
+        changes: values by dotted key that take the place of the file's; those that are None do not.
 
     Raises:
         ParameterError: missing file, bad YAML, unknown key, wrong type or impossible combination.
     """
     path = path or ROOT / "params.yaml"
-    return parse_params(read_yaml(path), path)
+    content = read_yaml(path)
+    for key, value in (changes or {}).items():
+        if value is not None and isinstance(content, dict):
+            *sections, last = key.split(".")
+            place = content
+            for section in sections:
+                place = place.setdefault(section, {})
+            place[last] = value
+    return parse_params(content, path)
+
+
+def chosen(algorithm: str | None, steps: int | None, seed: int | None) -> dict[str, Any]:
+    """What somebody chose for one training in place of params.yaml, as `changes` of `load_params`."""
+    return {"algorithm.name": algorithm, "train_doctor.steps": steps, "seed": seed}
 
 
 def parse_params(content: Any, path: Path) -> Params:

@@ -16,7 +16,7 @@ from clinic.splits import sampled
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.lengths import check_openings
 from doctor.opinions import opinions_of
-from doctor.parameters import HOME, ROOT, Params, load_params
+from doctor.parameters import HOME, ROOT, Params
 from doctor.recipe import load_algorithm, pairs_path
 from doctor.reward_recipe import load_reward
 from doctor.sources import by_source, cases_of_draw, check_weights, quotas
@@ -204,14 +204,13 @@ def _keep(held: dict[tuple[int, int], list[T]], step: int, draw: int, found: lis
     held[step, draw] = found
 
 
-def open_training(params_file: Path | None, warm_start: Path, cases: Path, index: Path) -> Training:
+def open_training(params: Params, warm_start: Path, cases: Path, index: Path) -> Training:
     """Load everything once; what an earlier run of the same inputs left is gone on from.
 
     Raises:
         TrainingError: it does not fit into memory.
         ParameterError: too many patients say more than fits into `rollout.max_episode_tokens` before the first turn.
     """
-    params = load_params(params_file)
     algorithm = load_algorithm(params)
     models = params.language_models
     check_endpoints([models.patient, models.reward_judge if params.reward.preset in JUDGED else None])

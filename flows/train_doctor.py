@@ -5,7 +5,7 @@ from pathlib import Path
 from prefect import flow
 from prefect.runtime import flow_run
 
-from doctor.parameters import ROOT
+from doctor.parameters import ROOT, chosen, load_params
 from doctor.training import Training, has_enough_groups, open_training, write_curve
 from rl.files import held, write_json
 from tasks.command_line import run as start
@@ -30,16 +30,31 @@ def experience(run: Training, step: int) -> dict[str, float]:
 
 
 @flow(name="train_doctor", flow_run_name=named, on_running=[follow])
-def train_doctor(
+def train_doctor(  # noqa: PLR0913  the fields of a form
     out: Path | None = None,
     params_file: Path | None = None,
     warm_start: Path = ROOT / "models/warm_start",
     cases: Path = ROOT / "data/cases",
     index: Path = ROOT / "data/kb_index",
+    algorithm: str | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
 ) -> None:
-    """Train the doctor by reinforcement; killed at any moment, a rerun goes on from the last complete rollout step."""
+    """Train the doctor by reinforcement; killed at any moment, a rerun goes on from the last complete rollout step.
+
+    Args:
+        out: where the doctor goes; by default a folder of its own under runs/, so that nothing versioned is touched.
+        params_file: another params.yaml.
+        warm_start: folder of the weights to begin with.
+        cases: folder of the case table.
+        index: folder of the knowledge base.
+        algorithm: a file in recipes/, in place of the one in params.yaml: grpo, ppo, ...
+        steps: rollout steps, in place of those in params.yaml.
+        seed: in place of the one in params.yaml.
+    """
     out = output(out, "doctor")
-    run = open_training(params_file, warm_start, cases, index)
+    params = load_params(params_file, chosen(algorithm, steps, seed))
+    run = open_training(params, warm_start, cases, index)
     with held(run.folder), open_recording(run, str(flow_run.id or "")) as recorder:
         plan = run.params.train_doctor
         done, metrics = restore(run)
@@ -55,10 +70,10 @@ def train_doctor(
             recorder.step(step, metrics, checkpoint)
             if last:
                 break
-        chosen = export(run, out)
+        exported = export(run, out)
         write_curve(run, plots_file(out, "train_doctor.csv"))
-        write_json(metrics_file(out, "train_doctor"), chosen)
-        recorder.finish(chosen)
+        write_json(metrics_file(out, "train_doctor"), exported)
+        recorder.finish(exported)
 
 
 if __name__ == "__main__":

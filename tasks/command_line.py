@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from clinic.errors import ClinicError
 from doctor.parameters import ParameterError, load_params
@@ -27,20 +27,21 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     """Run one stage's flow and exit.
 
     Args:
-        flow: a Prefect flow whose parameters are paths, each an option; `out` is where it writes.
+        flow: a Prefect flow whose parameters are options: paths, and what is annotated as a number or text; `out` is
+            where it writes.
         canonical: where DVC keeps the stage's output; DVC passes it as --out. Without --out the flow writes under
             runs/<id>/, so that trying something never touches a versioned output.
     """
-    parser = argparse.ArgumentParser(description=flow.__doc__)
+    parser = argparse.ArgumentParser(description=(flow.__doc__ or "").split("\n\n")[0])
     for name, parameter in inspect.signature(flow).parameters.items():
         shown = (
             f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}"
             if name == "out"
-            else f"default {parameter.default}"
+            else f"default {'as in params.yaml' if parameter.default is None else parameter.default}"
         )
         parser.add_argument(
             "--" + name.replace("_", "-"),
-            type=lambda text: Path(text).absolute(),
+            type=next((kind for kind in (int, str) if kind in get_args(parameter.annotation)), _absolute),
             default=parameter.default,
             help=shown,
         )
@@ -50,6 +51,10 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     with told(flow.__name__, *USER_ERRORS):
         machine.use(load_params(given.get("params_file")).machines)
         flow(**given)
+
+
+def _absolute(text: str) -> Path:
+    return Path(text).absolute()
 
 
 @contextmanager

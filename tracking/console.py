@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-from doctor.parameters import ParameterError, load_params
+from doctor.parameters import ParameterError, chosen, load_params
 
 ROOMS = ("commands", "flows", "tasks", "tracking", "doctor", "rl", "clinic", "kb")
 LINE = re.compile(r"\d\d:\d\d:\d\d (\w+ \| .*)")
@@ -287,8 +287,10 @@ def start_logging(stage: str, *, attended: bool) -> None:
 def named() -> str:
     """What a flow run is called where Prefect lists them: its flow, and the training that its parameters are for."""
     flow = flow_run.flow_name or "flow"
+    given = flow_run.parameters
     try:
-        return f"{flow} {load_params(flow_run.parameters.get('params_file')).run_name}"
+        changes = chosen(given.get("algorithm"), None, given.get("seed"))
+        return f"{flow} {load_params(given.get('params_file'), changes).run_name}"
     except ParameterError:  # the flow tells it better
         return flow
 

@@ -24,6 +24,7 @@ TINY = {
         "  forced_cases: ": "12",
         "  cases: ": "24",
         "  slots: ": "16",
+        "  threads: ": "1",  # so small a model gains nothing from more, and other tests want the cores
     },
 } | {
     f"recipes/{path.name}": {"group_size: ": "4", "  mini_batch_size: ": "8"}

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from clinic.config import PresetName
 from clinic.rewards import PRESETS
 from doctor.base_model_recipe import load_base_model_params
-from doctor.parameters import ROOT, ParameterError, load_params, parse_params, read_yaml
+from doctor.parameters import ROOT, ParameterError, chosen, load_params, parse_params, read_yaml
 from doctor.recipe import load_algorithm, parse_algorithm
 from doctor.reward_recipe import load_reward
 from doctor.training import plan_text
@@ -31,8 +31,8 @@ def test_committed_parameters_and_every_recipe_load() -> None:
     params = load_params()
     assert {path.stem for path in (ROOT / "recipes").glob("*.yaml")} == {*ALGORITHMS, "base_model"}
     for name in ALGORITHMS:
-        chosen = params.model_copy(update={"algorithm": params.algorithm.model_copy(update={"name": name})})
-        assert load_algorithm(chosen).group_size >= 2
+        other = params.model_copy(update={"algorithm": params.algorithm.model_copy(update={"name": name})})
+        assert load_algorithm(other).group_size >= 2
     assert (
         {path.stem for path in (ROOT / "recipes/rewards").glob("*.yaml")} == set(PRESETS) == set(get_args(PresetName))
     )
@@ -260,3 +260,12 @@ def test_what_a_run_takes_of_its_machine_counts_for_no_result(tmp_path: Path) ->
     for wrong in ("0", "many"):
         with pytest.raises(ParameterError, match=r"machines\.threads"):
             load_params(written(tmp_path, "  threads: auto", f"  threads: {wrong}"))
+
+
+def test_what_is_chosen_for_one_run_takes_the_place_of_the_file() -> None:
+    params = load_params(changes=chosen("ppo", 3, None))
+    assert (params.algorithm.name, params.train_doctor.steps, params.seed) == ("ppo", 3, load_params().seed)
+    assert params.run_name == "ppo-s0-starter"
+    assert load_params(changes=chosen(None, None, None)) == load_params()
+    with pytest.raises(ParameterError, match=r"params.yaml: train_doctor.steps = 0: .*greater than or equal to 1"):
+        load_params(changes=chosen(None, 0, None))

@@ -47,7 +47,7 @@ def opened(tmp_path, monkeypatch):
         algorithm = parse_algorithm(recipe(name, **numbers), chosen, ROOT / "recipes" / f"{name}.yaml")
         monkeypatch.setattr(training, "load_params", lambda _: chosen)
         monkeypatch.setattr(training, "load_algorithm", lambda _: algorithm)
-        return open_training(None, ROOT / "models/base", tmp_path / "cases", tmp_path / "index")
+        return open_training(load_params(), ROOT / "models/base", tmp_path / "cases", tmp_path / "index")
 
     return begin
 
