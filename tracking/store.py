@@ -21,6 +21,8 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 log = logging.getLogger(__name__)
+for _told in ("mlflow.store.db.utils", "alembic"):  # how its tables are made is nobody's business here
+    logging.getLogger(_told).setLevel(logging.WARNING)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +32,7 @@ DESCRIPTION = """Language-model doctors trained by reinforcement in simulated co
 
 One run per training, one point per rollout step. `reward/` what the reward measured, `rollout/` the consultations, `learn/` the
 updates, `validation/` held-out cases, `time/` where the time went. Traces: sample consultations, one span per doctor turn.
-Models: every saved checkpoint. The registry's `@challenger` is the latest doctor."""
+Models: every saved checkpoint. The registry's `@challenger` is the latest doctor, `@champion` the one in use."""
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)  # between tries while the store is locked; each try waits up to 20 s by itself
 
 

@@ -45,9 +45,8 @@ def opened(tmp_path, monkeypatch):
     def begin(name="grpo", changes=None, **numbers):
         chosen = params(**(changes or {}))
         algorithm = parse_algorithm(recipe(name, **numbers), chosen, ROOT / "recipes" / f"{name}.yaml")
-        monkeypatch.setattr(training, "load_params", lambda _: chosen)
         monkeypatch.setattr(training, "load_algorithm", lambda _: algorithm)
-        return open_training(load_params(), ROOT / "models/base", tmp_path / "cases", tmp_path / "index")
+        return open_training(chosen, ROOT / "models/base", tmp_path / "cases", tmp_path / "index")
 
     return begin
 
