@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
 from rl.checkpoint import folder_hash
@@ -149,6 +150,15 @@ def until(environment: dict[str, str], flow_run: str, wanted: str, seconds: floa
         time.sleep(1)
 
 
+def at_rest(worker: int, seconds: float = 60) -> None:
+    """Wait until a worker has let go of what it ran: resumed at once, the run would end it (Prefect 3.7.7)."""
+    deadline = time.monotonic() + seconds
+    while psutil.Process(worker).children(recursive=True):
+        assert time.monotonic() < deadline
+        time.sleep(1)
+    time.sleep(5)
+
+
 def test_a_person_is_asked_and_the_worker_is_free_meanwhile(sabotaged: Project, tmp_path: Path) -> None:
     sabotaged.registry.set_registered_model_alias(NAME, "champion", "2")
     sabotaged.registry.delete_model_version_tag(NAME, "1", "rolled_back")
@@ -172,6 +182,7 @@ def test_a_person_is_asked_and_the_worker_is_free_meanwhile(sabotaged: Project, 
         until(environment, flow_run, "Suspended")
         assert asked(environment, f"/flow_runs/{flow_run}")["name"] == "retrain grpo-s0-starter"
         assert str(sabotaged.champion().version) == "2"
+        at_rest(worker.pid)
         given = {"run_input": {"promote": True, "why": "read ten consultations"}}
         assert asked(environment, f"/flow_runs/{flow_run}/resume", given)["status"] == "ACCEPT"
         until(environment, flow_run, "Completed")
