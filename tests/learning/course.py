@@ -19,14 +19,14 @@ WIDE = {
     "group_size": 64,
     "optimizer": ONCE | {"mini_batch_size": 128},
 }
+# to the warm start, so that no answer dies
+TIED = {"kl": {"place": "reward", "estimator": "k1", "coefficient": 0.02}}
 ONLINE = {"margin": 0.05, "pairs_per_group": 16}
 CHANGES: dict[str, dict[str, Any]] = {
     "grpo": BY_GROUP,
     "grpo, episode credit": BY_GROUP | {"credit": "episode"},
-    "dr_grpo": GROUPED | WIDE | {"constant_length": 4, "entropy_coefficient": 0.015},
-    "rloo": GROUPED
-    | WIDE
-    | {"kl": {"place": "reward", "estimator": "k1", "coefficient": 0.02}, "entropy_coefficient": 0.015},
+    "dr_grpo": GROUPED | WIDE | TIED | {"constant_length": 4, "entropy_coefficient": 0.015},
+    "rloo": GROUPED | WIDE | TIED | {"entropy_coefficient": 0.015},
     "reinforce_pp": {"entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
     "reinforce_pp, group baseline": WIDE | {"baseline": "group", "entropy_coefficient": 0.03, "eps": FLOOR},
     "reinforce_pp, turn credit": {"credit": "turn", "entropy_coefficient": 0.05, "eps": FLOOR, "optimizer": ONCE},
