@@ -1,13 +1,14 @@
 """The scheduled one: reproduce what is stale, register the result as challenger, let it meet the champion, report."""
 
 import argparse
+import logging
 import os
 import sys
 
 from prefect import flow
 from prefect.flow_runs import pause_flow_run, suspend_flow_run
 from prefect.input import RunInput
-from prefect.runtime import deployment
+from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from doctor.gate import Decision, markdown
@@ -23,6 +24,7 @@ from tasks.versioning import VersioningError, reproduce
 from tracking.console import follow, named
 from tracking.store import TrackingError
 
+log = logging.getLogger(__name__)
 APPROVAL_TIMEOUT_S = 7 * 24 * 3600  # then the flow run fails and the champion stays
 
 
@@ -49,20 +51,23 @@ def retrain(targets: tuple[str, ...] = ()) -> str:
     decision = compare_with_champion(params, challenger)
     promote, why = decision is not None and decision.promoted, ""
     if decision is not None and promote and params.retrain.approval:
-        said = _ask(decision)
+        said = _ask(decision, challenger.sha256)
         promote, why = said.promote, said.why or ("approved" if said.promote else "not approved")
     return summary(f"{registered}\n{settle(challenger, decision, promote, why)}")
 
 
-def _ask(decision: Decision) -> Approval:
-    """What a person says: a deployed run is suspended meanwhile and holds no worker, another one waits."""
+def _ask(decision: Decision, sha256: str) -> Approval:
+    """What a person says of this very challenger: a deployed run is suspended meanwhile and holds no worker, another one
+    waits.
+    """
+    log.info("better than the champion; waiting for a person's word, resume this run at %s", flow_run.ui_url)
     form = Approval.with_initial_data(description=markdown(decision, True, {"waiting for": "your word"}), promote=True)
     wait = suspend_flow_run if deployment.id else pause_flow_run
-    return wait(wait_for_input=form, timeout=APPROVAL_TIMEOUT_S, key="approval")
+    return wait(wait_for_input=form, timeout=APPROVAL_TIMEOUT_S, key=f"approval-{sha256[:12]}")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m flows.retrain", description=retrain.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m flows.retrain", description=__doc__)
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
     given = parser.parse_args()
     with told("retrain", VersioningError, TrackingError, *USER_ERRORS):

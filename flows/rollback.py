@@ -23,7 +23,7 @@ def rollback(version: str | None = None, reason: str = "") -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m flows.rollback", description=rollback.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m flows.rollback", description=__doc__)
     parser.add_argument("--version", help="number in the registry; without it, the one that the champion replaced")
     parser.add_argument("--reason", default="", help="kept with the version that loses its place")
     given = parser.parse_args()

@@ -41,7 +41,7 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
     champion = registry.version_at(MODEL_NAME, CHAMPION, folder_hash)
     if champion is not None and champion.sha256 == challenger.sha256:
         return None
-    if "rolled_back" in challenger.tags:
+    if challenger.tags.get("rolled_back"):
         return Decision(promoted=False, reason=f"rolled back {challenger.tags['rolled_back']}", cases=0, excluded=0)
     kept = _kept(params, challenger, champion)
     if kept.exists():
@@ -55,8 +55,22 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
 def _kept(params: Params, challenger: Version, champion: Version | None) -> Path:
     """Where a decision is kept, by all that it depends on."""
     told = params.model_dump(mode="json")
-    used = [told[name] for name in ("seed", "retrain", "consultation", "language_models", "decoding", "rollout")]
-    parts = [challenger.sha256, champion.sha256 if champion else "", folder_hash(ROOT / "data/cases"), used]
+    sections = (
+        "seed",
+        "retrain",
+        "consultation",
+        "language_models",
+        "decoding",
+        "rollout",
+        "evaluate_doctor",
+        "machines",
+    )
+    met = [challenger.sha256, champion.sha256 if champion else ""]
+    parts = [
+        met,
+        [folder_hash(ROOT / name) for name in ("data/cases", "data/kb_index")],
+        [told[name] for name in sections],
+    ]
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return HOME / "runs" / "gates" / f"{key[:24]}.json"
 
@@ -70,7 +84,7 @@ def _meet(params: Params, challenger: Version, champion: Version | None) -> Deci
     cases: list[Case] = []
     ours: list[Row | Missing] = []
     theirs: list[Row | Missing] = []
-    for test_set in (one for one in sets if one.consultations):
+    for test_set in (one for one in sets if one.consultations and (champion or one.seen)):
         cases += test_set.cases
         ours += _played(test_set, CHALLENGER, challenger)
         theirs += _played(test_set, CHAMPION, champion) if champion else commonest_rows(test_set)
@@ -110,7 +124,7 @@ def settle(challenger: Version, decision: Decision | None, promote: bool, why: s
         "gate.reason": decision.reason + (f"; {why}" if why else ""),
     }
     told |= {"gate.against": against, "gate.cases": str(decision.cases)}
-    if promote and before is not None and "replaced" not in challenger.tags:
+    if promote and before is not None:
         told["replaced"] = before.number
     registry.describe(MODEL_NAME, challenger.number, told)
     if promote:
@@ -156,6 +170,7 @@ def roll_back(number: str | None, reason: str) -> str:
     registry.point(MODEL_NAME, CHAMPION, number)
     said = f"to version {number} on {time.strftime('%Y-%m-%d')}" + (f": {reason}" if reason else "")
     registry.describe(MODEL_NAME, champion.number, {"rolled_back": said})
+    registry.describe(MODEL_NAME, number, {"rolled_back": ""})  # who is called back may be promoted again
     create_markdown_artifact(
         f"# Rolled back\n\nfrom version {champion.number} {said}\n", key="gate", description="The champion of before"
     )

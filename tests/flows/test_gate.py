@@ -161,7 +161,6 @@ def at_rest(worker: int, seconds: float = 60) -> None:
 
 def test_a_person_is_asked_and_the_worker_is_free_meanwhile(sabotaged: Project, tmp_path: Path) -> None:
     sabotaged.registry.set_registered_model_alias(NAME, "champion", "2")
-    sabotaged.registry.delete_model_version_tag(NAME, "1", "rolled_back")
     sabotaged.change("params.yaml", "approval", "true")
     environment = sabotaged.environment
     sabotaged.run("prefect", "work-pool", "create", "gated", "--type", "process")
