@@ -282,6 +282,15 @@ def start_logging(stage: str, *, attended: bool) -> None:
         logging.getLogger(room).setLevel(logging.INFO)
     for noisy in ("mlflow", "alembic"):  # they bring handlers of their own
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    if not screen().live:
+        _hide_bars_of_libraries()
+
+
+def _hide_bars_of_libraries() -> None:
+    """Of transformers and the Hugging Face hub, here and in what is started from here: in a file each is two lines."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if loaded := sys.modules.get("transformers.utils.logging"):
+        loaded.disable_progress_bar()
 
 
 def named() -> str:
