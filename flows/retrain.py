@@ -15,7 +15,7 @@ from doctor.gate import Decision, markdown
 from doctor.parameters import ROOT, load_params
 from doctor.recipe import load_algorithm
 from doctor.reward_recipe import load_reward
-from tasks.command_line import USER_ERRORS, told
+from tasks.command_line import USER_ERRORS, process
 from tasks.gate import compare_with_champion, settle
 from tasks.registry import register_challenger
 from tasks.report import summary
@@ -70,7 +70,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m flows.retrain", description=__doc__)
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
     given = parser.parse_args()
-    with told("retrain", VersioningError, TrackingError, *USER_ERRORS):
+    with process("retrain", VersioningError, TrackingError, *USER_ERRORS):
         if address := os.environ.pop(AWAITED, None):
             wait_until_healthy(address)
         sys.stdout.write(retrain(tuple(given.targets)) + "\n")

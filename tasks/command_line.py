@@ -53,10 +53,17 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     given = vars(parser.parse_args())
     # after Prefect has told its server; the default would leave behind what was started, its private server for one
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    with process(flow.__name__, *USER_ERRORS):
+        machine.use(load_params(given.get("params_file")).machines)
+        flow(**given)
+
+
+@contextmanager
+def process(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
+    """The work of a whole process, which ends with the block: as `told`, and at once."""
     try:
-        with told(flow.__name__, *USER_ERRORS):
-            machine.use(load_params(given.get("params_file")).machines)
-            flow(**given)
+        with told(stage, *mistakes):
+            yield
     except SystemExit as ended:
         if isinstance(ended.code, int):
             leave(ended.code)
