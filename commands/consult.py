@@ -84,8 +84,8 @@ def main() -> int:
     from kb.errors import KnowledgeBaseError
     from rl.errors import TrainingError
     from tasks.registry import folder_of
+    from tracking.errors import TrackingError
     from tracking.recorder import record_consultation
-    from tracking.store import TrackingError
 
     sys.stdout.write(f"{NOTICE[given.language]}\n\n")
     try:

@@ -267,6 +267,22 @@ def history(run: Training) -> list[dict[str, float]]:
     return [{"step": int(path.parent.name), **json.loads(path.read_text())} for path in paths]
 
 
+def past_experience(run: Training, step: int) -> tuple[list[Trajectory], list[Scores]]:
+    """What lies on disk of a step that is long done; unlike `Training.experience` it takes nothing's place in memory."""
+    draws = [(run.rollout_file(step, draw), run.scores_file(step, draw)) for draw in range(run.max_draws)]
+    there = [files for files in draws if all(file.exists() for file in files)]
+    return (
+        [trajectory for played, _ in there for trajectory in read_trajectories(played)],
+        [score for _, scored in there for score in read_scores(scored)],
+    )
+
+
+def kept(run: Training, step: int) -> Path | None:
+    """The checkpoint of a step, if it is one that stays."""
+    directory = run.folder / f"global_step_{step}"
+    return directory if step % run.params.train_doctor.keep_every == 0 and directory.exists() else None
+
+
 def write_curve(run: Training, path: Path) -> None:
     """The learning curve as CSV, for `dvc plots` and people; only columns that do not depend on the clock."""
     rows = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in history(run)]

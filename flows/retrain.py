@@ -22,7 +22,6 @@ from tasks.report import summary
 from tasks.server import AWAITED, wait_until_healthy
 from tasks.versioning import VersioningError, reproduce
 from tracking.console import follow, named
-from tracking.store import TrackingError
 
 log = logging.getLogger(__name__)
 APPROVAL_TIMEOUT_S = 7 * 24 * 3600  # then the flow run fails and the champion stays
@@ -70,7 +69,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m flows.retrain", description=__doc__)
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
     given = parser.parse_args()
-    with process("retrain", VersioningError, TrackingError, *USER_ERRORS):
+    with process("retrain", VersioningError, *USER_ERRORS):
         if address := os.environ.pop(AWAITED, None):
             wait_until_healthy(address)
         sys.stdout.write(retrain(tuple(given.targets)) + "\n")

@@ -8,7 +8,6 @@ from prefect import flow
 from tasks.command_line import USER_ERRORS, process
 from tasks.gate import roll_back
 from tracking.console import follow, named
-from tracking.store import TrackingError
 
 
 @flow(name="rollback", flow_run_name=named, on_running=[follow])
@@ -27,5 +26,5 @@ if __name__ == "__main__":
     parser.add_argument("--version", help="number in the registry; without it, the one that the champion replaced")
     parser.add_argument("--reason", default="", help="kept with the version that loses its place")
     given = parser.parse_args()
-    with process("rollback", TrackingError, *USER_ERRORS):
+    with process("rollback", *USER_ERRORS):
         sys.stdout.write(rollback(given.version, given.reason) + "\n")

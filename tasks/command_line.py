@@ -23,9 +23,11 @@ from kb.errors import KnowledgeBaseError
 from rl import machine
 from rl.errors import TrainingError
 from tracking.console import screen, start_logging
+from tracking.errors import TrackingError
 
 TERMINATED = 128 + signal.SIGTERM  # exit status, as a shell tells it
-USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError)
+INTERRUPTED = 128 + signal.SIGINT
+USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError, TrackingError)
 
 
 def run(flow: Callable[..., Any], canonical: Path) -> None:
@@ -102,20 +104,25 @@ def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except SystemExit as ended:
         if ended.code == TERMINATED:
             sys.stderr.write("stopped\n")
         raise
     except Exception as error:
-        if not _follows_a_signal(error):
+        status = _status_of_stop(error)
+        if status is None:
             raise
         sys.stderr.write("stopped\n")
-        sys.exit(TERMINATED)
+        sys.exit(status)
 
 
-def _follows_a_signal(error: BaseException | None) -> bool:
-    """Whether it was raised while Prefect handled SIGTERM, which it cannot do in the middle of a task's beginning."""
-    while error is not None and not isinstance(error, TerminationSignal):
+def _status_of_stop(error: BaseException | None) -> int | None:
+    """The exit status if it was raised while Prefect handled a signal, which it cannot do as a task begins."""
+    while error is not None:
+        if isinstance(error, TerminationSignal):
+            return TERMINATED
+        if isinstance(error, KeyboardInterrupt):
+            return INTERRUPTED
         error = error.__cause__ or error.__context__
-    return error is not None
+    return None

@@ -21,9 +21,9 @@ from rl.checkpoint import folder_hash
 from rl.files import write_json
 from tasks.registry import MODEL_NAME
 from tracking import registry, runs
+from tracking.errors import TrackingError
 from tracking.progress import Phase
 from tracking.registry import Version
-from tracking.store import TrackingError
 
 log = logging.getLogger(__name__)
 

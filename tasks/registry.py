@@ -15,10 +15,10 @@ from doctor.gate import CHALLENGER
 from doctor.parameters import ROOT, Params
 from rl.checkpoint import folder_hash
 from tracking import registry, runs
+from tracking.errors import TrackingError
 from tracking.provenance import output_digest
 from tracking.recorder import run_of
 from tracking.registry import Version
-from tracking.store import TrackingError
 
 log = logging.getLogger(__name__)
 MODEL_NAME = "anamnesis-doctor"

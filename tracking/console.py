@@ -282,6 +282,7 @@ def start_logging(stage: str, *, attended: bool) -> None:
         logging.getLogger(room).setLevel(logging.INFO)
     for noisy in ("mlflow", "alembic"):  # they bring handlers of their own
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # who cannot reach a server says so itself
     if not screen().live:
         _hide_bars_of_libraries()
 

@@ -3,11 +3,13 @@
 import json
 import logging
 import math
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,13 @@ from clinic.tables import Evaluation
 from doctor.evaluation_text import closed_distance, trajectories_of_note
 from doctor.parameters import HOME, ROOT
 from doctor.scoring import right
-from doctor.training import Training, history
+from doctor.training import Training, history, kept, past_experience
 from rl.checkpoint import folder_hash
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 from rl.files import write_json
 from tracking import runs, traces
 from tracking.console import Bar, duration
+from tracking.errors import AwayError
 from tracking.progress import Phase
 from tracking.provenance import output_digest
 from tracking.traces import Truth
@@ -39,8 +42,17 @@ SHOWN = (
 )
 
 
+STALL_S = 4.0  # how long a step waits for the record of the one before it
+RETRY_S = 5.0  # between two tries to reach a server that is away
+PATIENCE_S = 60.0  # at the end, for what is still to be written
+
+
 class Recorder:
-    """Writes one training into its MLflow run, beside the rollout that follows a step."""
+    """Writes one training into its MLflow run, beside the rollout that follows a step.
+
+    While MLflow is away the training goes on. What it records is in its folder anyway, so that nothing has to be kept
+    elsewhere: it is written in order once MLflow is back, by this process or by the next one that goes on with the run.
+    """
 
     def __init__(self, run: Training, run_id: str) -> None:
         """Begin to write.
@@ -54,6 +66,8 @@ class Recorder:
         self._steps: Phase | None = None  # once the first is recorded
         self._writer = ThreadPoolExecutor(1, "mlflow")
         self._unwritten: list[Future[None]] = []
+        self._away_since = 0.0  # monotonic seconds; 0: it is there
+        self._ending = threading.Event()
 
     def step(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None = None) -> None:
         """One point per rollout step, a fixed sample of its consultations as traces, its checkpoint if it stays, and a
@@ -62,11 +76,8 @@ class Recorder:
         The first step to be recorded is where this process begins: the warm start, or what an earlier run did and told.
         """
         if self._steps is None:
-            self._unwritten.append(self._writer.submit(copy_context().run, self._catch_up, step))
-        sample = self._sample(step)
-        self._unwritten.append(
-            self._writer.submit(copy_context().run, self._write, step, dict(metrics), sample, checkpoint)
-        )
+            self._submit(self._catch_up, step)
+        self._submit(self._write, step, dict(metrics), self._sample(step, self._run.experience), checkpoint)
         steps, first = self._run.params.train_doctor.steps, self._steps is None
         phase = self._steps = self._steps or Phase("training", "steps", step, logged=False)
         if not first:
@@ -75,23 +86,43 @@ class Recorder:
             log.info("step %d  validation accuracy %.3f", step, metrics["validation/accuracy"])
         phase(step, steps)
 
+    def _submit(self, write: Callable[..., None], *what: Any) -> None:
+        """Write after what is to be written before it; until MLflow answers, or the run ends."""
+
+        def insist() -> None:
+            while True:
+                try:
+                    write(*what)
+                except AwayError as error:
+                    if not self._away_since:
+                        self._away_since = time.monotonic()
+                        log.warning("%s; the training goes on, and what it records is written later", error)
+                    if self._ending.wait(RETRY_S):
+                        raise
+                else:
+                    if self._away_since:
+                        log.info("MLflow answers again, after %s", duration(time.monotonic() - self._away_since))
+                        self._away_since = 0.0
+                    return
+
+        self._unwritten.append(self._writer.submit(copy_context().run, insist))
+
     def _catch_up(self, step: int) -> None:
-        """Write the points before a step that the store lacks: it was lost, or the run had ended in it."""
+        """Write of the steps before this one what the store lacks: it was lost, was away, or the run had ended in it."""
         last, begun = runs.last_step(self._id), self._run.folder / "validation" / "00000.json"
         if last < 0 < step and begun.exists():
             runs.log_step(self._id, 0, json.loads(begun.read_text()))
-        missing = [row for row in history(self._run) if last < row["step"] < step]
-        for row in missing:
-            runs.log_step(self._id, int(row["step"]), {name: value for name, value in row.items() if name != "step"})
-        if missing:
-            log.info("MLflow lacked %d earlier steps; they are written again from %s", len(missing), self._run.folder)
+        past = {int(row["step"]): row for row in history(self._run) if last <= row["step"] < step}  # the last in part
+        for done, row in past.items():
+            metrics = {name: value for name, value in row.items() if name != "step"}
+            self._write(done, metrics, self._sample(done, partial(past_experience, self._run)), kept(self._run, done))
+        if missing := len(past.keys() - {last}):
+            log.info("MLflow lacked %d earlier steps; they are written again from %s", missing, self._run.folder)
 
-    def _sample(self, step: int) -> Sample:
+    def _sample(self, step: int, experience: Callable[[int], Sample]) -> Sample:
         count = self._run.params.train_doctor.traces_per_step
         return (
-            trajectories_of_note(*self._run.experience(step), count)
-            if step and count and self._run.pairs is None
-            else ([], [])
+            trajectories_of_note(*experience(step), count) if step and count and self._run.pairs is None else ([], [])
         )
 
     def _write(self, step: int, metrics: Mapping[str, float], sample: Sample, checkpoint: Path | None) -> None:
@@ -103,21 +134,35 @@ class Recorder:
             runs.log_checkpoint(self._id, step, checkpoint, folder_hash(checkpoint), metrics)
 
     def written(self) -> None:
-        """Wait until every step so far is in MLflow, and raise what kept one out.
+        """Wait until every step so far is in MLflow, for a moment and not while it is away; raise what kept one out.
 
         Called before the next checkpoint, so that a killed run has one step to record again.
         """
-        for writing in self._unwritten:
+        self._wait(0.0 if self._away_since else STALL_S)
+
+    def _wait(self, longest_s: float) -> None:
+        done, left = wait(self._unwritten, longest_s)
+        for writing in [writing for writing in self._unwritten if writing in done]:
             writing.result()
-        self._unwritten.clear()
+        self._unwritten = [writing for writing in self._unwritten if writing in left]
 
     def close(self) -> None:
-        """Wait for what is being written, whatever comes of it."""
-        self._writer.shutdown(wait=True)
+        """Wait for what is being written, whatever comes of it; not for what cannot be."""
+        self._ending.set()
+        self._writer.shutdown(wait=True, cancel_futures=bool(self._away_since))
 
     def finish(self, chosen: Mapping[str, Any]) -> None:
-        """Which checkpoints became the doctor; its run is found again by `run_of`."""
-        self.written()
+        """Which checkpoints became the doctor; its run is found again by `run_of`.
+
+        Raises:
+            AwayError: MLflow has not come back; a rerun has only to record.
+        """
+        self._wait(PATIENCE_S)
+        if self._unwritten:
+            raise AwayError(
+                f"the training is done, but MLflow has {len(self._unwritten)} of its steps still to record and does not "
+                f"answer; nothing is lost: start the server, then run this again, which goes on from {self._run.folder}"
+            )
         steps = chosen["chosen_steps"]
         runs.log_metrics_final(
             self._id,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 # prepares MLflow's environment, so before MLflow
-from tracking.store import TrackingError, patiently
+from tracking.errors import TrackingError
+from tracking.store import patiently
 
 # isort: split
 import mlflow

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 # prepares MLflow's environment, so before MLflow
-from tracking.store import TrackingError, home, patiently, setup
+from tracking.errors import TrackingError
+from tracking.store import home, patiently, setup
 from tracking.traces import log_consultations
 
 # isort: split
@@ -36,7 +37,6 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, 
 from mlflow.exceptions import MlflowException
 
 __all__ = [
-    "TrackingError",
     "home",
     "is_there",
     "last_step",
@@ -87,8 +87,8 @@ def training_run(name: str, key: str, params: Mapping[str, Any], tags: Mapping[s
     except BaseException as error:
         try:
             patiently(client.set_terminated, run_id, "FAILED" if isinstance(error, Exception) else "KILLED")
-        except TrackingError:
-            log.exception("run %s could not be closed", run_id)  # what stopped the training matters more
+        except TrackingError as unclosed:
+            log.error("MLflow's run %s stays open: %s", run_id, unclosed)
         raise
     patiently(client.set_terminated, run_id, "FINISHED")
 

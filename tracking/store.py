@@ -5,8 +5,11 @@ With `tracking.traces` and `tracking.runs`, which build on this, the only door t
 
 import logging
 import os
+import re
 import sqlite3
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,10 +18,16 @@ from typing import ParamSpec, TypeVar
 # MLflow reads these when it is imported: no usage statistics leave this machine.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
+# Its own patience with a server, by default 120 s a request and seven tries, would hold up what it is only to record.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 
 import mlflow
+import requests
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
+
+from tracking.errors import AwayError, TrackingError
 
 log = logging.getLogger(__name__)
 for _told in ("mlflow.store.db.utils", "alembic"):  # how its tables are made is nobody's business here
@@ -33,24 +42,24 @@ DESCRIPTION = """Language-model doctors trained by reinforcement in simulated co
 One run per training, one point per rollout step. `reward/` what the reward measured, `rollout/` the consultations, `learn/` the
 updates, `validation/` held-out cases, `time/` where the time went. Traces: sample consultations, one span per doctor turn.
 Models: every saved checkpoint. The registry's `@challenger` is the latest doctor, `@champion` the one in use."""
+REACH_S = 5.0  # within which a tracking server has to answer at the start
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)  # between tries while the store is locked; each try waits up to 20 s by itself
-
-
-class TrackingError(RuntimeError):
-    """The record cannot be written or read as it must; the message names the thing, the value and the fix."""
 
 
 def patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Make a call on the store, a few times while another process keeps the database locked.
 
     Raises:
-        TrackingError: it stayed locked. Any other error passes through.
+        TrackingError: it stayed locked.
+        AwayError: it is a server, and that does not answer. Any other error passes through.
     """
     pauses = list(PAUSES_S)
     while True:
         try:
             return call(*args, **kwargs)
-        except (MlflowException, sqlite3.OperationalError) as error:
+        except (MlflowException, requests.RequestException, sqlite3.OperationalError) as error:
+            if _is_away(error):
+                raise AwayError(_unanswered(mlflow.get_tracking_uri())) from error
             if "is locked" not in str(error):
                 raise
             if not pauses:
@@ -60,6 +69,40 @@ def patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
                 ) from error
         log.warning("the MLflow store is locked, trying again in %.1f s", pauses[0])
         time.sleep(pauses.pop(0))
+
+
+def _is_away(error: BaseException | None) -> bool:
+    """Whether a server could not be reached, was too slow, or is one that another server before it cannot reach."""
+    told = str(error)
+    if "failed with error code 5" in told or "too many 50" in told:
+        return True
+    while error is not None and not isinstance(error, requests.ConnectionError | requests.Timeout):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _unanswered(uri: str) -> str:
+    return f"the MLflow server {without_password(uri)} (MLFLOW_TRACKING_URI) does not answer; start it, or name another"
+
+
+def without_password(uri: str) -> str:
+    """An address as it may be shown."""
+    return re.sub(r"//[^/@]*@", "//", uri)
+
+
+def _reach(uri: str) -> None:
+    """Any answer will do: not every tracking server has this page.
+
+    Raises:
+        AwayError: there was none.
+    """
+    try:
+        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=REACH_S):
+            pass
+    except urllib.error.HTTPError:
+        pass
+    except OSError as error:
+        raise AwayError(_unanswered(uri)) from error
 
 
 def home(root: Path) -> Path:
@@ -83,6 +126,8 @@ def setup(root: Path) -> str:
     if given is None:
         # MLflow exports it, and then it would win over the next call's root
         os.environ.pop("MLFLOW_TRACKING_URI", None)
+    if uri.startswith(("http://", "https://")):
+        _reach(uri)
     if not local:
         return patiently(_experiment, None)  # a tracking server knows its own place for artifacts
     database.parent.mkdir(parents=True, exist_ok=True)

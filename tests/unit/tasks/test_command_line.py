@@ -7,7 +7,7 @@ import sys
 import pytest
 from prefect.exceptions import TerminationSignal
 
-from tasks.command_line import TERMINATED, told
+from tasks.command_line import INTERRUPTED, TERMINATED, told
 
 LEAVING = """
 import atexit, threading, time
@@ -29,16 +29,21 @@ def test_leaving_waits_for_threads_and_exit_functions_and_takes_nothing_apart() 
     assert done.stdout.splitlines() == ["leaving", "thread ended", "at exit"]
 
 
-def test_what_fails_because_of_a_signal_is_a_stop(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("sent", "status"), [(TerminationSignal(signal.SIGTERM), TERMINATED), (KeyboardInterrupt(), INTERRUPTED)]
+)
+def test_what_fails_because_of_a_signal_is_a_stop(
+    sent: BaseException, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     def stopped_as_a_task_begins() -> None:
         try:
-            raise TerminationSignal(signal.SIGTERM)
+            raise sent
         finally:
             raise ValueError("Task run is not set")
 
     with pytest.raises(SystemExit) as ended, told("stage"):
         stopped_as_a_task_begins()
-    assert ended.value.code == TERMINATED
+    assert ended.value.code == status
     assert capsys.readouterr().err == "stopped\n"
 
 

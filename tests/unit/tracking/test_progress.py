@@ -92,7 +92,9 @@ def test_a_resumed_training_is_right_about_its_time(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(recording.runs, "log_step", lambda *_: None)
     plan = SimpleNamespace(steps=25, traces_per_step=0)
-    recorder = recording.Recorder(SimpleNamespace(params=SimpleNamespace(train_doctor=plan), train=()), "run")
+    recorder = recording.Recorder(
+        SimpleNamespace(params=SimpleNamespace(train_doctor=plan), train=(), experience=None), "run"
+    )
     recorder.step(20, {"reward/mean": 0.5, "validation/accuracy": 0.5})  # done and told by the run before
     clock[0] += 12
     recorder.step(21, {"reward/mean": 0.25})

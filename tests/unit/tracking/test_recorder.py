@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,9 +10,10 @@ import pytest
 
 from clinic.tables import DoctorTable, Evaluation, Interval, Summary
 from tracking import recorder as module
+from tracking.errors import AwayError
 from tracking.recorder import Recorder, final_metrics
 
-PLAN = SimpleNamespace(steps=9, traces_per_step=2)
+PLAN = SimpleNamespace(steps=9, traces_per_step=2, keep_every=2)
 
 
 @pytest.fixture
@@ -47,6 +49,9 @@ def run(folder=Path("nowhere")):
     return SimpleNamespace(
         folder=folder,
         params=SimpleNamespace(train_doctor=PLAN),
+        max_draws=1,
+        rollout_file=lambda step, draw: folder / "steps" / f"{step:05d}" / "rollout.parquet",
+        scores_file=lambda step, draw: folder / "steps" / f"{step:05d}" / "scores.parquet",
         train=(),
         pairs=None,
         experience=lambda step: (["a", "b", "c"], [1, 2, 3]),
@@ -71,7 +76,7 @@ def test_a_step_does_not_wait_for_the_store_and_arrives_whole(written, tmp_path)
     ]
 
 
-@pytest.mark.parametrize(("run_id", "steps"), [("new", [0, 1, 2, 3, 4]), ("old", [3, 4]), ("whole", [4])])
+@pytest.mark.parametrize(("run_id", "steps"), [("new", [0, 1, 2, 3, 4]), ("old", [2, 3, 4]), ("whole", [4])])
 def test_points_that_the_store_lost_are_written_again_from_disk(written, tmp_path, run_id, steps):
     (tmp_path / "validation").mkdir()
     (tmp_path / "validation" / "00000.json").write_text(json.dumps({"validation/accuracy": 0.3}))
@@ -92,6 +97,55 @@ def test_what_went_wrong_is_raised_before_the_next_checkpoint(written):
     recorder.step(1, {"bad": 1.0})
     with pytest.raises(RuntimeError, match="the store is gone"):
         recorder.written()
+
+
+@pytest.fixture
+def away(written, monkeypatch):
+    """A server that is away until the event is set."""
+    back = threading.Event()
+    log_step = module.runs.log_step
+
+    def log_if_there(run_id, step, metrics):
+        if not back.is_set():
+            raise AwayError("the MLflow server http://x does not answer")
+        log_step(run_id, step, metrics)
+
+    monkeypatch.setattr(module.runs, "log_step", log_if_there)
+    monkeypatch.setattr(module, "RETRY_S", 0.05)
+    monkeypatch.setattr(module, "STALL_S", 0.2)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.3)
+    written.go.set()
+    return back
+
+
+def test_a_training_goes_on_without_mlflow_and_is_written_in_order_when_it_is_back(written, away, caplog):
+    caplog.set_level("INFO")
+    recorder = Recorder(run(), "r")
+    for step in (1, 2, 3):
+        began = time.monotonic()
+        recorder.step(step, {"x": 1.0})
+        recorder.written()
+        assert time.monotonic() - began < 0.4
+    assert written.seen == []
+    away.set()
+    while len(written.seen) < 6:
+        recorder.written()
+    assert [step for _, what, step in written.seen if what == "step"] == [1, 2, 3]
+    assert [step for _, what, step in written.seen if what == "2 traces"] == [1, 2, 3]
+    assert sum("does not answer; the training goes on" in line for line in caplog.messages) == 1
+    assert sum("MLflow answers again" in line for line in caplog.messages) == 1
+    recorder.close()
+
+
+def test_a_training_that_ends_without_mlflow_says_what_a_rerun_will_do(written, away):
+    recorder = Recorder(run(), "r")
+    recorder.step(1, {"x": 1.0})
+    with pytest.raises(AwayError, match=r"MLflow has 1 of its steps still to record .* goes on from nowhere"):
+        recorder.finish({})
+    began = time.monotonic()
+    recorder.close()
+    assert time.monotonic() - began < 1
+    assert written.seen == []
 
 
 def test_a_run_that_ends_early_still_writes_what_it_has(written):

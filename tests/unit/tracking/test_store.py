@@ -13,7 +13,8 @@ import pytest
 
 from doctor.parameters import ROOT
 from tracking import store
-from tracking.store import TrackingError, mlflow
+from tracking.errors import TrackingError
+from tracking.store import mlflow
 
 VARIABLES = ["MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT"]
 
