@@ -222,7 +222,17 @@ def run_of(model: Path) -> str | None:
 
 
 def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path) -> None:
-    """Final figures, the page and a sample of the test consultations on the doctor's training run."""
+    """Final figures, the page and a sample of the test consultations on the doctor's training run; if MLflow is away, the
+    evaluation is worth having without.
+    """
+    try:
+        _record_evaluation(metrics, doctor, consultations, page, cases)
+    except AwayError as error:
+        again = "`dvc repro --force --single-item evaluate_doctor`"
+        log.warning("%s; the evaluation is in %s alone, and %s records it later", error, page, again)
+
+
+def _record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path) -> None:
     runs.setup(HOME)
     run_id = run_of(doctor)
     if run_id is None:

@@ -183,6 +183,15 @@ def test_what_is_withheld_is_no_metric():
     assert final_metrics(Evaluation(doctors=cut)) == {}
 
 
+def test_an_evaluation_without_mlflow_says_how_to_record_it_later(monkeypatch, tmp_path, caplog):
+    def away(root):
+        raise AwayError("the MLflow server http://x does not answer")
+
+    monkeypatch.setattr(module.runs, "setup", away)
+    module.record_evaluation(Evaluation(doctors={}), tmp_path, tmp_path, tmp_path / "report.html", tmp_path)
+    assert "report.html alone, and `dvc repro --force --single-item evaluate_doctor` records it later" in caplog.text
+
+
 def test_a_run_that_the_store_lost_is_none(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(module, "HOME", tmp_path)
     monkeypatch.setattr(module, "truths_of", lambda cases, chosen: {})
