@@ -6,16 +6,21 @@ A user's mistake is one line and exit status 2.
 import argparse
 import atexit
 import inspect
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
+from httpx import TransportError
+from prefect.events.worker import EventsWorker
 from prefect.exceptions import TerminationSignal
+from prefect.logging.handlers import APILogWorker
 
 from clinic.errors import ClinicError
 from doctor.parameters import ParameterError, load_params
@@ -25,8 +30,11 @@ from rl.errors import TrainingError
 from tracking.console import screen, start_logging
 from tracking.errors import TrackingError
 
+log = logging.getLogger(__name__)
+
 TERMINATED = 128 + signal.SIGTERM  # exit status, as a shell tells it
 INTERRUPTED = 128 + signal.SIGINT
+DRAIN_S = 5.0  # for what a server that answers is still to be told
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError, TrackingError)
 
 
@@ -57,7 +65,29 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     with process(flow.__name__, *USER_ERRORS):
         machine.use(load_params(given.get("params_file")).machines)
+        outlive_prefect(flow, given)
+
+
+def outlive_prefect(flow: Any, given: Mapping[str, Any]) -> None:
+    """Run a flow; whether it succeeds is not for a server to say that goes away meanwhile."""
+    finished, work = False, flow.fn
+
+    @wraps(work)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        nonlocal finished
+        value = work(*args, **kwargs)
+        finished = True
+        return value
+
+    flow.fn = noting
+    try:
         flow(**given)
+    except TransportError:
+        if not finished:
+            raise
+        log.warning("the work is done, but Prefect's server does not answer: its page of this run stays unfinished")
+    finally:
+        flow.fn = work
 
 
 @contextmanager
@@ -77,11 +107,20 @@ def leave(status: int) -> NoReturn:
     """End as `sys.exit` does, without first taking apart every module and object: that is two seconds of a processor once
     torch, transformers and Prefect are loaded, and ten where others want it too.
     """
-    threading._shutdown()  # type: ignore[attr-defined]
+    if _has_told_prefect():
+        threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _has_told_prefect() -> bool:
+    """Send what Prefect's server is still to be told, for a while; one that is away would be tried seven seconds for each
+    event, and half an hour for those of a night.
+    """
+    late: list[Any] = [EventsWorker.drain_all(timeout=DRAIN_S), APILogWorker.drain_all(timeout=DRAIN_S)]
+    return not any(left for _, left in late)
 
 
 def _absolute(text: str) -> Path:

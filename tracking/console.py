@@ -28,6 +28,8 @@ ROOMS = ("commands", "flows", "tasks", "tracking", "doctor", "rl", "clinic", "kb
 LINE = re.compile(r"\d\d:\d\d:\d\d (\w+ \| .*)")
 TOLD_BY_CALLER = ("Finished in state", "Crash detected!")
 SENDS_THE_LAST = "Still processing items"  # a queue of Prefect's at a flow's end, under its class's name
+AWAY = "Prefect's server does not answer; the run goes on, and its pages lack what happens"
+UNREACHED = "Unable to connect to 'ws"  # of Prefect's server, for every event again
 REFRESH_S = 0.5  # between two pictures of the bars
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f]")
 _STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
@@ -220,6 +222,7 @@ class ConsoleHandler(logging.Handler):
         """
         super().__init__()
         self.attended = attended
+        self._told_unreached = False
         self.setFormatter(Line(stage))
         self.addFilter(self._is_for_the_user)
 
@@ -230,6 +233,8 @@ class ConsoleHandler(logging.Handler):
                 return False
             return record.levelno >= (logging.INFO if room in ROOMS else logging.WARNING)
         message = record.getMessage()
+        if message.startswith(UNREACHED):
+            return self._is_first_unreached(record)
         if (
             self.attended
             and rest in ("flow_runs", "task_runs")
@@ -237,6 +242,12 @@ class ConsoleHandler(logging.Handler):
         ):
             return False
         return record.levelno >= logging.WARNING or message.startswith("Task run failed")  # ... and will be retried
+
+    def _is_first_unreached(self, record: logging.LogRecord) -> bool:
+        """In a line of ours: whoever reads it wants to know what becomes of the run."""
+        first, self._told_unreached = not self._told_unreached, True
+        record.msg, record.args = AWAY, ()
+        return first
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record."""
@@ -282,6 +293,10 @@ def start_logging(stage: str, *, attended: bool) -> None:
         logging.getLogger(room).setLevel(logging.INFO)
     for noisy in ("mlflow", "alembic"):  # they bring handlers of their own
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("prefect._internal.concurrency").setLevel(
+        logging.CRITICAL
+    )  # each event and line that could not be sent ...
+    logging.raiseExceptions = False  # ... once more
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # who cannot reach a server says so itself
     if not screen().live:
         _hide_bars_of_libraries()

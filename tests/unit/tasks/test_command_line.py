@@ -3,11 +3,15 @@
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
 import pytest
+from httpx import ConnectError
 from prefect.exceptions import TerminationSignal
 
-from tasks.command_line import INTERRUPTED, TERMINATED, told
+from tasks.command_line import INTERRUPTED, TERMINATED, outlive_prefect, told
+from tasks.server import free_port
 
 LEAVING = """
 import atexit, threading, time
@@ -50,3 +54,43 @@ def test_what_fails_because_of_a_signal_is_a_stop(
 def test_what_fails_of_itself_is_no_stop() -> None:
     with pytest.raises(ValueError, match="wrong"), told("stage"):
         raise ValueError("wrong")
+
+
+def test_a_finished_flow_outlives_its_server_and_an_unfinished_one_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    class Flow:
+        """As Prefect's when its server dies: the work is done, its end cannot be told."""
+
+        def __init__(self, work: Callable[[], None]) -> None:
+            self.fn = work
+
+        def __call__(self) -> None:
+            self.fn()
+            raise ConnectError("All connection attempts failed")
+
+    done: list[str] = []
+    outlive_prefect(Flow(lambda: done.append("work")), {})
+    assert done == ["work"]
+    assert "the work is done, but Prefect's server does not answer" in caplog.text
+
+    def fails() -> None:
+        raise ConnectError("an artifact could not be made")
+
+    with pytest.raises(ConnectError, match="an artifact"):
+        outlive_prefect(Flow(fails), {})
+
+
+def test_leaving_does_not_wait_for_a_server_that_is_away() -> None:
+    """Each event would be tried for seven seconds."""
+    script = """
+import os
+os.environ["PREFECT_API_URL"] = "http://127.0.0.1:{port}/api"
+from prefect.events import emit_event
+from tasks.command_line import leave
+for number in range(20):
+    emit_event("test", resource={"prefect.resource.id": str(number)})
+leave(0)
+""".replace("{port}", str(free_port()))
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 60
