@@ -293,10 +293,7 @@ def start_logging(stage: str, *, attended: bool) -> None:
         logging.getLogger(room).setLevel(logging.INFO)
     for noisy in ("mlflow", "alembic"):  # they bring handlers of their own
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    logging.getLogger("prefect._internal.concurrency").setLevel(
-        logging.CRITICAL
-    )  # each event and line that could not be sent ...
-    logging.raiseExceptions = False  # ... once more
+    logging.raiseExceptions = False  # else Prefect tells of every line that it could not send ...
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # who cannot reach a server says so itself
     if not screen().live:
         _hide_bars_of_libraries()
@@ -326,6 +323,8 @@ def follow(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefe
     """
     if not any(isinstance(handler, ConsoleHandler) for handler in logging.getLogger().handlers):
         start_logging(flow.name, attended=False)
+    for handler in logging.getLogger("prefect._internal").handlers:  # made anew as a flow begins
+        handler.setLevel(logging.CRITICAL)  # ... and of every event
     for room in map(logging.getLogger, ROOMS):
         for handler in [handler for handler in room.handlers if isinstance(handler, APILogHandler)]:
             room.removeHandler(handler)

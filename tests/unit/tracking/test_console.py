@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tracking.console import LINE, Bar, ConsoleHandler, Line, Screen, clean, duration, pace
+from tracking.console import AWAY, LINE, Bar, ConsoleHandler, Line, Screen, clean, duration, pace
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -107,6 +107,14 @@ def test_rates() -> None:
 )
 def test_who_is_heard(given: logging.LogRecord, attended: bool, shown: bool) -> None:
     assert bool(ConsoleHandler("train", attended=attended).filter(given)) == shown
+
+
+def test_a_server_that_is_away_is_told_of_once() -> None:
+    handler = ConsoleHandler("train", attended=True)
+    event = "Unable to connect to 'ws://127.0.0.1:4200/api/events/in'. Please check your network settings"
+    given = [record(event, logging.WARNING, "prefect.events.clients") for _ in range(3)]
+    assert [bool(handler.filter(each)) for each in given] == [True, False, False]
+    assert handler.format(given[0]).endswith("warning: " + AWAY)
 
 
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
