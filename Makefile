@@ -132,7 +132,7 @@ $(DOCS_VENV)/.ready: pyproject.toml constraints.txt
 
 docs: $(DOCS_VENV)/.ready
 	@rm -rf .docs && mkdir .docs
-	@git ls-files -z -- docs 'data/**/README.md' 'benchmarks/**.md' 'README*.md' LICENSE tests/learning | tar --create --null --files-from - | tar --extract --directory .docs
+	@git ls-files -z -- docs 'data/**/README.md' 'benchmarks/**.md' 'README*.md' CONTRIBUTING.md CHANGELOG.md LICENSE tests/learning | tar --create --null --files-from - | tar --extract --directory .docs
 	$(DOCS_VENV)/bin/zensical build --clean --strict
 	@! grep -rlE '<(script|link|img|iframe)[^>]+(src|href)="?(https?:)?//' site --include='*.html' || { echo "error: these pages load something from elsewhere"; exit 1; }
 

@@ -80,14 +80,19 @@ def test_a_finished_flow_outlives_its_server_and_an_unfinished_one_does_not(capl
 
 AWAY = """
 import asyncio
+from contextlib import asynccontextmanager
 from prefect.events import emit_event
-from prefect.events.clients import NullEventsClient
+from prefect.events.clients import AssertingEventsClient
 from prefect.events.worker import EventsWorker
 from tasks.command_line import leave
+@asynccontextmanager
+async def without_a_server(self):
+    yield
 async def tried_in_vain(self, event):
     await asyncio.sleep(7)
+EventsWorker._lifespan = without_a_server
 EventsWorker._handle = tried_in_vain
-EventsWorker.set_client_override(NullEventsClient)
+EventsWorker.set_client_override(AssertingEventsClient)
 for number in range(20):
     emit_event("test", resource={"prefect.resource.id": str(number)})
 leave(0)
