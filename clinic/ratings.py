@@ -6,8 +6,8 @@ hash of the transcript, so a score belongs to exactly the words that were rated,
 
 import hashlib
 import json
-import math
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,19 +32,21 @@ def read_ratings(path: Path) -> dict[str, float]:
     ratings: dict[str, float] = {}
     if not path.exists():
         return ratings
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line.decode("utf-8-sig"))
             key, score = row["transcript_id"], row["score"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ClinicError(
                 f"{path}, line {number}: not a rating ({' '.join(str(error).split())}); it needs transcript_id and score"
             ) from error
+        if not isinstance(key, str):
+            raise ClinicError(f"{path}, line {number}: transcript_id {key!r} is no text; leave it as it was written")
         if score is None:
             continue
-        if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+        if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= sys.float_info.max:
             raise ClinicError(
                 f"{path}, line {number}: score {score!r} is no number; give one, or null for not yet rated"
             )
@@ -61,7 +63,7 @@ def ask_for_ratings(path: Path, missing: Iterable[tuple[str, Messages]]) -> int:
     What stands in it stays.
     """
     lines = (
-        [f"{line}\n" for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+        [f"{line.decode('utf-8-sig')}\n" for line in path.read_bytes().split(b"\n") if line.strip()]
         if path.exists()
         else []
     )

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
-from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from clinic.config import JUDGED, SINGLE_TURN, ConsultationParams, PatientCasesParams, PresetName, RewardParams
+from clinic.errors import shortened
+from clinic.yaml_files import load_yaml
 from kb.config import KnowledgeBaseParams
 from rl.config import SECRET, DecodingParams, LanguageModelParams, LoraParams, MachinesParams, RolloutParams, SFTParams
 
@@ -50,13 +51,16 @@ MOVED = {
 """Keys of `params.yaml` and of recipes that have another place: a file written for the old one is told where."""
 
 
-_SHORT = reprlib.Repr()  # of a value in a message: aliases in YAML can make one of gigabytes from a few lines
+_SHORT = reprlib.Repr()  # of a value in a message, which may be as long as its file
 _SHORT.maxstring = _SHORT.maxother = 200
 _SHORT.maxlevel = 2
 
 
 class ParameterError(ValueError):
     """`params.yaml` or a recipe is unusable; one line that names file, key, value and fix."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(message))
 
 
 def _folder_name(value: str) -> str:
@@ -308,10 +312,10 @@ def read_yaml(path: Path) -> Any:
         ParameterError: it is not there, or not YAML.
     """
     try:
-        return YAML(typ="safe").load(path)
+        return load_yaml(path)
     except FileNotFoundError:
         raise ParameterError(f"{path} does not exist; restore it with `git checkout {path.name}`") from None
-    except YAMLError as error:
+    except (YAMLError, ValueError, OSError) as error:
         raise ParameterError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
 
 

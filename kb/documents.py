@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kb.errors import KnowledgeBaseError
+from kb.errors import KnowledgeBaseError, shortened
 from kb.files import sha256_file, sha256_text
 from kb.readers import SUFFIXES, Record, Rejected, read_records, suffix_of
 from kb.sentences import first_heading, has_body
@@ -111,11 +111,11 @@ def load_documents(paths: Sequence[Path]) -> tuple[list[Document], list[Rejected
         try:
             document = _document(record, default_id)
         except _UnusableError as error:
-            rejected.append(Rejected(record.path, record.line, str(error)))
+            rejected.append(Rejected(record.path, record.line, shortened(str(error))))
             continue
         if document.doc_id in documents:
             reason = f"duplicate doc_id {document.doc_id!r}: give this record a doc_id of its own"
-            rejected.append(Rejected(record.path, record.line, reason))
+            rejected.append(Rejected(record.path, record.line, shortened(reason)))
             continue
         documents[document.doc_id] = document
     if not documents:

@@ -138,7 +138,7 @@ def _read_queries(path: Path) -> dict[str, str]:
         try:
             record = json.loads(raw)
             query_id, text = record["query_id"], record["text"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise KnowledgeBaseError(
                 f"{path}:{number} is not an object with query_id and text ({error!r}): correct it"
             ) from error

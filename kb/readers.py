@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent
 
+from kb.errors import shortened
 from kb.files import numbered_lines
 
 SUFFIXES = (".md", ".txt", ".jsonl", ".jsonl.gz")
@@ -86,8 +87,8 @@ def _split_front_matter(path: Path, text: str) -> Record | Rejected:
         if "*" in stated and any(isinstance(event, AliasEvent) for event in YAML(typ="safe", pure=True).parse(stated)):
             return Rejected(path, 1, "front matter repeats a value by an alias (*name): write it out")
         fields = YAML(typ="safe", pure=True).load(stated)
-    except YAMLError as error:
-        return Rejected(path, 1, f"front matter is not YAML: {' '.join(str(error).split())}")
+    except (YAMLError, ValueError, RecursionError) as error:  # ValueError: a date or number that cannot be
+        return Rejected(path, 1, shortened(f"front matter is not YAML: {' '.join(str(error).split())}"))
     if fields is None:
         fields = {}
     if not isinstance(fields, dict):

@@ -5,6 +5,7 @@ and `rejected` begin with an assistant message and may go on as a dialogue. Only
 """
 
 import json
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +41,13 @@ def read_preferences(path: Path, chat: ChatFormat) -> Preferences:
     scores: list[Scores] = []
     for number, line in _lines(path):
         try:
-            row = json.loads(line)
+            row = json.loads(line.decode("utf-8-sig"))
             prompt = _messages(row["prompt"], "user")
             sides = [_messages(row[key], "assistant") for key in ("chosen", "rejected")]
             pair = [
                 _trajectory(chat, f"{path.name}:{number}", sample, prompt, side) for sample, side in enumerate(sides)
             ]
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             what = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise TrainingError(
                 f"{path}, line {number}: {what}; give prompt, chosen and rejected, each a text or a list of messages with role and content"
@@ -63,20 +64,20 @@ def count_pairs(path: Path) -> int:
     return sum(1 for _ in _lines(path))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that hold a pair, with their numbers from 1."""
-    yield from (
-        (number, line) for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if line.strip()
-    )
+    yield from ((number, line) for number, line in enumerate(path.read_bytes().split(b"\n"), 1) if line.strip())
 
 
 def _messages(value: Any, role: str) -> list[Message]:
     if isinstance(value, str):
         return [{"role": role, "content": value}]
-    messages = [{"role": str(m["role"]), "content": str(m["content"])} for m in value]
+    messages: list[Message] = [{"role": m["role"], "content": m["content"]} for m in value]
+    if not all(isinstance(text, str) for message in messages for text in message.values()):
+        raise ValueError(f"role and content are text: found {reprlib.repr(messages)}")
     if not messages or messages[-1 if role == "user" else 0]["role"] != role:
         raise ValueError(
-            f"a prompt ends with a user message, an answer begins with an assistant message: found {messages!r}"
+            f"a prompt ends with a user message, an answer begins with an assistant message: found {reprlib.repr(messages)}"
         )
     return messages
 

@@ -14,13 +14,14 @@ medical-triage-moc.
 """
 
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
-from clinic.errors import ClinicError
+from clinic.errors import ClinicError, shortened
 from clinic.generative import Condition, Finding, GenerativeClinic, Wordings
 from clinic.loaders.records import BadRecord, diagnosis_id, existing, lines, names_of, parse_line, text_at, value_at
 from clinic.starter import draw_cases
@@ -107,7 +108,7 @@ def read_ddxplus(path: Path) -> tuple[GenerativeClinic, list[Rejected]]:
         try:
             _read_condition(reading, path, number, parse_line(line))
         except BadRecord as error:
-            reading.rejected[f"line {number}"] = Rejected(str(path), number, str(error))
+            reading.rejected[f"line {number}"] = Rejected(str(path), number, shortened(str(error)))
     if not reading.conditions:
         raise ClinicError(f"{path} holds no condition; give the path of DDXPlus conditions_en.jsonl")
     return GenerativeClinic(NAME, tuple(reading.conditions.values()), tuple(reading.findings.values()), 0.0), list(
@@ -134,7 +135,7 @@ def _read_condition(reading: _Reading, path: Path, number: int, record: Any) -> 
     for entry, _ in evidences:
         if entry["data_type"] != "B":
             reason = f"evidence {entry['evidence']} ({entry['question_en']}) takes values and the file has no distribution over them; left out of the clinic"
-            reading.rejected.setdefault(str(entry["evidence"]), Rejected(str(path), number, reason))
+            reading.rejected.setdefault(str(entry["evidence"]), Rejected(str(path), number, shortened(reason)))
     for finding, _ in yes_no:
         reading.findings.setdefault(finding.finding_id, finding)
     reading.conditions[key] = Condition(
@@ -164,7 +165,7 @@ def _entries(record: Any, kind: str) -> list[Any]:
 
 def _number(record: Any, name: str) -> float:
     value = value_at(record, name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise BadRecord(f"field {name} is no number")
     return float(value)
 

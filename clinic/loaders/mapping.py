@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from clinic.errors import ClinicError
+from clinic.yaml_files import load_yaml
 
 TAKEN = ("starter", "questions", "agentclinic", "mtmeddialog", "ddxplus")  # names of the other sources
 
@@ -116,12 +116,12 @@ def read_mapping(path: Path) -> Mapping:
         ClinicError: it is missing or says something that is no mapping; file, key, value and fix in one line.
     """
     try:
-        content = YAML(typ="safe").load(path)
+        content = load_yaml(path)
     except FileNotFoundError:
         raise ClinicError(
             f"{path} does not exist; write the mapping of the columns, or begin with `python -m commands.cases <table> --guess`"
         ) from None
-    except (YAMLError, UnicodeDecodeError, OSError) as error:
+    except (YAMLError, ValueError, OSError) as error:
         raise ClinicError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise ClinicError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clinic.cases import Case, Fact, Rejected, flag_opening
-from clinic.errors import ClinicError
+from clinic.errors import ClinicError, shortened
 from clinic.matching import normalise
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ def collect(
                 raise BadRecord(f"case id {case.case_id!r} is used twice, first in line {first[case.case_id]}")
             cases[case.case_id], first[case.case_id] = flag_opening(case), number
         except BadRecord as error:
-            rejected.append(Rejected(str(path), number, str(error)))
+            rejected.append(Rejected(str(path), number, shortened(str(error))))
     return list(cases.values()), rejected
 
 

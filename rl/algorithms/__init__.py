@@ -4,6 +4,7 @@ An algorithm says how rewards become advantages and what loss a gradient step mi
 rollout know none of them by name.
 """
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,5 +45,5 @@ def make_algorithm(recipe: Mapping[str, Any]) -> Algorithm:
     """
     name = str(recipe.get("name"))
     if name not in ALGORITHMS:
-        raise TrainingError(f"recipe: name is {name!r}; known algorithms: {', '.join(ALGORITHMS)}")
+        raise TrainingError(f"recipe: name is {reprlib.repr(name)}; known algorithms: {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name].from_recipe(recipe)

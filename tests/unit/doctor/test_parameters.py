@@ -90,24 +90,6 @@ def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path: Path, old: str,
         assert word in message
 
 
-@pytest.mark.parametrize("place", ["seed: 0", "  name: grpo", "  preset: outcome"])
-def test_aliases_of_aliases_make_no_long_message(tmp_path: Path, place: str) -> None:
-    key, _ = place.split(": ")
-    more = [f"b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 9)}]" for n in range(1, 9)]  # 9^9 words, if written out
-    bomb = "\n".join(["b0: &b0 [x, x, x, x, x, x, x, x, x]", *more])
-    path = written(tmp_path, place, f"{key}: *b8")
-    path.write_text(bomb + "\n" + path.read_text())
-    with pytest.raises(ParameterError) as caught:
-        load_params(path)
-    assert len(str(caught.value)) < 1000
-    del (content := read_yaml(path))["b0"]
-    for n in range(1, 9):
-        del content[f"b{n}"]
-    with pytest.raises(ParameterError) as caught:
-        parse_params(content, path)
-    assert len(str(caught.value)) < 1000
-
-
 OLD = {
     "base_model: {seed: 1}": "base_model is not read any more; it is recipes/base_model.yaml now",
     "reward: {outcome: {correct: 2.0}}": "reward.outcome is not read any more; it is recipes/rewards/outcome.yaml now",

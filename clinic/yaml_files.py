@@ -1,0 +1,35 @@
+"""YAML as people write it: a few lines can hold gigabytes by aliases, or nest deeper than a message can show."""
+
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+MAX_VALUES = 100_000
+MAX_DEPTH = 40
+
+
+def load_yaml(path: Path) -> Any:
+    """What a file says; YAML 1.2, so that 3e-05 is a number.
+
+    Raises:
+        OSError: it cannot be read.
+        YAMLError: it is not YAML.
+        ValueError: it is not UTF-8, holds a date that cannot be, more values than anybody writes, or is nested too
+            deep.
+    """
+    try:
+        content = YAML(typ="safe").load(path)
+    except RecursionError as error:
+        raise ValueError(f"values are nested deeper than {MAX_DEPTH}") from error
+    count, left = 0, [(content, 1)]
+    while left:
+        value, depth = left.pop()
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        count += len(inner)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"values are nested deeper than {MAX_DEPTH}")
+        if count > MAX_VALUES:
+            raise ValueError(f"aliases (*name) repeat values more than {MAX_VALUES} times; write out what is meant")
+        left += [(one, depth + 1) for one in inner]
+    return content
