@@ -1,0 +1,115 @@
+"""What past trainings may be deleted: never the champion's, never the doctor's in use, never one that runs."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import prune
+from doctor import parameters
+from rl.checkpoint import SEAL
+from rl.files import held
+from tracking import registry, runs
+from tracking.retention import past_trainings, superfluous
+
+PROJECT = "checkpoints/mine"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    root = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT"):
+            patch.delenv(name, raising=False)
+        runs.setup(root)
+        yield root
+        runs.mlflow.set_tracking_uri(None)
+
+
+@pytest.fixture
+def root(store: Path) -> Path:
+    """Four trainings, the first the oldest and the second the best; the first one's model is the champion, the store
+    recorded it where the project lay before.
+    """
+    for number, accuracy in enumerate((0.5, 0.9, 0.6, 0.7)):
+        folder = store / PROJECT / f"run-{number}"
+        for step in (1, 2):
+            (folder / f"global_step_{step}").mkdir(parents=True, exist_ok=True)
+            (folder / f"global_step_{step}" / SEAL).write_text("{}")
+            (folder / "validation").mkdir(exist_ok=True)
+            (folder / "validation" / f"{step}.json").write_text(
+                json.dumps({"validation/accuracy": accuracy * step / 2})
+            )
+        for file in (path for path in folder.rglob("*") if path.is_file()):
+            os.utime(file, (1000.0 + number, 1000.0 + number))
+    with runs.training_run("first", "first", {}, {"checkpoints": f"/elsewhere/{PROJECT}/run-0"}, store) as run_id:
+        pass
+    copy = store / "models" / ("a" * 64)
+    copy.mkdir(parents=True, exist_ok=True)
+    (copy / "weights").write_text("w")
+    registry.register("doctor", copy, copy.name, run_id, "champion", {})
+    return store
+
+
+def going(root: Path, last: int, best: int, current: str | None = None) -> list[str]:
+    return [one.folder.name for one in superfluous(past_trainings(root, current), last, best)]
+
+
+def test_what_is_known_of_each(root: Path) -> None:
+    newest, *_, oldest = past_trainings(root, None)
+    assert (newest.folder, newest.step, newest.accuracy) == (root / PROJECT / "run-3", 2, 0.7)
+    assert (newest.needed, newest.changed) == ("", 1003.0)
+    assert newest.size == sum(path.stat().st_size for path in newest.folder.rglob("*") if path.is_file()) > 0
+    assert oldest.needed == "champion (version 1)"
+
+
+@pytest.mark.parametrize(
+    ("last", "best", "gone"),
+    [(0, 0, ["run-3", "run-2", "run-1"]), (1, 0, ["run-2", "run-1"]), (1, 1, ["run-2"]), (9, 0, [])],
+)
+def test_the_newest_and_the_best_stay_and_always_the_champion(
+    root: Path, last: int, best: int, gone: list[str]
+) -> None:
+    assert going(root, last, best) == gone
+
+
+def test_the_doctor_in_use_stays(root: Path) -> None:
+    with runs.training_run("third", "third", {}, {"checkpoints": str(root / PROJECT / "run-2")}, root) as run_id:
+        pass
+    assert going(root, 0, 0, run_id) == ["run-3", "run-1"]
+
+
+def test_a_training_that_runs_stays(root: Path) -> None:
+    program = f"import sys; from pathlib import Path; from rl.files import held\nwith held(Path({str(root / PROJECT / 'run-1')!r})): print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert going(root, 0, 0) == ["run-3", "run-2"]
+        assert other.stdin is not None
+        other.stdin.close()
+    with held(root / PROJECT / "run-1"):
+        pass
+
+
+def test_nothing_goes_unasked(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Then what was listed does, with what a kill left of an earlier time."""
+    monkeypatch.setattr(parameters, "HOME", root)
+    (root / PROJECT / ".run-7.deleted").mkdir()
+    command = ["prune", "--keep-last", "1", "--keep-best", "1"]
+    monkeypatch.setattr(sys, "argv", command)
+    assert prune.main() == 0
+    said = capsys.readouterr().out
+    assert "run-2  goes" in said
+    assert "run-0  stays: champion (version 1)" in said
+    assert "1 of 4 trainings" in said
+    assert "nothing was deleted; add --delete" in said
+    assert (root / PROJECT / "run-2").exists()
+    monkeypatch.setattr(sys, "argv", [*command, "--delete"])
+    assert prune.main() == 0
+    assert sorted(path.name for path in (root / PROJECT).iterdir() if path.is_dir()) == ["run-0", "run-1", "run-3"]

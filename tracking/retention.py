@@ -1,0 +1,124 @@
+"""Which folders of past trainings may go: checkpoints, experience and validation, told apart by what still needs them.
+
+MLflow's record of a training, its points and traces, and the registry's copies of models stay.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl.checkpoint import steps_saved
+from rl.errors import TrainingError
+from rl.files import held
+
+# prepares MLflow's environment, so before MLflow
+from tracking.store import patiently
+
+# isort: split
+import mlflow
+from mlflow.exceptions import MlflowException
+
+Needed = Mapping[tuple[str, ...], str]  # project and name of a training's folder, wherever the project lies -> by what
+GONE = ".deleted"  # end of the name of a folder that is being deleted
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastTraining:
+    """A folder below `checkpoints/<project>/`."""
+
+    folder: Path
+    size: int  # bytes
+    changed: float  # seconds since 1970, of its newest file
+    step: int  # of its last checkpoint; 0 without one
+    accuracy: float | None  # the best on validation cases
+    needed: str  # by what, in words; "" if by nothing
+
+
+def past_trainings(root: Path, current: str | None) -> list[PastTraining]:
+    """Every training's folder, newest first.
+
+    Args:
+        root: the project, whose MLflow store is set up.
+        current: MLflow's id of the run that trained the doctor in use, if it is known.
+
+    Raises:
+        TrackingError: MLflow does not answer, so that nobody knows what a registered model came from.
+    """
+    needed = _needed(current)
+    folders = (folder for folder in sorted(root.glob("checkpoints/*/[!.]*")) if folder.is_dir())
+    found = [_looked_at(folder, needed) for folder in folders]
+    return sorted(found, key=lambda one: -one.changed)
+
+
+def superfluous(found: Sequence[PastTraining], last: int, best: int) -> list[PastTraining]:
+    """Those that nothing needs and that are neither of the `last` newest nor of the `best` on validation cases.
+
+    Args:
+        found: newest first.
+        last: how many of the newest stay.
+        best: how many of those with the best validation accuracy stay; of equals the newer.
+    """
+    rated = sorted((one for one in found if one.accuracy is not None), key=lambda one: -(one.accuracy or 0.0))
+    stay = {one.folder for one in [*found[:last], *rated[:best]]}
+    return [one for one in found if not one.needed and one.folder not in stay]
+
+
+def delete(training: PastTraining) -> None:
+    """Delete a training's folder; what a kill leaves of it is never taken for a whole one, and goes with the next.
+
+    Raises:
+        TrainingError: a training began in it meanwhile.
+    """
+    folder = training.folder
+    with held(folder):
+        folder.rename(folder.with_name(f".{folder.name}{GONE}"))
+    for gone in folder.parent.glob(f".*{GONE}"):
+        shutil.rmtree(gone)
+
+
+def _looked_at(folder: Path, needed: Needed) -> PastTraining:
+    files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    try:
+        with held(folder):
+            use = needed.get(folder.parts[-2:], "")
+    except TrainingError:
+        use = "a training that runs"
+    return PastTraining(
+        folder=folder,
+        size=sum(file.st_size for file in files),
+        changed=max((file.st_mtime for file in files), default=folder.stat().st_mtime),
+        step=max(steps_saved(folder), default=0),
+        accuracy=max(_accuracies(folder), default=None),
+        needed=use,
+    )
+
+
+def _accuracies(folder: Path) -> Iterator[float]:
+    for path in folder.glob("validation/*.json"):
+        yield float(json.loads(path.read_text())["validation/accuracy"])
+
+
+def _needed(current: str | None) -> Needed:
+    """Folders of the doctor in use and of every model that an alias names."""
+    client = mlflow.MlflowClient()
+    by_run = {current: "models/doctor"} if current else {}
+    for model in patiently(client.search_registered_models):
+        for alias, number in model.aliases.items():
+            run_id = patiently(client.get_model_version, model.name, number).run_id
+            if run_id:
+                by_run[run_id] = ", ".join(filter(None, [by_run.get(run_id), f"{alias} (version {number})"]))
+    places = {_folder_of(client, run_id): uses for run_id, uses in by_run.items()}
+    return {place.parts[-2:]: uses for place, uses in places.items() if place is not None}
+
+
+def _folder_of(client: mlflow.MlflowClient, run_id: str) -> Path | None:
+    """Where a run kept its checkpoints; None if the store has lost the run."""
+    try:
+        place = patiently(client.get_run, run_id).data.tags.get("checkpoints")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+    return Path(place) if place else None
