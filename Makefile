@@ -4,7 +4,7 @@
 # make format      one hand for all code: 120 columns
 # make check       lint, types, import rules and make test
 # make slow        the tests that take longer: servers, browsers, harder lessons
-# make faults      records that somebody got wrong, and KILLS=30 kills of the pipeline; SEED=1 for others
+# make faults      records that somebody got wrong, KILLS=30 kills of the pipeline, STOPS=20 stops; SEED=1 for others
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
 # make learn       the recipes on the clinic, by seed: SEEDS=0,1,2 ALGORITHMS=grpo,ppo
 # make rates       how often each algorithm learns a toy: GAME=hard RATE_SEEDS=0-19 JOBS=4
@@ -31,6 +31,7 @@ LOCAL_API := http://127.0.0.1:4200/api
 SEEDS ?= 0,1,2
 SEED ?= 0
 KILLS ?= 30
+STOPS ?= 20
 GAME ?= easy
 RATE_SEEDS ?= $(if $(filter hard,$(GAME)),0-9,0-19)
 JOBS ?= 1
@@ -85,6 +86,7 @@ check: lint test
 faults: setup
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/faults --base-seed $(SEED)
 	@$(BIN)/python -m tests.faults.kills --kills $(KILLS) --seed $(SEED)
+	@$(BIN)/python -m tests.faults.stops --stops $(STOPS) --seed $(SEED)
 
 slow: setup
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not gpu and not vllm" --base-seed $(SEED)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 
+from tasks.interrupts import let_children_be_interrupted
 from tasks.server import AWAITED, ROOT, starting_server
 
 
@@ -28,6 +29,7 @@ def main() -> int:
         "TQDM_DISABLE": "1",
     }
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
+    let_children_be_interrupted()
     with starting_server() as (address, ready):
         environment = {**os.environ, "PREFECT_API_URL": address, AWAITED: address}
         job = subprocess.Popen([sys.executable, "-m", "flows.retrain", *given.targets], cwd=ROOT, env=environment)
@@ -44,7 +46,8 @@ def wait_for(child: "subprocess.Popen[bytes]") -> int:
     end are passed on as an interrupt.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: child.send_signal(signal.SIGINT))
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda *_: child.send_signal(signal.SIGINT))
     while True:
         with suppress(KeyboardInterrupt):
             return child.wait()

@@ -13,6 +13,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from doctor.parameters import ROOT
+from tasks.interrupts import let_children_be_interrupted
 from tracking.console import LINE, screen
 from tracking.progress import listening
 
@@ -48,6 +49,7 @@ def reproduce(targets: Sequence[str]) -> None:
 
 def _pass_on(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command and log what it writes; returns its status."""
+    let_children_be_interrupted()
     process: subprocess.Popen[str] = subprocess.Popen(
         command,
         cwd=ROOT,

@@ -108,6 +108,22 @@ def chosen(rng: random.Random, whole: Run) -> Kill:
     return Kill(write=rng.randint(1, whole.writes), after=rng.random() < 0.5)
 
 
+def settings(folder: Path) -> dict[str, str]:
+    """The environment of a run whose Prefect keeps everything in `folder`."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_", "ANAMNESIS_"))}
+    return inherited | {
+        "PREFECT_HOME": str(folder / "prefect"),
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DVC_NO_ANALYTICS": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "GIT_AUTHOR_NAME": "t",
+        "GIT_AUTHOR_EMAIL": "t@example.org",
+        "GIT_COMMITTER_NAME": "t",
+        "GIT_COMMITTER_EMAIL": "t@example.org",
+    }
+
+
 def main() -> int:
     """Kill, run, compare; the status is 1 if anything came out differently."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -119,21 +135,7 @@ def main() -> int:
         folder = Path(place)
         port = free_port()
         address = f"http://127.0.0.1:{port}/api"
-        inherited = {
-            k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_", "ANAMNESIS_"))
-        }
-        environment = inherited | {
-            "PREFECT_API_URL": address,
-            "PREFECT_HOME": str(folder / "prefect"),
-            "DO_NOT_TRACK": "true",
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-            "DVC_NO_ANALYTICS": "1",
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "GIT_AUTHOR_NAME": "t",
-            "GIT_AUTHOR_EMAIL": "t@example.org",
-            "GIT_COMMITTER_NAME": "t",
-            "GIT_COMMITTER_EMAIL": "t@example.org",
-        }
+        environment = settings(folder) | {"PREFECT_API_URL": address}
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
         with (folder / "server.log").open("w") as log:
             server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=ROOT)

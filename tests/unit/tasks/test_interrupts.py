@@ -1,0 +1,45 @@
+"""Stopping what a script put into its background, where interrupts are ignored, and what `nohup` began."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+CHILD = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+IGNORED = f"""
+import os, signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from tasks.interrupts import let_children_be_interrupted
+for prepare in (lambda: None, let_children_be_interrupted):
+    prepare()
+    print(subprocess.run([sys.executable, "-c", {CHILD!r}], capture_output=True, text=True).stdout.strip(), flush=True)
+os.kill(os.getpid(), signal.SIGINT)
+print("goes on")
+"""
+WAITING = """
+import signal, subprocess, sys
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from commands.run import wait_for
+child = subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"])
+sys.exit(wait_for(child))
+"""
+
+
+def test_children_of_what_ignores_interrupts_can_be_interrupted() -> None:
+    done = subprocess.run([sys.executable, "-c", IGNORED], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:3] == ["False", "True", "goes on"]
+
+
+def test_nohup_outlives_its_terminal_and_ends_when_told() -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITING], cwd=ROOT, stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "up\n"
+        time.sleep(0.5)  # until it listens to signals
+        os.kill(waiting.pid, signal.SIGHUP)
+        time.sleep(0.5)
+        assert waiting.poll() is None
+        os.kill(waiting.pid, signal.SIGTERM)
+        assert waiting.wait(10) != 0
