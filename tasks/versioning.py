@@ -6,7 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from prefect import task
@@ -21,6 +23,7 @@ log = logging.getLogger(__name__)
 DVC_CHATTER = re.compile(
     r"$|> |(Updating|Generating) lock file|Use `dvc push`|To track the changes|To enable auto staging|\s+(git add|dvc config) "
 )
+STOP_S = (5, 4, 3)  # seconds after each interrupt; then whatever is left is killed
 
 
 class VersioningError(RuntimeError):
@@ -65,13 +68,28 @@ def _pass_on(command: Sequence[str], environment: Mapping[str, str]) -> int:
         for line in process.stdout or ():
             _log(line.rstrip())
         return process.wait()
-    except BaseException:  # cancelled: an interrupt lets the stage's own flow run end as crashed, not hang as running
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+    except BaseException:  # cancelled
+        _stop(process)
         raise
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    """End a command and all that it started in its session.
+
+    An interrupt lets the stage's own flow run end as crashed, not hang as running. It is repeated: one that arrives while
+    a library is imported or calls back may be swallowed there.
+    """
+    with suppress(ProcessLookupError):  # none is left
+        try:
+            for wait_s in STOP_S:
+                os.killpg(process.pid, signal.SIGINT)
+                deadline = time.monotonic() + wait_s
+                while time.monotonic() < deadline:
+                    process.poll()
+                    os.killpg(process.pid, 0)
+                    time.sleep(0.05)
+        finally:  # also after an interrupt of this very wait
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _log(line: str) -> None:

@@ -7,6 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+import pytest
+
+from tasks import versioning
+
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
 IGNORED = f"""
@@ -43,3 +48,37 @@ def test_nohup_outlives_its_terminal_and_ends_when_told() -> None:
         assert waiting.poll() is None
         os.kill(waiting.pid, signal.SIGTERM)
         assert waiting.wait(10) != 0
+
+
+SWALLOWING = """
+import os, pathlib, signal, sys, time
+parent, needed, out = int(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3])
+heard = []
+def swallow(*_):
+    heard.append(1)
+    if len(heard) == needed:
+        out.write_text(f"ended by {needed}")
+        os._exit(1)
+signal.signal(signal.SIGINT, swallow)
+out.write_text(str(os.getpid()))
+os.kill(parent, signal.SIGINT)
+while True:
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize(("needed", "own_end"), [(2, True), (9, False)])
+def test_a_stage_that_swallows_an_interrupt_gets_another_and_at_last_is_killed(
+    needed: int, own_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versioning, "STOP_S", (1, 1, 1))
+    out = tmp_path / "out"
+    stage = [sys.executable, "-c", SWALLOWING, str(os.getpid()), str(needed), str(out)]
+    with pytest.raises(KeyboardInterrupt):
+        versioning._pass_on(["sh", "-c", 'trap : INT; "$@"; true', "sh", *stage], os.environ)  # as DVC, it waits
+    told = out.read_text()
+    if own_end:
+        assert told == "ended by 2"
+    else:
+        psutil.wait_procs([psutil.Process(int(told))] if psutil.pid_exists(int(told)) else [], timeout=10)
+        assert not psutil.pid_exists(int(told)) or psutil.Process(int(told)).status() == psutil.STATUS_ZOMBIE
