@@ -13,14 +13,13 @@ from pydantic import Field
 
 from doctor.gate import Decision, markdown
 from doctor.parameters import ROOT, load_params
-from doctor.recipe import load_algorithm
-from doctor.reward_recipe import load_reward
+from flows.challenge import Challenge, challenge, challenge_in
 from tasks.command_line import USER_ERRORS, process
-from tasks.gate import compare_with_champion, settle
-from tasks.registry import register_challenger
-from tasks.report import summary
+from tasks.gate import settle
 from tasks.server import AWAITED, wait_until_healthy
-from tasks.versioning import VersioningError, reproduce
+from tasks.versioning import VersioningError
+from tasks.workspace import WorkspaceError, keep, workspace
+from tasks.workspace import push as sent
 from tracking.console import follow, named
 
 log = logging.getLogger(__name__)
@@ -35,24 +34,38 @@ class Approval(RunInput):
 
 
 @flow(name="retrain", flow_run_name=named, on_running=[follow])
-def retrain(targets: tuple[str, ...] = ()) -> str:
+def retrain(targets: tuple[str, ...] = (), branch: str | None = None, push: bool = False) -> str:
     """Run the whole pipeline through DVC, register the doctor, once per hash, and promote it if it is better than the
     champion; returns the report.
 
     Args:
         targets: stages to bring up to date; without any, all.
+        branch: work in a checkout of the last commit, runs/retrain/workspace, and commit lock and figures to this branch;
+            the user's files stay as they are. Empty: work in the project's own folder and commit nothing.
+        push: send the branch to `origin`, and data and models to DVC's remote.
     """
-    params = load_params()  # a mistake is told before DVC clears what a stage is to make
-    load_algorithm(params)
-    load_reward(params.reward.preset)
-    reproduce(targets)
-    challenger, registered = register_challenger(params, ROOT / "models/doctor")
-    decision = compare_with_champion(params, challenger)
+    if not branch:
+        return _settled(challenge(targets), None)
+    with workspace(ROOT, branch) as place:
+        made = challenge_in(place, targets)
+        commit = keep(
+            place, branch, f"[retrain] {made.challenger.tags.get('algorithm', 'doctor')} {made.challenger.sha256[:12]}"
+        )
+        if commit is not None:
+            log.info("lock and figures are commit %s of branch %s", commit[:12], branch)
+        if push and (failure := sent(place, branch)) is not None:
+            log.error("%s", failure)
+        return _settled(made, commit)
+
+
+def _settled(made: Challenge, commit: str | None) -> str:
+    """Give the place, or leave it, after a person was asked where that is wanted; returns the whole report."""
+    decision, challenger = made.decision, made.challenger
     promote, why = decision is not None and decision.promoted, ""
-    if decision is not None and promote and params.retrain.approval:
+    if decision is not None and promote and load_params().retrain.approval:
         said = _ask(decision, challenger.sha256)
         promote, why = said.promote, said.why or ("approved" if said.promote else "not approved")
-    return summary(f"{registered}\n{settle(challenger, decision, promote, why)}")
+    return f"{made.report}\n{settle(challenger, decision, promote, why, commit)}"
 
 
 def _ask(decision: Decision, sha256: str) -> Approval:
@@ -68,8 +81,13 @@ def _ask(decision: Decision, sha256: str) -> Approval:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m flows.retrain", description=__doc__)
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
+    parser.add_argument(
+        "--branch",
+        help="work in a checkout of its own and commit lock and figures to this branch; without it, work here",
+    )
+    parser.add_argument("--push", action="store_true", help="send the branch and DVC's data to their remotes")
     given = parser.parse_args()
-    with process("retrain", VersioningError, *USER_ERRORS):
+    with process("retrain", VersioningError, WorkspaceError, *USER_ERRORS):
         if address := os.environ.pop(AWAITED, None):
             wait_until_healthy(address)
-        sys.stdout.write(retrain(tuple(given.targets)) + "\n")
+        sys.stdout.write(retrain(tuple(given.targets), given.branch, given.push) + "\n")

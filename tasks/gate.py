@@ -103,7 +103,9 @@ def _played(test_set: EvaluationSet, name: str, version: Version) -> list[Row | 
 
 
 @task(cache_policy=NO_CACHE)
-def settle(challenger: Version, decision: Decision | None, promote: bool, why: str = "") -> str:
+def settle(
+    challenger: Version, decision: Decision | None, promote: bool, why: str = "", commit: str | None = None
+) -> str:
     """Move the alias `champion`, or leave it; write why on the version and its run, and as a Prefect artifact.
 
     Args:
@@ -111,11 +113,14 @@ def settle(challenger: Version, decision: Decision | None, promote: bool, why: s
         decision: of the comparison; None if nothing was compared, the challenger being the champion.
         promote: whether it takes the place: what was decided, or what a person said to it.
         why: what the person said.
+        commit: that holds the lock and the figures of this challenger, where one was made.
 
     Returns:
         What was done, in a line.
     """
     before = registry.version_at(MODEL_NAME, CHAMPION)
+    if commit is not None:
+        registry.describe(MODEL_NAME, challenger.number, {"retrain.commit": commit})
     if decision is None:
         return f"unchanged: version {challenger.number} is the champion already, nothing was compared"
     against = f"version {before.number}" if before else "no champion yet: one who always names the commonest diagnosis"
@@ -134,6 +139,7 @@ def settle(challenger: Version, decision: Decision | None, promote: bool, why: s
         "against": against + (f", sha256 {before.sha256[:12]}" if before else ""),
     }
     about |= {"a person said": why} if why else {}
+    about |= {"commit": f"`{commit}`"} if commit else {}
     about |= {"training": f"MLflow run `{challenger.run_id}`"} if challenger.run_id else {}
     create_markdown_artifact(
         markdown(decision, promote, about), key="gate", description="Challenger against champion on held-out cases"

@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.tables import Evaluation
 from doctor.gate import CHALLENGER
-from doctor.parameters import ROOT, Params
+from doctor.parameters import HOME, ROOT, Params
 from rl.checkpoint import folder_hash
 from tracking import registry, runs
 from tracking.errors import TrackingError
@@ -66,7 +66,7 @@ def register_challenger(params: Params, model: Path) -> tuple[Version, str]:
     """Register the model as `challenger` unless this hash is registered already; returns the version and a line that
     says what was done.
     """
-    copy, digest = immutable_copy(model, ROOT / "models" / "registry")
+    copy, digest = immutable_copy(model, HOME / "models" / "registry")
     runs.setup(ROOT)
     run_id = run_of(model)
     tags = {

@@ -1,4 +1,4 @@
-"""The only use of DVC: reproduce what is stale."""
+"""The pipeline by DVC: reproduce what is stale, here or in a workspace."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from doctor.parameters import ROOT
+from doctor.parameters import HOME, ROOT
 from tasks.interrupts import let_children_be_interrupted
 from tracking.console import LINE, screen
 from tracking.progress import listening
@@ -39,23 +39,37 @@ def reproduce(targets: Sequence[str]) -> None:
         VersioningError: DVC ended with an error.
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets]
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-        "DVC_NO_ANALYTICS": "1",
-    }
     with listening(screen()) as channel:
-        status = _pass_on(command, environment | channel)
+        status = _pass_on(command, _environment() | channel, ROOT)
     if status:
         raise VersioningError(f"`dvc repro` ended with status {status}; the lines above say which stage failed and why")
 
 
-def _pass_on(command: Sequence[str], environment: Mapping[str, str]) -> int:
+@task(cache_policy=NO_CACHE)
+def in_workspace(command: Sequence[str], place: Path) -> None:
+    """Run a module of another checkout there, for this project: checkpoints, runs and MLflow's store are this one's.
+
+    Raises:
+        VersioningError: it ended with an error.
+    """
+    with listening(screen()) as channel:
+        environment = _environment() | channel | {"ANAMNESIS_HOME": str(HOME)}
+        status = _pass_on([sys.executable, "-m", *command], environment, place)
+    if status:
+        raise VersioningError(f"retraining in {place} ended with status {status}; the lines above say why")
+
+
+def _environment() -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1"}
+
+
+def _pass_on(command: Sequence[str], environment: Mapping[str, str], folder: Path = ROOT) -> int:
     """Run a command and log what it writes; returns its status."""
     let_children_be_interrupted()
     process: subprocess.Popen[str] = subprocess.Popen(
         command,
-        cwd=ROOT,
+        cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

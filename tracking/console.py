@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TextIO
 
+from prefect import get_client
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging.handlers import APILogHandler, PrefectConsoleHandler
 from prefect.runtime import flow_run
+from prefect.states import Cancelled
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
@@ -29,6 +31,7 @@ LINE = re.compile(r"\d\d:\d\d:\d\d (\w+ \| .*)")
 TOLD_BY_CALLER = ("Finished in state", "Crash detected!")
 SENDS_THE_LAST = "Still processing items"  # a queue of Prefect's at a flow's end, under its class's name
 AWAY = "Prefect's server does not answer; the run goes on, and its pages lack what happens"
+STOPPED = re.compile("aborted by an interrupt signal|aborted by a termination signal|aborted by Python system exit")
 UNREACHED = "Unable to connect to 'ws"  # of Prefect's server, for every event again
 REFRESH_S = 0.5  # between two pictures of the bars
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -317,10 +320,19 @@ def named() -> str:
         return flow
 
 
+def cancelled(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefect's signature
+    """A run that somebody stopped, by Ctrl-C, SIGTERM or a deadline, did not crash."""
+    if STOPPED.search(state.message or ""):
+        with get_client(sync_client=True) as client:
+            client.set_flow_run_state(flow_run.id, Cancelled(message="Stopped by a signal."), force=True)
+
+
 def follow(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefect's signature
     """What every flow calls when it begins, whoever started it: lines to the console and to the page of the run, each
-    once.
+    once; and whoever stops it finds it cancelled.
     """
+    if cancelled not in flow.on_crashed_hooks:
+        flow.on_crashed(cancelled)
     if not any(isinstance(handler, ConsoleHandler) for handler in logging.getLogger().handlers):
         start_logging(flow.name, attended=False)
     for handler in logging.getLogger("prefect._internal").handlers:  # made anew as a flow begins

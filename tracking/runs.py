@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 
 MAX_PARAM_CHARS = 500  # MLflow takes 6000; the run page is unreadable long before
 MAX_DIGEST_CHARS = 36  # MLflow's limit; an md5 and a DVC ".dir" md5 fit
+MADE = ("dvc.lock", "metrics", "plots")  # tracked by git, written by DVC's stages
 PARAMS_PER_CALL = 100  # MLflow's limit
 
 
@@ -141,7 +142,7 @@ def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _origin(root: Path) -> dict[str, str]:
-    """Where a run comes from: code (git) and stage (DVC)."""
+    """Where a run comes from: code (git) and stage (DVC). What the pipeline itself writes makes no tree dirty."""
 
     def git(*words: str) -> str:
         command = ["git", "--no-optional-locks", "-C", str(root), *words]
@@ -150,7 +151,10 @@ def _origin(root: Path) -> dict[str, str]:
     environment = {"dvc.stage": "DVC_STAGE", "dvc.exp": "DVC_EXP_NAME", "dvc.exp_baseline": "DVC_EXP_BASELINE_REV"}
     tags = {tag: os.environ[variable] for tag, variable in environment.items() if os.environ.get(variable)}
     try:
-        sha, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+        sha = git("rev-parse", "HEAD")
+        changes = git(
+            "status", "--porcelain", "--untracked-files=no", "--", ".", *(f":(exclude){name}" for name in MADE)
+        )
     except (OSError, subprocess.SubprocessError):
         return tags | {"git.sha": "unknown", "git.dirty": "unknown"}
     return tags | {"git.sha": sha, "mlflow.source.git.commit": sha, "git.dirty": str(bool(changes)).lower()}

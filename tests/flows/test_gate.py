@@ -35,8 +35,11 @@ class Project:
         assert not ok or done.returncode == 0, done.stdout[-4000:]
         return done.stdout
 
-    def retrain(self) -> str:
-        return self.run(sys.executable, "-m", "flows.retrain")
+    def retrain(self, *options: str) -> str:
+        return self.run(sys.executable, "-m", "flows.retrain", *options)
+
+    def git(self, *words: str) -> str:
+        return self.run("git", *words).strip()
 
     def change(self, file: str, key: str, value: str) -> None:
         text = (self.folder / file).read_text()
@@ -166,6 +169,8 @@ def test_a_person_is_asked_and_the_worker_is_free_meanwhile(sabotaged: Project, 
     sabotaged.run("prefect", "work-pool", "create", "gated", "--type", "process")
     deployed = (sabotaged.folder / "prefect.yaml").read_text().replace("name: local, job", "name: gated, job")
     (sabotaged.folder / "prefect.yaml").write_text(deployed)
+    sabotaged.git("add", "-A")  # a deployed run works on what is committed
+    sabotaged.git("commit", "-qm", "as deployed")
     sabotaged.run("prefect", "--no-prompt", "deploy", "--name", "retrain/weekly")
     worker = subprocess.Popen(
         ["prefect", "worker", "start", "--pool", "gated", "--limit", "1"],
@@ -194,3 +199,39 @@ def test_a_person_is_asked_and_the_worker_is_free_meanwhile(sabotaged: Project, 
     pages = asked(environment, "/artifacts/filter", {"artifacts": {"key": {"any_": ["gate"]}}, "sort": "CREATED_DESC"})
     assert pages[0]["data"].startswith("# Promoted")
     assert "- a person said: read ten consultations" in pages[0]["data"]
+
+
+def test_on_a_branch_nothing_of_the_users_changes_and_the_commit_gives_the_same_doctor(sabotaged: Project) -> None:
+    project = sabotaged
+    project.run("git", "reset", "-q", "--hard", "HEAD")
+    project.change("params.yaml", "approval", "false")
+    project.retrain()
+    project.git("add", "-A")
+    project.git("commit", "-qm", "tiny, with its lock")
+    project.change("params.yaml", "seed", "77")  # an edit that nobody committed
+    before = (project.git("status", "--porcelain"), folder_hash(project.folder / "models/doctor"))
+    told = project.retrain("--branch", "by-hand")
+    assert "not committed and therefore not used: params.yaml" in told
+    assert "unchanged: version 1 is the champion already, nothing was compared" in told
+    assert (project.git("status", "--porcelain"), folder_hash(project.folder / "models/doctor")) == before
+    assert not project.git("branch", "--list", "by-hand")  # nothing new, no commit
+    project.git("checkout", "-q", "params.yaml")
+    project.change("recipes/grpo.yaml", "learning_rate", "0.02")
+    project.git("commit", "-qam", "faster")
+    head = project.git("rev-parse", "HEAD")
+    told = project.retrain("--branch", "by-hand")
+    challenger = project.registry.get_model_version_by_alias(NAME, "challenger")
+    assert int(challenger.version) > 2, told[-2000:]
+    assert "promoted: version" in told.splitlines()[-1]
+    commit = project.git("rev-parse", "by-hand")
+    assert challenger.tags["retrain.commit"] == commit
+    assert challenger.tags["git.sha"] == head
+    assert challenger.tags["git.dirty"] == "false"
+    changed = set(project.git("diff", "--name-only", head, commit).split())
+    assert "dvc.lock" in changed
+    assert all(name == "dvc.lock" or name.startswith(("metrics/", "plots/")) for name in changed)
+    assert project.git("status", "--porcelain") == ""
+    assert folder_hash(project.folder / "models/doctor") == before[1]
+    project.git("merge", "-q", "by-hand")  # as the user takes it over
+    project.run(sys.executable, "-m", "dvc", "checkout", "-q")
+    assert folder_hash(project.folder / "models/doctor") == challenger.tags["sha256"]

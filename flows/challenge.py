@@ -1,0 +1,80 @@
+"""What `retrain` does in the checkout that it works in: reproduce what is stale, register the result as challenger, let it
+meet the champion. Who becomes champion is for `retrain` to say.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from prefect import flow
+
+from doctor.gate import Decision
+from doctor.parameters import ROOT, load_params
+from doctor.recipe import load_algorithm
+from doctor.reward_recipe import load_reward
+from rl.files import write_json
+from tasks.command_line import USER_ERRORS, process
+from tasks.gate import compare_with_champion
+from tasks.registry import MODEL_NAME, register_challenger
+from tasks.report import summary
+from tasks.versioning import VersioningError, in_workspace, reproduce
+from tracking import registry, runs
+from tracking.console import follow, named
+from tracking.errors import TrackingError
+from tracking.registry import Version
+
+
+@dataclass(frozen=True, kw_only=True)
+class Challenge:
+    """A challenger, and what came of its meeting the champion."""
+
+    challenger: Version
+    decision: Decision | None  # None: it is the champion
+    report: str
+
+
+@flow(name="challenge", flow_run_name=named, on_running=[follow])
+def challenge(targets: tuple[str, ...] = ()) -> Challenge:
+    """Bring the pipeline up to date, register its doctor and compare it with the champion; nobody is promoted.
+
+    Args:
+        targets: stages to bring up to date; without any, all.
+    """
+    params = load_params()  # a mistake is told before DVC clears what a stage is to make
+    load_algorithm(params)
+    load_reward(params.reward.preset)
+    reproduce(targets)
+    challenger, registered = register_challenger(params, ROOT / "models/doctor")
+    decision = compare_with_champion(params, challenger)
+    return Challenge(challenger=challenger, decision=decision, report=summary(registered))
+
+
+def challenge_in(place: Path, targets: tuple[str, ...]) -> Challenge:
+    """The same in another checkout, by the code and the parameters that stand there.
+
+    Raises:
+        VersioningError: it ended with an error.
+        TrackingError: what it registered is not in the registry.
+    """
+    result = place.with_name("challenge.json")
+    result.unlink(missing_ok=True)
+    in_workspace(["flows.challenge", "--result", str(result), *targets], place)
+    told = json.loads(result.read_text(encoding="utf-8"))
+    runs.setup(ROOT)
+    challenger = registry.numbered(MODEL_NAME, told["challenger"])
+    if challenger is None:
+        raise TrackingError(f"{MODEL_NAME} version {told['challenger']} was registered and is not there")
+    decision = Decision.from_json(told["decision"]) if told["decision"] is not None else None
+    return Challenge(challenger=challenger, decision=decision, report=told["report"])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m flows.challenge", description=__doc__)
+    parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
+    parser.add_argument("--result", type=Path, required=True, help="a JSON file to write: the version, the decision")
+    given = parser.parse_args()
+    with process("challenge", VersioningError, *USER_ERRORS):
+        made = challenge(tuple(given.targets))
+        decided = made.decision.to_json() if made.decision is not None else None
+        write_json(given.result, {"challenger": made.challenger.number, "decision": decided, "report": made.report})

@@ -1,0 +1,181 @@
+"""A checkout of its own for `retrain`, beside the user's: git's second working tree on the project's DVC cache.
+
+What is edited but not committed stays where it is, and nothing that `retrain` writes appears among the user's files; what it
+made is a commit on a branch.
+"""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+log = logging.getLogger(__name__)
+PLACE = Path("runs") / "retrain" / "workspace"
+_NOBODY = {"GIT_AUTHOR_NAME": "anamnesis", "GIT_AUTHOR_EMAIL": "anamnesis@localhost"}
+_NOBODY |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in _NOBODY.items()}
+
+
+class WorkspaceError(RuntimeError):
+    """There can be no workspace, or its commit has no place; one line with what to do."""
+
+
+@contextmanager
+def workspace(project: Path, branch: str) -> Iterator[Path]:
+    """A fresh checkout, with the data that DVC tracks: of the branch if it goes on from the project's commit, else of that
+    commit. It is left behind for looking at; the next one replaces it.
+
+    Args:
+        project: the user's checkout.
+        branch: which `keep` will move; it need not exist.
+
+    Raises:
+        WorkspaceError: the project is no git checkout of its own, the branch is checked out somewhere or has no valid name,
+            or another retraining is at work.
+    """
+    _check(project, branch)
+    place = project / PLACE
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(place.with_name(".workspace.lock"), timeout=0):
+            _warn_of_edits(project)
+            if place.exists():
+                shutil.rmtree(place)
+            _git(project, "worktree", "prune")
+            start = branch if _is_ancestor(project, "HEAD", branch) else "HEAD"
+            _git(project, "worktree", "add", "--quiet", "--detach", str(place), start)
+            _bring_data(project, place)
+            yield place
+    except Timeout:
+        raise WorkspaceError(f"another retraining is at work in {place}; wait for it, or cancel its flow run") from None
+
+
+def _check(project: Path, branch: str) -> None:
+    try:
+        top = Path(_git(project, "rev-parse", "--show-toplevel"))
+        _git(project, "rev-parse", "--verify", "HEAD^{commit}")
+    except WorkspaceError:
+        raise WorkspaceError(f"{project} has no commit to retrain from; commit it, or leave the branch out") from None
+    if top.resolve() != project.resolve():
+        raise WorkspaceError(
+            f"{project} is a folder of the repository {top}; retrain in a repository of its own, or leave the branch out"
+        )
+    try:
+        _git(project, "check-ref-format", "--branch", branch)
+    except WorkspaceError:
+        raise WorkspaceError(f"branch {branch!r} is no name that git takes; use letters, digits and -") from None
+    if (used := _checked_out(project).get(f"refs/heads/{branch}")) is not None:
+        raise WorkspaceError(
+            f"branch {branch!r} is checked out in {used}, whose files would not follow; name another, or check out another there"
+        )
+
+
+def _checked_out(project: Path) -> dict[str, str]:
+    """Folders of working trees, by the branch that each has."""
+    found, folder = {}, ""
+    for line in _git(project, "worktree", "list", "--porcelain").splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "worktree":
+            folder = rest
+        elif word == "branch":
+            found[rest] = folder
+    return found
+
+
+def _warn_of_edits(project: Path) -> None:
+    edited = _git(project, "diff", "--name-only", "HEAD").splitlines()
+    if edited:
+        more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
+        log.warning(
+            "not committed and therefore not used: %s%s; commit, or leave the branch out", ", ".join(edited[:3]), more
+        )
+
+
+def _bring_data(project: Path, place: Path) -> None:
+    """What DVC tracks, from the project's cache and, where there is one, from its remote."""
+    local = project / ".dvc" / "config.local"
+    if local.exists():
+        shutil.copy2(local, place / ".dvc" / "config.local")
+    _dvc(place, "config", "--local", "cache.dir", _dvc(project, "cache", "dir"))
+    if _dvc(place, "remote", "list"):
+        try:
+            _dvc(place, "pull", "--quiet", "--allow-missing")
+            return
+        except WorkspaceError as error:
+            log.warning("the DVC remote could not be read, only what is cached here is used: %s", error)
+    _dvc(place, "checkout", "--quiet", "--allow-missing")
+
+
+def keep(place: Path, branch: str, message: str) -> str | None:
+    """Commit what changed in a workspace and let the branch point there, with what it pointed to as a parent.
+
+    Returns:
+        The commit; None if nothing changed since the one that the workspace was opened at.
+    """
+    _git(place, "add", "--all")
+    tree, head = _git(place, "write-tree"), _git(place, "rev-parse", "HEAD")
+    if tree == _git(place, "rev-parse", "HEAD^{tree}"):
+        return None
+    parents = ["-p", head]
+    tip = _tip(place, branch)
+    if tip is not None and not _is_ancestor(place, tip, head):
+        parents += ["-p", tip]
+    made = _git(place, "commit-tree", tree, *parents, "-m", message, identified=True)
+    _git(place, "update-ref", "-m", "retrain", f"refs/heads/{branch}", made, tip or "")
+    return made
+
+
+def push(place: Path, branch: str) -> str | None:
+    """Send data to DVC's remote, if it has one, and the branch to git's `origin`; returns what went wrong, in a line."""
+    try:
+        if _dvc(place, "remote", "list"):
+            _dvc(place, "push", "--quiet")
+        _git(place, "push", "--quiet", "origin", f"refs/heads/{branch}")
+    except WorkspaceError as error:
+        return f"branch {branch} was not pushed: {error}"
+    return None
+
+
+def _tip(folder: Path, branch: str) -> str | None:
+    try:
+        return _git(folder, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
+    except WorkspaceError:
+        return None
+
+
+def _is_ancestor(folder: Path, older: str, newer: str) -> bool:
+    try:
+        _git(folder, "merge-base", "--is-ancestor", older, newer)
+    except WorkspaceError:
+        return False
+    return True
+
+
+def _git(folder: Path, *words: str, identified: bool = False) -> str:
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+    }
+    if identified:
+        try:
+            _git(folder, "var", "GIT_COMMITTER_IDENT")
+        except WorkspaceError:
+            environment |= _NOBODY
+    return _told(["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *words], environment, folder)
+
+
+def _dvc(folder: Path, *words: str) -> str:
+    return _told([sys.executable, "-m", "dvc", *words], {**os.environ, "DVC_NO_ANALYTICS": "1"}, folder)
+
+
+def _told(command: list[str], environment: dict[str, str], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        words = " ".join(word for word in command[1:] if not word.startswith(str(folder)))
+        raise WorkspaceError(f"`{words}` failed: {lines[-1] if lines else f'status {done.returncode}'}")
+    return done.stdout.strip()
