@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sqlite3
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -580,3 +581,20 @@ def test_only_an_immutable_copy_can_be_registered(root, tmp_path):
     (tmp_path / ("7" * 64)).mkdir()
     with pytest.raises(tracking.TrackingError, match="immutable copy"):
         registry.register("doctor-never", tmp_path / ("7" * 64), "7" * 64, None, "champion", {})
+
+
+def test_what_the_pipeline_itself_writes_makes_no_tree_dirty(tmp_path):
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@x", *words], check=True)
+
+    (tmp_path / "metrics").mkdir()
+    for name in ("params.yaml", "dvc.lock", "metrics/a.json"):
+        (tmp_path / name).write_text("1")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "start")
+    (tmp_path / "dvc.lock").write_text("2")
+    (tmp_path / "metrics/a.json").unlink()
+    assert tracking._origin(tmp_path)["git.dirty"] == "false"
+    (tmp_path / "params.yaml").write_text("2")
+    assert tracking._origin(tmp_path)["git.dirty"] == "true"
