@@ -31,6 +31,7 @@ class Challenge:
 
     challenger: Version
     decision: Decision | None  # None: it is the champion
+    approval: bool  # a better one waits for a person's word
     report: str
 
 
@@ -47,7 +48,9 @@ def challenge(targets: tuple[str, ...] = ()) -> Challenge:
     reproduce(targets)
     challenger, registered = register_challenger(params, ROOT / "models/doctor")
     decision = compare_with_champion(params, challenger)
-    return Challenge(challenger=challenger, decision=decision, report=summary(registered))
+    return Challenge(
+        challenger=challenger, decision=decision, approval=params.retrain.approval, report=summary(registered)
+    )
 
 
 def challenge_in(place: Path, targets: tuple[str, ...]) -> Challenge:
@@ -66,7 +69,7 @@ def challenge_in(place: Path, targets: tuple[str, ...]) -> Challenge:
     if challenger is None:
         raise TrackingError(f"{MODEL_NAME} version {told['challenger']} was registered and is not there")
     decision = Decision.from_json(told["decision"]) if told["decision"] is not None else None
-    return Challenge(challenger=challenger, decision=decision, report=told["report"])
+    return Challenge(challenger=challenger, decision=decision, approval=told["approval"], report=told["report"])
 
 
 if __name__ == "__main__":
@@ -77,4 +80,5 @@ if __name__ == "__main__":
     with process("challenge", VersioningError, *USER_ERRORS):
         made = challenge(tuple(given.targets))
         decided = made.decision.to_json() if made.decision is not None else None
-        write_json(given.result, {"challenger": made.challenger.number, "decision": decided, "report": made.report})
+        found = {"challenger": made.challenger.number, "decision": decided, "approval": made.approval}
+        write_json(given.result, found | {"report": made.report})

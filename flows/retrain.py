@@ -12,7 +12,7 @@ from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from doctor.gate import Decision, markdown
-from doctor.parameters import ROOT, load_params
+from doctor.parameters import ROOT
 from flows.challenge import Challenge, challenge, challenge_in
 from tasks.command_line import USER_ERRORS, process
 from tasks.gate import settle
@@ -62,7 +62,7 @@ def _settled(made: Challenge, commit: str | None) -> str:
     """Give the place, or leave it, after a person was asked where that is wanted; returns the whole report."""
     decision, challenger = made.decision, made.challenger
     promote, why = decision is not None and decision.promoted, ""
-    if decision is not None and promote and load_params().retrain.approval:
+    if decision is not None and promote and made.approval:
         said = _ask(decision, challenger.sha256)
         promote, why = said.promote, said.why or ("approved" if said.promote else "not approved")
     return f"{made.report}\n{settle(challenger, decision, promote, why, commit)}"
