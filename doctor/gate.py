@@ -155,7 +155,6 @@ def markdown(decision: Decision, promoted: bool, about: Mapping[str, str]) -> st
         promoted: what came of it, after a person was asked.
         about: further lines of its head, by name: who met, links.
     """
-    marks = {True: "yes", False: "**no**", None: "too few cases"}
     head = [f"# {'Promoted' if promoted else 'Not promoted'}", "", decision.reason, ""]
     head += [f"- {name}: {told}" for name, told in about.items()]
     head += [
@@ -164,5 +163,11 @@ def markdown(decision: Decision, promoted: bool, about: Mapping[str, str]) -> st
     ]
     if not decision.checks:
         return "\n".join(head) + "\n"
-    rows = [f"| {check.name} | {check.figures} | {marks[check.passed]} |" for check in decision.checks]
-    return "\n".join([*head, "", "| asked | found | held |", "|---|---|---|", *rows]) + "\n"
+    rows = [
+        f"| {check.name} | {'yes' if check.passed else '**no**'} | {check.figures} |"
+        for check in decision.checks
+        if check.passed is not None
+    ]
+    few = [f"{check.name} ({check.figures.partition(' ')[0]})" for check in decision.checks if check.passed is None]
+    left = ["", f"Too few cases to say: {', '.join(few)}."] if few else []
+    return "\n".join([*head, "", "| asked | held | found |", "|---|---|---|", *rows, *left]) + "\n"
