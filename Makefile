@@ -5,6 +5,7 @@
 # make check       lint, types, import rules and make test
 # make slow        the tests that take longer: servers, browsers, harder lessons
 # make faults      records that somebody got wrong, KILLS=30 kills of the pipeline, STOPS=20 stops; SEED=1 for others
+# make consult     a page in the browser on which to talk to a doctor; HOST=0.0.0.0 PORT=7860 DOCTOR=champion
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
 # make learn       the recipes on the clinic, by seed: SEEDS=0,1,2 ALGORITHMS=grpo,ppo
 # make rates       how often each algorithm learns a toy: GAME=hard RATE_SEEDS=0-19 JOBS=4
@@ -20,6 +21,7 @@ BIN := $(VENV)/bin
 VLLM := .venv-vllm
 DOCS_VENV := .venv-docs
 BENCH_VENV := .venv-bench
+PAGE_VENV := .venv-page
 GPU_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 BENCH_BIN := $(BENCH_VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -39,7 +41,7 @@ JOBS ?= 1
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help format setup vllm run test test-vllm gpu check lint slow faults learn rates attacks base-model bench bench-env bench-plots docs ui server worker deploy clean
+.PHONY: help format setup vllm run test test-vllm gpu check lint slow faults learn rates attacks base-model bench bench-env bench-plots docs consult ui server worker deploy clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -88,7 +90,7 @@ faults: setup
 	@$(BIN)/python -m tests.faults.kills --kills $(KILLS) --seed $(SEED)
 	@$(BIN)/python -m tests.faults.stops --stops $(STOPS) --seed $(SEED)
 
-slow: setup
+slow: setup $(PAGE_VENV)/.ready
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not gpu and not vllm" --base-seed $(SEED)
 
 gpu:
@@ -143,6 +145,16 @@ docs: $(DOCS_VENV)/.ready
 	@git ls-files -z -- docs 'data/**/README.md' 'benchmarks/**.md' 'README*.md' CONTRIBUTING.md CHANGELOG.md LICENSE tests/learning | tar --create --null --files-from - | tar --extract --directory .docs
 	$(DOCS_VENV)/bin/zensical build --clean --strict
 	@! grep -rlE '<(script|link|img|iframe)[^>]+(src|href)="?(https?:)?//' site --include='*.html' || { echo "error: these pages load something from elsewhere"; exit 1; }
+
+# gradio takes no pillow as new as the pinned one. Its packages lie above those of the first environment, which stays as it is.
+$(PAGE_VENV)/.ready: $(VENV)/.ready constraints-page.txt
+	$(BIN)/python -m venv --clear --without-pip $(PAGE_VENV)
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > "$$($(PAGE_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+	$(BIN)/python -m pip --python $(PAGE_VENV)/bin/python install --quiet --constraint constraints-page.txt $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["page"])')
+	@touch $@
+
+consult: setup $(PAGE_VENV)/.ready
+	@$(PAGE_VENV)/bin/python -m commands.consult_page $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(DOCTOR),--doctor $(DOCTOR))
 
 ui: setup
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --workers 1

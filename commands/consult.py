@@ -9,14 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from doctor.told import NOTICE, lines_heard, lines_said
+
 if TYPE_CHECKING:
     from clinic.actions import Action
     from clinic.consultation import Reply
 
-NOTICE = {
-    "en": "Teaching and research material. It is no doctor and gives no medical advice.",
-    "zh": "教学与研究材料。它不是医生，不提供医疗建议。",
-}
 ASKED = {"en": "What brings you here? ", "zh": "您哪里不舒服？ "}
 
 
@@ -29,23 +27,14 @@ class Terminal:
 
     def said(self, turn: int, thought: str, action: "Action") -> None:
         """The doctor's turn."""
-        if thought:
-            self._line(f"   thinks: {thought}")
-        what = "" if action.kind.value in ("question", "invalid") else f" [{action.kind.value}]"
-        self._line(f"{turn:2} Doctor{what}: {action.text}")
-        if action.recommendation:
-            self._line(f"   advice: {action.recommendation}")
-        if action.error:
-            self._line(f"   not understood: {action.error}")
+        for label, text in lines_said(thought, action):
+            self._line(f"{turn:2} {label}: {text}" if label.startswith("Doctor") else f"   {label}: {text}")
 
     def heard(self, reply: "Reply", views: Sequence[tuple[str, float]]) -> None:
         """What came of it."""
-        for passage in getattr(reply.event, "passages", ()):
-            self._line(f"   found: {passage.title}")
-        if self._watched and reply.text is not None:
-            self._line(f"   Patient: {reply.text}")
-        if views:
-            self._line("   Bayes: " + ", ".join(f"{name} {share:.0%}" for name, share in views))
+        for label, text in lines_heard(reply, views):
+            if self._watched or label != "Patient":
+                self._line(f"   {label}: {text}")
 
     def ask(self, question: str) -> str:
         """The person's answer to what was just shown."""

@@ -1,13 +1,14 @@
 """One consultation, told turn by turn while it is held: with a person as the patient, or with a patient of the run."""
 
+import json
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from clinic.actions import Action, parse
+from clinic.actions import parse
 from clinic.cases import Case, read_cases
 from clinic.consultation import Consultation, Message, Reply, largest_turn_budget
 from clinic.doctors import ReferenceDoctor, at_random
@@ -15,8 +16,10 @@ from clinic.errors import ClinicError
 from clinic.language import phrases
 from clinic.patients.person import PersonPatient, person_case
 from clinic.questions import SingleTurn
+from clinic.ratings import ask_for_ratings, transcript_id
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import Params, did_you_mean
+from doctor.told import Audience
 from rl.environment import EpisodeSpec
 from rl.experience import Trajectory
 from rl.machine import place_of
@@ -26,16 +29,23 @@ STEP = -3  # in the noise key: no step of a training, of validation or of evalua
 _THOUGHT = re.compile(r"\A\s*<think>(.*?)</think>", re.DOTALL)
 
 
-class Audience(Protocol):
-    """Who follows a consultation while it is held."""
+def rate(path: Path, held: Trajectory, score: float) -> None:
+    """Write a person's score into a file of ratings, which the reward preset `human` reads; the last one counts."""
+    ask_for_ratings(path, [(held.case_id, held.texts)])
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    key = transcript_id(held.texts)
+    for row in rows:
+        if row["transcript_id"] == key:
+            row["score"] = score
+    temporary = path.with_suffix(".partial")
+    temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    os.replace(temporary, path)
 
-    def said(self, turn: int, thought: str, action: Action) -> None:
-        """The doctor's turn, from 1, before anybody answers; `thought` is empty if it thought nothing aloud."""
-        ...
 
-    def heard(self, reply: Reply, views: Sequence[tuple[str, float]]) -> None:
-        """What came of it, and the likeliest conditions by Bayes' rule, where probabilities are known."""
-        ...
+def held_out(cases: Path) -> dict[str, Case]:
+    """The test cases of a case table by id; none where there is no table."""
+    table = cases / "cases.parquet"
+    return {case.case_id: case for case in read_cases(table, "test")} if table.exists() else {}
 
 
 class Followed:
@@ -98,7 +108,7 @@ class Practice:
         Raises:
             ClinicError: there is none.
         """
-        cases = {case.case_id: case for case in read_cases(self.cases / "cases.parquet", "test")}
+        cases = held_out(self.cases)
         if case_id not in cases:
             raise ClinicError(f"no test case {case_id!r} in {self.cases}{did_you_mean(case_id, cases)}")
         return cases[case_id]
@@ -113,12 +123,12 @@ class Practice:
             audience: follows it.
         """
         case, patient = person_case(complaint, language), PersonPatient(ask, language)
-        held = Consultation(case, patient, self.factory.rules, self._budget, self.factory.retrieve)
+        held = Consultation(case, patient, self.factory.rules, self.budget, self.factory.retrieve)
         return self._play(case, Followed(held, audience))
 
     def with_case(self, case: Case, audience: Audience) -> Trajectory:
         """A consultation with a patient of the run; Bayes' rule follows where the case's probabilities are known."""
-        consultation = self.factory.consultation(case, self._budget)
+        consultation = self.factory.consultation(case, self.budget)
         if isinstance(consultation, SingleTurn):
             raise ClinicError(f"{case.case_id} is a single question, no patient")
         clinic = self.factory.clinic
@@ -130,7 +140,8 @@ class Practice:
         return self._play(case, Followed(consultation, audience, bayes))
 
     @property
-    def _budget(self) -> int:
+    def budget(self) -> int:
+        """Turns that the doctor has, the diagnosis included."""
         return largest_turn_budget(self.params.consultation)
 
     def _play(self, case: Case, followed: Followed) -> Trajectory:
@@ -139,7 +150,7 @@ class Practice:
             case_id=case.case_id,
             group_id=case.case_id,
             sample=0,
-            turn_budget=self._budget,
+            turn_budget=self.budget,
             noise=(self.params.seed, STEP),
             case=case,
             privileged={},

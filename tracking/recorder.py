@@ -249,14 +249,22 @@ def _record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, p
     )
 
 
-def record_consultation(doctor: Path, held: Trajectory) -> bool:
-    """Keep a consultation as a trace of the doctor's training run, where people can rate it; whether there is one."""
+def record_consultation(doctor: Path, held: Trajectory) -> str | None:
+    """Keep a consultation as a trace of the doctor's training run, where people can rate it; its id, if there is one."""
     runs.setup(HOME)
     run_id = run_of(doctor)
-    if run_id is not None:
-        when = {"condition": time.strftime("%Y-%m-%dT%H:%M:%S")}  # the same case may be seen again
-        traces.log_consultations(run_id, [held], [], max(runs.last_step(run_id), 0), "consult", when)
-    return run_id is not None
+    if run_id is None:
+        return None
+    when = {"condition": time.strftime("%Y-%m-%dT%H:%M:%S")}  # the same case may be seen again
+    step = max(runs.last_step(run_id), 0)
+    traces.log_consultations(run_id, [held], [], step, "consult", when)
+    return traces.trace_id_of(run_id, step, "consult", when, held)
+
+
+def rate_consultation(trace_id: str, score: float, comment: str) -> None:
+    """Keep a person's score of a consultation on its trace."""
+    runs.setup(HOME)
+    traces.log_rating(trace_id, score, comment)
 
 
 def truths_of(cases: Mapping[str, Case], trajectories: Sequence[Trajectory]) -> dict[str, Truth]:

@@ -114,7 +114,7 @@ def log_consultations(
             "policy_version": str(t.policy_version),
             "stop_reason": t.stop_reason,
         }
-        trace_id = "tr-" + _hash(run_id, str(step), split, tags.get("condition", ""), t.episode_id)
+        trace_id = trace_id_of(run_id, step, split, tags, t)
         wanted[trace_id] = _Consultation(
             trace_id=trace_id,
             played=t,
@@ -133,6 +133,19 @@ def log_consultations(
             patiently(client.start_trace, _info(consultation, experiment, run_id))
         patiently(client.log_spans, experiment, [span for consultation in together for span in _spans(consultation)])
     return len(new)
+
+
+def trace_id_of(run_id: str, step: int, split: str, tags: Mapping[str, str], held: Trajectory) -> str:
+    """The trace under which `log_consultations` records a consultation."""
+    return "tr-" + _hash(run_id, str(step), split, tags.get("condition", ""), held.episode_id)
+
+
+def log_rating(trace_id: str, score: float, comment: str) -> None:
+    """A person's score, on a trace that is there; `human`, as the reward preset calls it."""
+    rating = Feedback(
+        "human", score, source=AssessmentSource("HUMAN", "visitor"), rationale=comment or None, trace_id=trace_id
+    )
+    patiently(TracingClient().log_assessment, trace_id, rating)
 
 
 def _hash(*parts: str) -> str:

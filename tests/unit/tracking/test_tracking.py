@@ -408,6 +408,21 @@ def test_what_is_right_and_whether_the_doctor_was_are_told_where_they_are_known(
     assert told["correct"].feedback.value is False
 
 
+def test_a_persons_rating_stands_on_the_trace(run, client):
+    played = consultation()
+    tracking.log_consultations(run, [played], [], 4, "consult", {"condition": "now"})
+    trace_id = traces.trace_id_of(run, 4, "consult", {"condition": "now"}, played)
+    traces.log_rating(trace_id, 4.0, "asked well")
+    (trace,) = stored_traces(client, run)
+    (rating,) = [a for a in trace.info.assessments if a.source.source_type == "HUMAN"]
+    assert (trace.info.trace_id, rating.name, rating.feedback.value, rating.rationale) == (
+        trace_id,
+        "human",
+        4.0,
+        "asked well",
+    )
+
+
 def test_without_a_beginning_the_last_episode_ends_now(run, client):
     tracking.log_consultations(run, [consultation()], [], 4, "train", {})
     (trace,) = stored_traces(client, run)
