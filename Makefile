@@ -153,8 +153,11 @@ $(PAGE_VENV)/.ready: $(VENV)/.ready constraints-page.txt
 	$(BIN)/python -m pip --python $(PAGE_VENV)/bin/python install --quiet --constraint constraints-page.txt $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["page"])')
 	@touch $@
 
+# HOST and PORT as typed after make: many a shell exports a HOST of its own, and the page would be open to all.
+typed = $(if $(filter command,$(origin $(1))),--$(2) $($(1)))
+
 consult: setup $(PAGE_VENV)/.ready
-	@$(PAGE_VENV)/bin/python -m commands.consult_page $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(DOCTOR),--doctor $(DOCTOR))
+	@$(PAGE_VENV)/bin/python -m commands.consult_page $(call typed,HOST,host) $(call typed,PORT,port) $(call typed,DOCTOR,doctor)
 
 ui: setup
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --workers 1
