@@ -1,6 +1,8 @@
 """What all tests share."""
 
 import os
+import signal
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -29,3 +31,19 @@ def base_seed(request: pytest.FixtureRequest) -> int:
 def beside_others() -> None:
     """Threads of torch let go of cores that others want: on a busy machine a test would else spin until its time is up."""
     keep_pace()
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """Signals that end a program do so in this test, also where pytest was started by `nohup` or in a script's background,
+    which ignore them.
+    """
+    defaults = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in defaults.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -218,16 +218,8 @@ def test_learn_changes_seed_algorithm_and_name_and_nothing_else(tmp_path):
 TRAPS = "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(7)); print('ready', flush=True); time.sleep(30)"
 
 
-@pytest.fixture
-def signals():
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_end_reaches_the_job_as_an_interrupt(signals, number):
+def test_a_signal_to_end_reaches_the_job_as_an_interrupt(default_signals, number):
     job = subprocess.Popen([sys.executable, "-c", TRAPS], stdout=subprocess.PIPE, text=True)
     assert job.stdout is not None
     assert job.stdout.readline() == "ready\n"

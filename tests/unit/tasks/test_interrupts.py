@@ -28,6 +28,8 @@ WAITING = """
 import signal, subprocess, sys
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 from commands.run import wait_for
+from tasks.interrupts import let_children_be_interrupted
+let_children_be_interrupted()
 child = subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"])
 sys.exit(wait_for(child))
 """
@@ -69,7 +71,7 @@ while True:
 
 @pytest.mark.parametrize(("needed", "own_end"), [(2, True), (9, False)])
 def test_a_stage_that_swallows_an_interrupt_gets_another_and_at_last_is_killed(
-    needed: int, own_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    needed: int, own_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default_signals: None
 ) -> None:
     monkeypatch.setattr(versioning, "STOP_S", (1, 1, 1))
     out = tmp_path / "out"
