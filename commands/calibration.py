@@ -4,6 +4,8 @@ What is measured:
 
     patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the scripted patient
                 with both ways of matching, or the model of language_models.patient
+    fit_patient learns again from those questions how the patient of imported cases decides in hybrid matching (clinic/
+                understanding/decision.yaml), and says how well each hand's questions are understood without its labels
     patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are in the repository
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right topic, or rightly none
     names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
@@ -21,22 +23,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["questions", "patient", "patient_zh", "names", "leaks", "judge"])
+    parser.add_argument(
+        "what", choices=["questions", "patient", "fit_patient", "patient_zh", "names", "leaks", "judge"]
+    )
     parser.add_argument(
         "--imported",
         metavar="FORMAT=FILE",
         help="questions: recorded question and answer pairs, for example mtmeddialog_cases=cases.jsonl.gz",
     )
     parser.add_argument(
-        "--cases", type=Path, default=Path("../shared/data/cases"), help="patient: the folder of the public case sets"
+        "--cases",
+        type=Path,
+        default=Path("../shared/data/cases"),
+        help="patient, fit_patient: the folder of the public case sets",
     )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
     given = parser.parse_args()
     from clinic.errors import ClinicError
+    from clinic.understanding.decision import FILE
     from doctor.calibration import judge_lines, questions, recorded_pairs
+    from doctor.environments import open_factory
     from doctor.naming_calibration import hearing_lines, naming_lines
-    from doctor.parameters import ParameterError, load_params
+    from doctor.parameters import ROOT, ParameterError, load_params
     from doctor.patient_calibration import chinese_patient_lines, patient_lines
+    from doctor.patient_fitting import fit_lines
 
     try:
         params = load_params()
@@ -45,6 +55,8 @@ def main() -> int:
                 lines = judge_lines(params, given.judge)
             case "patient":
                 lines = patient_lines(params, given.cases)
+            case "fit_patient":
+                lines = fit_lines(open_factory(params, ROOT / "data/kb_index").embed, given.cases, FILE)
             case "patient_zh":
                 lines = chinese_patient_lines(params)
             case "names":

@@ -59,6 +59,18 @@ def load_cases_of(source: str, folder: Path) -> list[Case]:
     return load_source(given, _SPLIT)[0]
 
 
+def cases_of(folder: Path) -> dict[str, Case]:
+    """The cases of all of `FILES`, by id.
+
+    Raises:
+        ParameterError: a set is not in the folder.
+    """
+    for _, file in FILES.values():
+        if not (folder / file).exists():
+            raise ParameterError(f"{folder / file} does not exist; give --cases the folder of the public case sets")
+    return {case.case_id: case for source in FILES for case in load_cases_of(source, folder)}
+
+
 def _clinical_notes(path: Path) -> Iterator[Case]:
     """PriMock57: every sentence of the clinician's note before the conclusion is a fact under its heading ("PMH")."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -148,10 +160,7 @@ def patient_lines(params: Params, folder: Path) -> list[str]:
     Raises:
         ParameterError: a set is not in the folder.
     """
-    for _, file in FILES.values():
-        if not (folder / file).exists():
-            raise ParameterError(f"{folder / file} does not exist; give --cases the folder of the public case sets")
-    cases = {case.case_id: case for source in FILES for case in load_cases_of(source, folder)}
+    cases = cases_of(folder)
     model = params.language_models.patient
     lines = []
     for way in ("lexical", "hybrid") if model is None else (model.model,):

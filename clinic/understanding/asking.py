@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,18 @@ class Asking:
     embed: Embed
     least: float = LEAST
 
+    @cached_property
+    def rows(self) -> dict[str, NDArray[np.intp]]:
+        """Of each concept and aspect, which questions ask for it."""
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(self.concepts):
+            rows.setdefault(name, []).append(row)
+        return {name: np.array(found) for name, found in rows.items()}
+
+    def cosines(self, question: str) -> NDArray[np.float32]:
+        """Cosine of a question to every known one."""
+        return np.asarray(self.vectors @ embedded(question, self.embed))
+
     def understood(self, question: str, read: Reading, lexicon: Lexicon) -> Reading:
         """The reading of a question, with the concept or aspect of the nearest known question where the lexicon names no
         concept and leaves words over; as it is where none is near enough.
@@ -48,7 +60,7 @@ class Asking:
 
     def nearest(self, question: str, lexicon: Lexicon) -> str | None:
         """The concept or aspect of the nearest known question, or None."""
-        cosines = self.vectors @ self.embed([question])[0]
+        cosines = self.cosines(question)
         best = int(cosines.argmax())
         name = self.concepts[best]
         akin = {name} | lexicon.broader.get(name, frozenset())
@@ -59,6 +71,12 @@ class Asking:
         ]
         clear = cosines[best] - cosines[others].max() >= MARGIN
         return name if cosines[best] >= self.least and clear else None
+
+
+@lru_cache(maxsize=4096)
+def embedded(question: str, embed: Embed) -> NDArray[np.float32]:
+    """The vector of a question, float32 (D,), which several ask for."""
+    return np.asarray(embed([question])[0])
 
 
 @lru_cache(maxsize=1)

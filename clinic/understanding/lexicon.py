@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 
@@ -229,7 +230,11 @@ def stem(word: str) -> str:
 @lru_cache(maxsize=1)
 def english() -> Lexicon:
     """The lexicon of `english.yaml`, compiled once."""
-    source = YAML(typ="safe").load(FILE)
+    return compiled(YAML(typ="safe").load(FILE))
+
+
+def compiled(source: Mapping[str, Any]) -> Lexicon:
+    """The lexicon of a file's content, of a language that parts its words by blanks."""
     return Lexicon(
         **assembled(source, compiled_patterns),
         starts={side: starts_of(source, side) for side in ("ask", "tell")},

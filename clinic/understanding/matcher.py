@@ -3,7 +3,8 @@
 A question asks for concepts (symptoms, diseases, topics), under aspects (since when, how bad ...), perhaps of a place of
 the body. A fact answers it if it tells of one of the concepts, or is about the complaint where the question names
 nothing else, and of the aspect where there is one. Words that the lexicon does not know count by how rare they are in
-the record.
+the record. So say the rules; given sentence embeddings, what they say is evidence beside that of the embeddings, and
+`decision` weighs it.
 """
 
 import math
@@ -16,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
-from clinic.understanding.asking import Asking, asking
+from clinic.understanding.asking import Asking, asking, embedded
+from clinic.understanding.decision import decision
+from clinic.understanding.evidence import Evidence, RuleView, evidence
 from clinic.understanding.fit import TISSUES, UNKNOWN_SUBJECT, Fit
 from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
@@ -48,10 +51,11 @@ class QuestionMatcher:
         """
         self._lexicon: Lexicon = record.lexicon
         self._fit = Fit(record)
+        self._complaint = record.complaint
         self._facts: Sequence[Typed] = [t for t in record.facts if t.kind == "history" and not t.empty]
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
         self._embed = embed
-        self._asking = known if embed is None else asking(embed)
+        self._asking = asking(embed) if known is None and embed is not None else known
         self._vectors: NDArray[np.float32] | None = None
         count = Counter(word for typed in self._facts for word in typed.reading.stems)
         self._idf = {word: math.log((1 + len(self._facts)) / n) for word, n in count.items()}
@@ -64,16 +68,37 @@ class QuestionMatcher:
             return exact
         if not self._facts:
             return None
-        found = self._answer(question)
+        if self._embed is None:
+            return self.by_rules(question)
+        best = decision().answer(self.evidence(question))
+        return None if best is None else self._facts[best].fact.topic
+
+    def evidence(self, question: str) -> Evidence:
+        """What speaks for each fact; only with sentence embeddings."""
+        if self._asking is None:
+            raise ValueError("without embeddings there is no evidence to weigh")
+        scores = self.scores(question)
+        rules = RuleView(self._read(question), scores, self._chosen(question, scores))
+        return evidence(question, rules, self._facts, self._complaint, self._asking, self._lexicon)
+
+    @property
+    def topics(self) -> list[str]:
+        """Of the facts that the patient knows, in the order of all scores."""
+        return [typed.fact.topic for typed in self._facts]
+
+    def by_rules(self, question: str) -> str | None:
+        """The topic of the fact that answers by the rules alone, or None."""
+        return self._chosen(question, self.scores(question))
+
+    def _chosen(self, question: str, scores: NDArray[np.float64]) -> str | None:
+        found = self._answer(question, scores)
         if found is None:
             parts = self._lexicon.parts(question)
-            found = next(
-                (topic for part in parts if len(parts) > 1 and (topic := self._answer(part)) is not None), None
-            )
+            told = (self._answer(part, self.scores(part)) for part in parts if len(parts) > 1)
+            found = next((topic for topic in told if topic is not None), None)
         return found
 
-    def _answer(self, question: str) -> str | None:
-        scores = self.scores(question)
+    def _answer(self, question: str, scores: NDArray[np.float64]) -> str | None:
         best = int(scores.argmax())
         if scores[best] >= THRESHOLD:
             return self._facts[best].fact.topic
@@ -87,7 +112,7 @@ class QuestionMatcher:
         """Cosine of the question to every fact's text; float32 (facts,)."""
         if self._vectors is None:
             self._vectors = embed([typed.fact.text for typed in self._facts])
-        return np.asarray(self._vectors @ embed([question])[0])
+        return np.asarray(self._vectors @ embedded(question, embed))
 
     def scores(self, question: str) -> NDArray[np.float64]:
         """How well each fact answers; float64 (facts,)."""

@@ -150,7 +150,11 @@ def typed_record(
     facts: tuple[Fact, ...], self_report: str, opening: tuple[str, ...], language: str = EN.code
 ) -> TypedRecord:
     """Type the facts of a case."""
-    lexicon = chinese() if language == ZH.code else english()
+    return typed_by(chinese() if language == ZH.code else english(), facts, self_report, opening)
+
+
+def typed_by(lexicon: Lexicon, facts: tuple[Fact, ...], self_report: str, opening: tuple[str, ...]) -> TypedRecord:
+    """Type the facts of a case as a lexicon reads them."""
     about_relative = _RELATIVE_IS_PATIENT.match(self_report) is not None
     typed = tuple(_typed(fact, lexicon, about_relative) for fact in facts)
     told = [self_report, *(fact.text for fact in facts if fact.topic in opening)]

@@ -1,0 +1,47 @@
+"""Which fact answers a question, or none: the evidence weighed as `decision.yaml` says, learned from labelled questions.
+
+The probability of each fact is the softmax of the weighted sums of its numbers, beside that of none (a conditional
+logit with an outside option); the likeliest fact is told where its probability reaches the threshold.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from clinic.understanding.evidence import Evidence, Numbers
+from clinic.yaml_files import load_yaml
+
+FILE = Path(__file__).with_name("decision.yaml")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Weights by the names of the evidence."""
+
+    threshold: float
+    facts: Mapping[str, float]
+    none: Mapping[str, float]
+
+    def probabilities(self, found: Evidence) -> Numbers:
+        """Of each fact, that it answers; float64 (F,), what is left is that none does."""
+        sums_F = np.sum([weight * found.facts[name] for name, weight in self.facts.items()], axis=0)
+        none = sum(weight * found.none[name] for name, weight in self.none.items())
+        highest = max(sums_F.max(), none)
+        odds_F = np.exp(sums_F - highest)
+        return np.asarray(odds_F / (odds_F.sum() + np.exp(none - highest)))
+
+    def answer(self, found: Evidence) -> int | None:
+        """Which fact is told, or None."""
+        probabilities_F = self.probabilities(found)
+        best = int(probabilities_F.argmax())
+        return best if probabilities_F[best] >= self.threshold else None
+
+
+@lru_cache(maxsize=1)
+def decision() -> Decision:
+    """The weights of `decision.yaml`."""
+    source = load_yaml(FILE)
+    return Decision(source["threshold"], source["facts"], source["none"])

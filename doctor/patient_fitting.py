@@ -1,0 +1,225 @@
+"""Learns from labelled questions how the patient of imported cases weighs what speaks for a fact: `clinic.understanding.decision`.
+
+The lexicon was widened by reading most of the labelled questions, so its rules look better on them than on another
+doctor's words. The weights are therefore fitted to what remains of them when wordings are left out at random (`THINNED`),
+beside the whole; and how good they are is read off the questions of a hand that was left out of the fit.
+
+Shape suffixes: R rows (facts of all questions), Q questions, K weights.
+"""
+
+import io
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ruamel.yaml import YAML
+from scipy.optimize import minimize
+
+from clinic.cases import Case
+from clinic.matching import Embed
+from clinic.understanding.asking import Asking, asking
+from clinic.understanding.decision import Decision
+from clinic.understanding.evidence import Evidence
+from clinic.understanding.lexicon import FILE, compiled
+from clinic.understanding.matcher import QuestionMatcher
+from clinic.understanding.phrases import SECTIONS, parted
+from clinic.understanding.record import TypedRecord, typed_by
+from doctor.calibration import CALIBRATION, read_lines
+from doctor.patient_calibration import cases_of, digest
+
+HANDS = {  # who wrote the questions
+    "first": ("open", "sealed"),
+    "fresh": ("fresh_open", "fresh_sealed"),
+    "third": ("third_sealed",),
+    "fourth": ("fourth_sealed",),
+    "fifth": ("fifth_sealed",),
+}
+THINNED = (0.0, 0.4, 0.55)  # shares of the wordings of questions that are left out, a pass over the questions each
+TOLD = 0.4  # of that share, what is left out of the wordings of facts
+OWN = 0.85  # cosine from which a known way of asking is taken to have been written for the question; left out, too
+PENALTY = 30.0  # of the squared weights of standardised numbers
+# probability from which the likeliest fact is told: above it right answers of hands left out are lost and hardly any
+# wrong or invented one (the curve that `fit_lines` prints)
+THRESHOLD = 0.7
+CURVE = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8)
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A labelled question to one record."""
+
+    hand: str
+    share: float  # of the wordings left out
+    found: Evidence
+    answers: NDArray[np.bool_]  # whether each fact answers it
+    on_record: bool
+    ruled: int | None  # the fact that the rules choose
+
+
+def fit_lines(embed: Embed, folder: Path, file: Path) -> list[str]:
+    """Fit the weights, write them, and say how well each hand's questions are understood that was left out of a fit.
+
+    Args:
+        embed: the embedder of hybrid matching.
+        folder: of the public case sets.
+        file: where the weights go.
+
+    Raises:
+        ParameterError: a set is not in the folder.
+    """
+    cases = cases_of(folder)
+    asked = [one for seed, share in enumerate(THINNED) for one in _questions(cases, embed, share, seed)]
+    whole = [one for one in asked if one.share == 0.0]
+    fitted = {hand: fit([one for one in asked if one.hand != hand]) for hand in HANDS}
+    left_out = [(one, fitted[one.hand].probabilities(one.found)) for one in whole]
+    lines = [_line(hand, [pair for pair in left_out if pair[0].hand == hand]) for hand in HANDS]
+    lines.append(_line("last 3", [pair for pair in left_out if pair[0].hand not in ("first", "fresh")]))
+    _write(fit(asked), file)
+    return [*lines, f"{len(whole)} questions; weights written to {file}"]
+
+
+def _questions(cases: Mapping[str, Case], embed: Embed, share: float, seed: int) -> Iterator[Asked]:
+    """The evidence of all labelled questions, with this share of the wordings left out."""
+    chance = random.Random(seed)
+    lexicon, known = compiled(thinned(YAML(typ="safe").load(FILE), share, chance)), asking(embed)
+    records: dict[str, TypedRecord] = {}
+    for hand, halves in HANDS.items():
+        for row in (row for half in halves for row in read_lines(CALIBRATION / f"patient_{half}.jsonl")):
+            case = cases[row["case_id"]]
+            if case.case_id not in records:
+                records[case.case_id] = typed_by(lexicon, case.facts, case.self_report, case.opening)
+            fewer = _fewer(known, row["question"], share, chance) if share else known
+            matcher = QuestionMatcher(records[case.case_id], embed, fewer)
+            if matcher.topics:
+                yield _asked(hand, share, matcher, case, row)
+
+
+def _asked(hand: str, share: float, matcher: QuestionMatcher, case: Case, row: Mapping[str, Any]) -> Asked:
+    labelled = {fact.topic for fact in case.facts if digest(fact) in row["answers"]}
+    found = matcher.evidence(row["question"])
+    choice = found.facts["choice"]
+    return Asked(
+        hand,
+        share,
+        found,
+        np.array([topic in labelled for topic in matcher.topics]),
+        bool(row["answers"]),
+        int(choice.argmax()) if choice.any() else None,
+    )
+
+
+def thinned(source: Mapping[str, Any], share: float, chance: random.Random) -> dict[str, Any]:
+    """The content of a lexicon's file without this share of its wordings of questions, and `TOLD` of it of those of facts."""
+    out_of = {"ask": share, "tell": TOLD * share}
+    left = dict(source)
+    for section in (*SECTIONS, "aspects", "places", "circumstances"):
+        left[section] = {}
+        for name, entry in source[section].items():
+            left[section][name] = {key: value for key, value in entry.items() if key != "both"} | {
+                side: ", ".join(
+                    word
+                    for key in ("both", side)
+                    for word in parted(entry.get(key, ""))
+                    if chance.random() >= out_of[side]
+                )
+                for side in out_of
+            }
+    return left
+
+
+def _fewer(known: Asking, question: str, share: float, chance: random.Random) -> Asking:
+    """The ways of asking without those that may have been written for this question, and without this share of the others."""
+    cosines = known.cosines(question).tolist()
+    kept = [i for i, cosine in enumerate(cosines) if cosine < OWN and chance.random() >= share]
+    return replace(known, concepts=tuple(known.concepts[i] for i in kept), vectors=known.vectors[kept])
+
+
+def fit(asked: Sequence[Asked]) -> Decision:
+    """The weights under which the labels are likeliest, large ones punished."""
+    names, nones = list(asked[0].found.facts), list(asked[0].found.none)
+    facts_RK = np.concatenate([np.column_stack([one.found.facts[name] for name in names]) for one in asked])
+    none_QK = np.array([[one.found.none[name] for name in nones] for one in asked])
+    mean_K, spread_K, none_spread_K = facts_RK.mean(axis=0), facts_RK.std(axis=0) + 1e-9, none_QK.std(axis=0)
+    none_mean_K = np.where(none_spread_K > 0, none_QK.mean(axis=0), 0.0)
+    none_spread_K = np.where(none_spread_K > 0, none_spread_K, 1.0)
+    likelihood = _Likelihood(
+        (facts_RK - mean_K) / spread_K, (none_QK - none_mean_K) / none_spread_K, [one.answers for one in asked]
+    )
+    free = nones.index("always")
+    found = minimize(likelihood.loss, np.zeros(len(names) + len(nones)), args=(len(names) + free,), jac=True, tol=1e-10)
+    facts_K, none_K = found.x[: len(names)] / spread_K, found.x[len(names) :] / none_spread_K
+    none_K[free] += facts_K @ mean_K - none_K @ none_mean_K
+    return Decision(
+        THRESHOLD, dict(zip(names, facts_K.tolist(), strict=True)), dict(zip(nones, none_K.tolist(), strict=True))
+    )
+
+
+class _Likelihood:
+    """Of the labels, under weights of standardised numbers."""
+
+    def __init__(self, facts_RK: Array, none_QK: Array, answers: Sequence[NDArray[np.bool_]]) -> None:
+        lengths = [len(one) for one in answers]
+        self._facts_RK, self._none_QK = facts_RK, none_QK
+        self._question_R = np.repeat(np.arange(len(lengths)), lengths)
+        self._start_Q = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        self._answers_R = np.concatenate(answers).astype(np.float64)
+        self._off_Q = np.array([not one.any() for one in answers], dtype=np.float64)
+
+    def loss(self, weights_K: Array, free: int) -> tuple[float, Array]:
+        """Negative log-likelihood with the penalty on all weights but that at `free`, and its gradient."""
+        k = self._facts_RK.shape[1]
+        sums_R, none_Q = self._facts_RK @ weights_K[:k], self._none_QK @ weights_K[k:]
+        highest_Q = np.maximum(np.maximum.reduceat(sums_R, self._start_Q), none_Q)
+        odds_R, odds_none_Q = np.exp(sums_R - highest_Q[self._question_R]), np.exp(none_Q - highest_Q)
+        all_Q = np.add.reduceat(odds_R, self._start_Q) + odds_none_Q
+        right_R = odds_R * self._answers_R
+        right_Q = np.maximum(np.add.reduceat(right_R, self._start_Q) + odds_none_Q * self._off_Q, 1e-300)
+        slope_R = odds_R / all_Q[self._question_R] - right_R / right_Q[self._question_R]
+        slope_Q = odds_none_Q / all_Q - odds_none_Q * self._off_Q / right_Q
+        punished_K = weights_K * (np.arange(len(weights_K)) != free)
+        loss = np.log(all_Q).sum() - np.log(right_Q).sum() + PENALTY / 2 * (punished_K**2).sum()
+        slope_K = np.concatenate([self._facts_RK.T @ slope_R, self._none_QK.T @ slope_Q])
+        return float(loss), slope_K + PENALTY * punished_K
+
+
+def shares(pairs: Sequence[tuple[Asked, Array]], threshold: float) -> tuple[float, float, float]:
+    """Right and wrong of the questions on record, invented of those off it, where the likeliest fact is told from this
+    probability on.
+    """
+    told = [(one, int(p.argmax()) if p.max() >= threshold else None) for one, p in pairs]
+    return _counted(told)
+
+
+def _counted(told: Sequence[tuple[Asked, int | None]]) -> tuple[float, float, float]:
+    on = [(one, best) for one, best in told if one.on_record]
+    right = sum(best is not None and bool(one.answers[best]) for one, best in on)
+    wrong = sum(best is not None and not one.answers[best] for one, best in on)
+    invented = sum(best is not None for one, best in told if not one.on_record)
+    return right / max(len(on), 1), wrong / max(len(on), 1), invented / max(len(told) - len(on), 1)
+
+
+def _line(hand: str, pairs: Sequence[tuple[Asked, Array]]) -> str:
+    rules = _counted([(one, one.ruled) for one, _ in pairs])
+    points = [("rules", rules), *((f"{threshold:.2f}", shares(pairs, threshold)) for threshold in CURVE)]
+    figures = " | ".join(f"{name} " + " ".join(f"{share:.3f}" for share in found) for name, found in points)
+    return f"{hand:<7} right, wrong, invented: {figures}"
+
+
+def _write(decision: Decision, file: Path) -> None:
+    text = io.StringIO()
+    text.write(
+        "# Written by `python -m commands.calibration fit_patient`: what each number of clinic.understanding.evidence weighs\n"
+        "# for a fact and for none, and the probability from which the likeliest fact is told.\n"
+    )
+    content: dict[str, Any] = {"threshold": decision.threshold}
+    for part, weights in (("facts", decision.facts), ("none", decision.none)):
+        content[part] = {name: round(weight, 3) for name, weight in weights.items()}
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    writer.dump(content, text)
+    file.write_text(text.getvalue(), encoding="utf-8")

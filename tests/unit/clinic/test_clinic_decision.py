@@ -1,0 +1,102 @@
+"""What speaks for a fact, weighed: the numbers of the evidence, and the fact that is told or none."""
+
+import numpy as np
+import pytest
+
+from clinic.cases import Fact
+from clinic.understanding.asking import Asking
+from clinic.understanding.decision import Decision, decision
+from clinic.understanding.evidence import Evidence, lead
+from clinic.understanding.matcher import QuestionMatcher
+from clinic.understanding.record import record_of
+
+WORDS = ("cough", "smoke", "garden")
+
+
+def embed(texts):
+    """A coordinate for each of `WORDS` that a text has, and one for none of them."""
+    rows = np.array([[float(word in text.lower()) for word in WORDS] + [0.2] for text in texts])
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+KNOWN = Asking(
+    ("cough", "smoking", "onset"), frozenset({"onset"}), embed(["Do you cough?", "Do you smoke?", "When?"]), embed
+)
+
+
+@pytest.fixture
+def matcher(make_case):
+    facts = (
+        Fact("History", True, "Cough for a week"),
+        Fact("Social History", True, "Has never smoked. Works in a garden."),
+        Fact("Do you have a fever?", False, "No."),
+        Fact("Chest X-ray", True, "Normal"),
+    )
+    case = make_case(facts=facts, opening=(), self_report="A cough", source="records")
+    return QuestionMatcher(record_of(case), embed, KNOWN)
+
+
+def test_the_evidence_holds_what_the_decision_weighs_and_no_more(matcher):
+    found = matcher.evidence("Do you smoke?")
+    assert set(found.facts) == set(decision().facts)
+    assert set(found.none) == set(decision().none)
+    assert all(len(numbers) == len(matcher.topics) == 3 for numbers in found.facts.values())
+
+
+def test_the_numbers_of_a_question(matcher):
+    found = matcher.evidence("Do you smoke?")
+    assert found.facts["choice"].tolist() == [0, 1, 0]
+    assert found.facts["complaint"].tolist() == [1, 0, 0]
+    assert found.facts["nearest"].argmax() == found.facts["score"].argmax() == 1
+    assert found.facts["meaning"].argmax() == 1
+    assert found.facts["lead"][1] > 0 > found.facts["lead"][0]
+    assert found.none["chosen"] == found.none["on_record"] == 1
+    assert found.none["known"] == pytest.approx(1)
+    off = matcher.evidence("Have you been abroad?")
+    assert off.none["chosen"] == off.none["on_record"] == 0
+
+
+def test_the_nearest_sentence_and_the_recorded_question_count(matcher):
+    assert matcher.evidence("Garden?").facts["nearest"][1] == pytest.approx(1, abs=1e-5)
+    hot = matcher.evidence("Zzz?").facts["nearest"]
+    assert hot[2] == pytest.approx(1)  # "Do you have a fever?" has none of the words either
+
+
+@pytest.mark.parametrize(("score", "told"), [(1.0, 1), (-1.0, None)])
+def test_the_likeliest_fact_is_told_where_none_is_less_likely(score, told):
+    weights = Decision(0.5, {"score": 1.0}, {"always": 0.0})
+    found = Evidence({"score": np.array([-3.0, score])}, {"always": 1.0})
+    assert weights.probabilities(found).sum() < 1
+    assert weights.answer(found) == told
+
+
+def test_probabilities_of_large_sums_are_finite():
+    found = Evidence({"score": np.array([1e4, 0.0])}, {"always": 1.0})
+    assert Decision(0.5, {"score": 1.0}, {"always": 1.0}).probabilities(found).tolist() == [1.0, 0.0]
+
+
+def test_a_fact_leads_by_what_it_is_before_the_best_other():
+    assert lead(np.array([0.2, 0.9, 0.5])).tolist() == pytest.approx([-0.7, 0.4, -0.4])
+    assert lead(np.array([0.9, 0.9])).tolist() == [0, 0]
+    assert lead(np.array([0.3])).tolist() == [0.3]
+
+
+def test_hybrid_patients_tell_what_the_weights_choose(matcher, monkeypatch):
+    assert matcher.match("Do you have a fever?") == "Do you have a fever?"  # the very question of the record
+    monkeypatch.setattr(
+        "clinic.understanding.matcher.decision", lambda: Decision(0.5, {"nearest": 9.0}, {"always": 7.0})
+    )
+    assert matcher.match("Garden?") == "Social History"
+    monkeypatch.setattr(
+        "clinic.understanding.matcher.decision", lambda: Decision(0.5, {"nearest": 1.0}, {"always": 9.0})
+    )
+    assert matcher.match("Do you smoke?") is None
+    assert matcher.by_rules("Do you smoke?") == "Social History"
+
+
+def test_without_embeddings_the_rules_decide(make_case):
+    case = make_case(facts=(Fact("SH", True, "Smokes"),), opening=(), self_report="-", source="records")
+    lexical = QuestionMatcher(record_of(case))
+    assert lexical.match("Do you smoke?") == "SH"
+    with pytest.raises(ValueError, match="no evidence"):
+        lexical.evidence("Do you smoke?")

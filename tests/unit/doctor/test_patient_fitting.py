@@ -1,0 +1,98 @@
+"""The weights of the decision are learned: the fit, what is left out of the lexicon for it, how its answers are counted."""
+
+import random
+
+import numpy as np
+import pytest
+from ruamel.yaml import YAML
+
+from clinic.understanding.decision import FILE, Decision, decision
+from clinic.understanding.evidence import Evidence
+from clinic.understanding.lexicon import FILE as LEXICON
+from clinic.understanding.phrases import parted
+from doctor.parameters import ParameterError
+from doctor.patient_fitting import HANDS, Asked, _Likelihood, _write, fit, fit_lines, shares, thinned
+
+
+def asked(values, answer, share=0.0, ruled=None):
+    """A question to facts with these values of the one number that matters."""
+    values = np.array(values)
+    noise = np.random.default_rng(len(values)).normal(size=len(values))
+    found = Evidence({"near": values, "noise": noise}, {"always": 1.0, "words": float(len(values))})
+    answers = np.array([i == answer for i in range(len(values))])
+    return Asked("first", share, found, answers, answer is not None, ruled)
+
+
+SET = [
+    asked([0.9, 0.1, 0.2], 0),
+    asked([0.1, 0.8], 1),
+    asked([0.1, 0.2, 0.1, 0.7], 3),
+    asked([0.2, 0.1, 0.3], None),
+    asked([0.1, 0.2], None),
+] * 40
+
+
+def test_what_tells_answers_from_others_is_learned():
+    found = fit(SET)
+    assert found.facts["near"] > 5 * abs(found.facts["noise"])
+    assert found.probabilities(SET[0].found).argmax() == 0
+    assert found.probabilities(SET[0].found)[0] > 0.7
+    assert found.probabilities(SET[3].found).sum() < 0.4
+    assert fit(SET) == found
+    assert found.answer(SET[3].found) is None
+
+
+def test_the_gradient_is_that_of_the_loss():
+    chance = np.random.default_rng(3)
+    likelihood = _Likelihood(
+        chance.normal(size=(5, 2)),
+        chance.normal(size=(2, 2)),
+        [np.array([True, False, True]), np.array([False, False])],
+    )
+    weights = chance.normal(size=4)
+    _, slope = likelihood.loss(weights, 2)
+    for k in range(4):
+        step = np.eye(4)[k] * 1e-5
+        by_steps = (likelihood.loss(weights + step, 2)[0] - likelihood.loss(weights - step, 2)[0]) / 2e-5
+        assert slope[k] == pytest.approx(by_steps, rel=1e-4, abs=1e-6)
+
+
+def test_shares_at_a_threshold():
+    pairs = [(asked([0, 0], 0), np.array([0.8, 0.1]))] * 90
+    pairs += [(asked([0, 0], 1), np.array([0.6, 0.3]))] * 10
+    pairs += [(asked([0, 0], None), np.array([0.65, 0.1]))] * 4 + [(asked([0, 0], None), np.array([0.1, 0.1]))] * 96
+    assert shares(pairs, 0.5) == (0.9, 0.1, 0.04)
+    assert shares(pairs, 0.63) == (0.9, 0.0, 0.04)
+
+
+def test_wordings_are_left_out_by_a_seed():
+    source = YAML(typ="safe").load(LEXICON)
+    some, same, other = (thinned(source, 0.5, random.Random(seed)) for seed in (1, 1, 2))
+    assert some == same != other
+    cough = source["symptoms"]["cough"]
+    assert some["symptoms"]["cough"]["broader"] == cough["broader"]
+    assert "both" not in some["symptoms"]["cough"]
+    whole = thinned(source, 0.0, random.Random(1))
+    left = {
+        side: sum(len(parted(entry[side])) for entry in some["symptoms"].values())
+        / sum(len(parted(entry[side])) for entry in whole["symptoms"].values())
+        for side in ("ask", "tell")
+    }
+    assert left == {"ask": pytest.approx(0.5, abs=0.05), "tell": pytest.approx(0.8, abs=0.05)}
+    assert parted(whole["symptoms"]["cough"]["tell"]) == parted(cough["both"]) + parted(cough.get("tell", ""))
+
+
+def test_the_file_is_what_the_clinic_reads(tmp_path, monkeypatch):
+    _write(Decision(0.7, {"near": 1.23456}, {"always": -2.0}), tmp_path / "decision.yaml")
+    monkeypatch.setattr("clinic.understanding.decision.FILE", tmp_path / "decision.yaml")
+    decision.cache_clear()
+    assert decision() == Decision(0.7, {"near": 1.235}, {"always": -2.0})
+    decision.cache_clear()
+    assert FILE.read_text().splitlines()[0].startswith("# Written by `python -m commands.calibration fit_patient`")
+
+
+def test_a_folder_without_the_sets_writes_nothing(tmp_path):
+    with pytest.raises(ParameterError, match="does not exist; give --cases"):
+        fit_lines(lambda texts: np.zeros((len(texts), 2), dtype=np.float32), tmp_path, tmp_path / "decision.yaml")
+    assert not list(tmp_path.iterdir())
+    assert len(HANDS) == 5
