@@ -49,7 +49,7 @@ CURVE = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8)
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Asked:
     """A labelled question to one record."""
 
@@ -104,12 +104,12 @@ def _asked(hand: str, share: float, matcher: QuestionMatcher, case: Case, row: M
     found = matcher.evidence(row["question"])
     choice = found.facts["choice"]
     return Asked(
-        hand,
-        share,
-        found,
-        np.array([topic in labelled for topic in matcher.topics]),
-        bool(row["answers"]),
-        int(choice.argmax()) if choice.any() else None,
+        hand=hand,
+        share=share,
+        found=found,
+        answers=np.array([topic in labelled for topic in matcher.topics]),
+        on_record=bool(row["answers"]),
+        ruled=int(choice.argmax()) if choice.any() else None,
     )
 
 

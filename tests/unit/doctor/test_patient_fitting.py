@@ -14,13 +14,13 @@ from doctor.parameters import ParameterError
 from doctor.patient_fitting import HANDS, Asked, _Likelihood, _write, fit, fit_lines, shares, thinned
 
 
-def asked(values, answer, share=0.0, ruled=None):
+def asked(values, answer):
     """A question to facts with these values of the one number that matters."""
     values = np.array(values)
     noise = np.random.default_rng(len(values)).normal(size=len(values))
     found = Evidence({"near": values, "noise": noise}, {"always": 1.0, "words": float(len(values))})
     answers = np.array([i == answer for i in range(len(values))])
-    return Asked("first", share, found, answers, answer is not None, ruled)
+    return Asked(hand="first", share=0.0, found=found, answers=answers, on_record=answer is not None, ruled=None)
 
 
 SET = [
