@@ -4,8 +4,8 @@
 # make format      one hand for all code: 120 columns
 # make check       lint, types, import rules and make test
 # make slow        the tests that take longer: servers, browsers, harder lessons
-# make faults      records that somebody got wrong, KILLS=30 kills of the pipeline, STOPS=20 stops; SEED=1 for others
-# make consult     a page in the browser on which to talk to a doctor; HOST=0.0.0.0 PORT=7860 DOCTOR=champion
+# make faults      malformed records, KILLS=30 kills of the pipeline and STOPS=20 stops; SEED=1
+# make consult     talk to a doctor in the browser; DOCTOR=champion PORT=7860 HOST=0.0.0.0
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
 # make learn       the recipes on the clinic, by seed: SEEDS=0,1,2 ALGORITHMS=grpo,ppo
 # make rates       how often each algorithm learns a toy: GAME=hard RATE_SEEDS=0-19 JOBS=4
@@ -47,7 +47,7 @@ help:
 	@sed -n 's/^# make/make/p' Makefile
 
 $(VENV)/.ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not there); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@command -v git >/dev/null || { echo "error: git is needed (DVC versions the pipeline with it); install git"; exit 1; }
 	@git rev-parse --git-dir >/dev/null 2>&1 || { echo "error: this is no git repository, and DVC needs one; use git clone instead of a zip, or run: git init"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -157,7 +157,7 @@ $(PAGE_VENV)/.ready: $(VENV)/.ready constraints-page.txt
 typed = $(if $(filter command,$(origin $(1))),--$(2) $($(1)))
 
 consult: setup $(PAGE_VENV)/.ready
-	@$(PAGE_VENV)/bin/python -m commands.consult_page $(call typed,HOST,host) $(call typed,PORT,port) $(call typed,DOCTOR,doctor)
+	@$(PAGE_VENV)/bin/python -m commands.consult_page $(call typed,HOST,host) $(call typed,PORT,port) $(call typed,DOCTOR,doctor) $(call typed,MODEL,model) $(call typed,KEY_ENV,key-env)
 
 ui: setup
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --workers 1

@@ -236,9 +236,8 @@ def _spans(consultation: _Consultation) -> list[Span]:
     for k, (place, (start, stop)) in enumerate(zip(places, played.turns, strict=True)):
         event = events[k] if k < len(events) else None  # the environment failed in this turn
         kind = event.kind if event else StopReason.FAILED
-        tokens = {
-            SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}
-        }
+        usage = {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}
+        tokens = {SpanAttributeKey.CHAT_USAGE: usage} if played.token_ids else {}  # a served doctor's are not told
         about = {
             "event": event.to_json() if event else {"kind": kind},
             **tokens,
