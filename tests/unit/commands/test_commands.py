@@ -257,6 +257,16 @@ def test_a_server_that_does_not_start_ends_the_job(monkeypatch, capsys):
     assert Path(ROOT / "dvc.yaml").exists()
 
 
+def test_a_misspelt_key_is_told_before_anything_is_started(monkeypatch, capsys):
+    def misspelt():
+        raise ParameterError("params.yaml: unknown key sed = 0; did you mean seed?")
+
+    monkeypatch.setattr(run, "load_params", misspelt)
+    monkeypatch.setattr(run, "starting_server", None)
+    status, out, err = call(run, monkeypatch, capsys)
+    assert (status, out, err) == (2, "", "error: params.yaml: unknown key sed = 0; did you mean seed?\n")
+
+
 STORY = "A man of {} comes with a sore knee. It began on Sunday. He denies fever. He takes aspirin."
 
 
