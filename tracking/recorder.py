@@ -16,7 +16,7 @@ from typing import Any
 from clinic.cases import Case, read_cases
 from clinic.tables import Evaluation
 from doctor.evaluation_text import closed_distance, trajectories_of_note
-from doctor.parameters import HOME, ROOT
+from doctor.parameters import HOME, ROOT, Params
 from doctor.scoring import right
 from doctor.training import Training, history, kept, past_experience
 from rl.checkpoint import folder_hash
@@ -181,7 +181,7 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
     and name its data sets.
     """
     runs.setup(HOME)
-    told = run.params.model_dump(mode="json")
+    told = run.params.model_dump(mode="json", exclude=untouched(run.params))
     params = {
         **told,
         "reward": told["reward"] | run.reward.model_dump(mode="json", exclude={"name"}),
@@ -200,6 +200,12 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
             yield recorder
         finally:
             recorder.close()
+
+
+def untouched(params: Params) -> dict[str, Any]:
+    """What of `params.yaml` a training has nothing to do with, for its table of parameters."""
+    best_of_n = {} if params.warm_start.start == "best_of_n" else {"warm_start": {"best_of_n"}}
+    return {"evaluate_doctor": True, "retrain": True, "language_models": {"evaluation_judge"}, **best_of_n}
 
 
 def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:
@@ -277,12 +283,17 @@ def truths_of(cases: Mapping[str, Case], trajectories: Sequence[Trajectory]) -> 
 
 
 def final_metrics(metrics: Evaluation) -> dict[str, float]:
-    """The evaluation as MLflow metrics; what is not known, or withheld, is no metric."""
-    flat = {
-        f"eval/{name.replace('@', ' at ')}/{measure}": value.mean
-        for name, table in metrics.doctors.items()
-        for measure, value in table.overall.measures.items()
-        if value
-    }
+    """The evaluation as MLflow metrics: every measure of the trained doctor, the accuracy of those it is compared with,
+    whose tables the report has. What is not known, or withheld, is no metric.
+    """
+    flat: dict[str, float] = {}
+    for name, table in metrics.doctors.items():
+        doctor, _, source = name.partition("@")
+        where = f" at {source}" if source else ""
+        for measure, value in table.overall.measures.items():
+            if value and doctor == "trained":
+                flat[f"eval/{measure}{where}"] = value.mean
+            elif value and measure == "accuracy":
+                flat[f"reference/{doctor}{where}"] = value.mean
     closed = closed_distance(metrics)
     return flat if math.isnan(closed) else flat | {"eval/closed_distance": closed}
