@@ -41,7 +41,7 @@ JOBS ?= 1
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help format setup vllm run test test-vllm gpu check lint slow faults learn rates attacks base-model bench bench-env bench-plots docs consult ui server worker deploy clean
+.PHONY: help format setup vllm run test test-vllm gpu check lint slow faults learn rates attacks base-model bench bench-env bench-plots docs consult ui server answering worker deploy
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -176,12 +176,15 @@ ui: setup
 server: setup
 	$(BIN)/prefect server start
 
-worker deploy: export PREFECT_API_URL ?= $(LOCAL_API)
+answering worker deploy: export PREFECT_API_URL ?= $(LOCAL_API)
 
-worker: setup
+answering: setup
+	@$(BIN)/python -c 'import os, sys; from tasks.server import healthy; sys.exit(not healthy(os.environ["PREFECT_API_URL"]))' || { echo "error: no Prefect server answers at PREFECT_API_URL, by default $(LOCAL_API); start one in another terminal: make server"; exit 1; }
+
+worker: answering
 	$(BIN)/prefect work-pool inspect local >/dev/null 2>&1 || $(BIN)/prefect work-pool create local --type process
 	$(BIN)/prefect worker start --pool local --limit 1
 
-deploy: setup
+deploy: answering
 	$(BIN)/prefect work-pool inspect local >/dev/null 2>&1 || $(BIN)/prefect work-pool create local --type process
 	$(BIN)/prefect --no-prompt deploy --all

@@ -1,8 +1,10 @@
-"""`make attacks`: what attacks on the reward earn, beside honest doctors, under every preset that asks nobody or a judge
-(one that reads the criteria to the letter); on the starter clinic and every imported case set of the run, or one set.
+"""`make attacks`: what attacks on the reward earn, beside honest doctors, under every preset that
+asks nobody or a judge (one that reads the criteria to the letter); on the starter clinic and every
+imported case set of the run, or one set.
 
-Ends with status 1 if, under the preset in force, an attack earns as much as the honest weak doctor of the starter
-clinic, or as the best of the honest doctors of an imported set; and if that preset cannot be measured.
+Ends with status 1 if, under the preset in force, an attack earns as much as the honest weak doctor
+of the starter clinic, or as the best of the honest doctors of an imported set; and if that preset
+cannot be measured.
 """
 
 import argparse

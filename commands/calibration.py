@@ -1,14 +1,17 @@
-"""How well questions and names of diagnoses are understood, leaks heard, and how well a judge agrees with labels.
+"""How well questions and names of diagnoses are understood, leaks heard, and how well a judge agrees
+with labels.
 
 What is measured:
 
-    patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the scripted patient
-                with both ways of matching, or the model of language_models.patient
-    patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are in the repository
-    questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right topic, or rightly none
+    patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the
+                scripted patient with both ways of matching, or language_models.patient
+    patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are included
+    questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right
+                topic, or rightly none
     names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
     leaks       what the leak filter hears of data/calibration/leaks_*.jsonl
-    judge       the model of language_models.reward_judge (or evaluation_judge) against data/calibration/judge.jsonl
+    judge       the model of language_models.reward_judge (or evaluation_judge) against
+                data/calibration/judge.jsonl
 """
 
 import argparse

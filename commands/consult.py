@@ -64,11 +64,14 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--doctor",
         default="models/doctor",
-        help=f"{NAMED}; or an address of OpenAI-compatible HTTP, as http://127.0.0.1:8000/v1",
+        help=f"{NAMED}; or an address of OpenAI-compatible HTTP, as http://127.0.0.1:8000/v1; default models/doctor",
     )
-    parser.add_argument("--model", help="at an address: as the server calls it; the only one that it serves")
+    parser.add_argument("--model", help="at an address: as the server calls it; default the only one it serves")
     parser.add_argument(
-        "--key-env", default="", metavar="NAME", help="at an address: environment variable with the key; none is sent"
+        "--key-env",
+        default="",
+        metavar="NAME",
+        help="at an address: environment variable with the key; default: none is sent",
     )
 
 

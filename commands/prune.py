@@ -1,6 +1,7 @@
-"""What past trainings keep on disk, and deleting what nothing needs: checkpoints, experience and validation below
-checkpoints/. The newest and the best stay, those of models/doctor and of every alias of the registry (champion,
-challenger) always; MLflow's record stays too. Without --delete nothing is deleted.
+"""What past trainings keep on disk, and deleting what nothing needs: checkpoints, experience and
+validation below checkpoints/. The newest and the best stay, those of models/doctor and of every
+alias of the registry (champion, challenger) always; MLflow's record stays too. Without --delete
+nothing is deleted.
 """
 
 import argparse

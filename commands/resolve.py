@@ -1,14 +1,14 @@
 """The folder of a doctor, for whatever loads or serves one.
 
-vllm serve $(python -m commands.resolve champion) serves the registered one, whose files are checked first against the
-hash that they were registered with.
+Serve the registered one: vllm serve $(python -m commands.resolve champion). Its files are checked
+first against the hash that they were registered with.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-NAMED = "a folder, or of the registry: champion, challenger, models:/anamnesis-doctor@champion"
+NAMED = "a folder, or of the registry: champion, challenger or models:/anamnesis-doctor@champion"
 
 
 def resolved(doctor: str) -> Path:
