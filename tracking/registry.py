@@ -138,6 +138,11 @@ def intact(name: str, version: Version, digest: Callable[[Path], str] | None) ->
         )
 
 
+def tags_of(model_name: str, number: str) -> dict[str, str]:
+    """What is said of a version now."""
+    return dict(patiently(mlflow.MlflowClient().get_model_version, model_name, number).tags)
+
+
 def describe(model_name: str, number: str, tags: Mapping[str, str]) -> None:
     """Set tags of a version."""
     client = mlflow.MlflowClient()
