@@ -6,6 +6,7 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prefect import flow
 
@@ -35,6 +36,7 @@ class Challenge:
     decision: Decision | None  # None: it is the champion
     approval: bool  # a better one waits for a person's word
     report: str
+    keep_promoted: int | None = None  # copies of models that stay; None: all
     arrivals: tuple[Arrival, ...] = ()  # files that lay in the inbox
 
 
@@ -61,6 +63,7 @@ def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None) -> Chall
         decision=decision,
         approval=params.retrain.approval,
         report=summary(registered),
+        keep_promoted=params.retrain.keep_promoted,
         arrivals=tuple(arrivals),
     )
 
@@ -87,6 +90,7 @@ def challenge_in(place: Path, targets: tuple[str, ...], inbox: Path | None) -> C
         decision=decision,
         approval=told["approval"],
         report=told["report"],
+        keep_promoted=told["keep_promoted"],
         arrivals=tuple(Arrival(**arrival) for arrival in told["arrivals"]),
     )
 
@@ -100,5 +104,6 @@ if __name__ == "__main__":
     with process("challenge", VersioningError, WorkspaceError, *USER_ERRORS):
         made = challenge(tuple(given.targets), given.inbox)
         decided = made.decision.to_json() if made.decision is not None else None
-        found = {"challenger": made.challenger.number, "decision": decided, "approval": made.approval}
-        write_json(given.result, found | {"report": made.report, "arrivals": [vars(one) for one in made.arrivals]})
+        found: dict[str, Any] = {"challenger": made.challenger.number, "decision": decided, "approval": made.approval}
+        found |= {"report": made.report, "keep_promoted": made.keep_promoted}
+        write_json(given.result, found | {"arrivals": [vars(one) for one in made.arrivals]})

@@ -17,6 +17,7 @@ from flows.challenge import Challenge, challenge, challenge_in
 from tasks.command_line import USER_ERRORS, process
 from tasks.gate import received, settle
 from tasks.inbox import file_away
+from tasks.registry import prune_copies
 from tasks.server import AWAITED, wait_until_healthy
 from tasks.versioning import VersioningError
 from tasks.workspace import WorkspaceError, head, keep, workspace
@@ -80,7 +81,10 @@ def _settled(made: Challenge, commit: str | None) -> str:
     if decision is not None and promote and made.approval:
         said = _ask(decision, challenger.sha256)
         promote, why = said.promote, said.why or ("approved" if said.promote else "not approved")
-    return f"{made.report}\n{settle(challenger, decision, promote, why, commit, made.arrivals)}"
+    told = settle(challenger, decision, promote, why, commit, made.arrivals)
+    if made.keep_promoted is not None:
+        prune_copies(made.keep_promoted)
+    return f"{made.report}\n{told}"
 
 
 def _ask(decision: Decision, sha256: str) -> Approval:
