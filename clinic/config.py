@@ -47,7 +47,7 @@ class CaseSource(_Section):
     format: Literal["own", "agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus", "questions"] = Field(
         description="own: any table with a mapping file; others: public sets (docs/how-to/use-your-own-cases.md)"
     )
-    path: str = Field(description="file, relative to the project")
+    path: str = Field(description="file, relative to the project; own: or a folder, whose tables share the mapping")
     cases: int = Field(
         ge=0, description="ddxplus: how many to draw; others: how many to keep, a sample by the salt of split, 0 = all"
     )
@@ -75,7 +75,7 @@ class PatientCasesParams(_Section):
         description="case files of your own, {format, path, cases, licence, mapping, language} each (docs/how-to/use-your-own-cases.md)"
     )
     max_rejected_share: Probability = Field(
-        description="of a file's records that may be unusable; with more the stage stops and says why"
+        description="of a file's or folder's records that may be unusable; with more the stage stops and says why"
     )
     vocabulary: str | None = Field(
         description="CSV of disease names, synonyms and parents for imported cases (Human Disease Ontology), so that any of them counts"

@@ -166,6 +166,19 @@ class EvaluateDoctorParams(_Section):
     )
 
 
+class InboxParams(_Section):
+    """What is asked of a file that arrives in an inbox, beside what the stage that reads it asks."""
+
+    max_rejected_share: float = Field(
+        ge=0,
+        le=1,
+        description="of a file's documents that may be unusable; of its cases it is patient_cases.max_rejected_share",
+    )
+    max_file_mb: float = Field(
+        gt=0, description="megabytes of a file that git is given; folders that DVC tracks take any size"
+    )
+
+
 class RetrainParams(_Section):
     """Section `retrain`: when a challenger takes the champion's place (docs/how-to/schedule-retraining.md)."""
 
@@ -192,6 +205,11 @@ class RetrainParams(_Section):
     approval: bool = Field(
         description="true: a better challenger waits for a person, who resumes the flow run in Prefect's UI"
     )
+    keep_promoted: int | None = Field(
+        ge=0,
+        description="copies in models/registry that stay after a decision: so many of the last promoted, beside those in use; null: all (see `python -m commands.prune`)",
+    )
+    inbox: InboxParams = Field(description="bounds for files of an inbox")
 
 
 class LanguageModels(_Section):

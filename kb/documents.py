@@ -101,9 +101,22 @@ def load_documents(paths: Sequence[Path]) -> tuple[list[Document], list[Rejected
         KnowledgeBaseError: if a path does not exist, a gzip file is damaged, or no document is
             left, since an empty index would only fail later and further away.
     """
+    documents, rejected = documents_of(source_files(paths))
+    if not documents:
+        raise KnowledgeBaseError(_nothing_found(paths, rejected))
+    logger.info("loaded %d documents, rejected %d records", len(documents), len(rejected))
+    return documents, rejected
+
+
+def documents_of(files: Sequence[tuple[Path, str]]) -> tuple[list[Document], list[Rejected]]:
+    """The same of files that are listed with the names by which their documents go, and maybe nothing.
+
+    Raises:
+        KnowledgeBaseError: if a file is missing, or a gzip file is damaged.
+    """
     documents: dict[str, Document] = {}
     rejected: list[Rejected] = []
-    for item in _records(paths):
+    for item in _records(files):
         if isinstance(item, Rejected):
             rejected.append(item)
             continue
@@ -118,14 +131,11 @@ def load_documents(paths: Sequence[Path]) -> tuple[list[Document], list[Rejected
             rejected.append(Rejected(record.path, record.line, shortened(reason)))
             continue
         documents[document.doc_id] = document
-    if not documents:
-        raise KnowledgeBaseError(_nothing_found(paths, rejected))
-    logger.info("loaded %d documents, rejected %d records", len(documents), len(rejected))
     return list(documents.values()), rejected
 
 
-def _records(paths: Sequence[Path]) -> Iterator[Rejected | tuple[Record, str]]:
-    for file, name in source_files(paths):
+def _records(files: Sequence[tuple[Path, str]]) -> Iterator[Rejected | tuple[Record, str]]:
+    for file, name in files:
         stem = name.removesuffix(suffix_of(file) or "")
         for record in read_records(file):
             if isinstance(record, Rejected):

@@ -98,11 +98,13 @@ def _imported(params: PatientCasesParams) -> tuple[list[Case], set[str], list[Re
     for source in params.imported:
         found, bad = load_source(at_root(source), params.split)
         drawn = source.format in GENERATED
+        if not found and not bad:
+            log.warning("%s: no case in it", source.path)
         generated |= {case.source for case in found} if drawn else set()
         if not drawn:  # of probabilities it is not records that are left out
-            for line in told(source.path, bad, len(found) + len(bad)):
+            for line in told(str(ROOT / source.path), bad, len(found) + len(bad)):
                 log.warning("%s", line)
-            refuse_too_many(source.path, bad, len(found) + len(bad), params.max_rejected_share)
+            refuse_too_many(str(ROOT / source.path), bad, len(found) + len(bad), params.max_rejected_share)
         cases += (
             [flag_opening(with_vocabulary(case, vocabulary)) for case in found]
             if vocabulary is not None and not drawn
