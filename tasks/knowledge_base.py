@@ -1,7 +1,6 @@
 """Tasks of `knowledge_base`: documents -> passages -> vectors -> index, and its retrieval quality."""
 
 import logging
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,14 @@ from prefect.cache_policies import NO_CACHE
 
 from doctor.parameters import ROOT
 from kb.config import KnowledgeBaseParams
-from kb.documents import hash_sources, load_documents
+from kb.documents import load_documents
+from kb.duplicates import merge_duplicates
 from kb.embed import load_embedder
 from kb.incremental import embed_passages
 from kb.index import KnowledgeIndex, build_index
 from kb.quality import load_queries, retrieval_quality
 from kb.search import Searcher
+from kb.sources import hash_sources
 from kb.splitting import split_passages
 
 log = logging.getLogger(__name__)
@@ -29,18 +30,14 @@ def index_documents(params: KnowledgeBaseParams, out: Path) -> dict[str, Any]:
 
     Records that cannot be used are counted and listed, not dropped silently.
     """
-    sources = [ROOT / source for source in params.sources]
-    documents, rejected = load_documents(sources)
+    documents, rejected = load_documents(params.sources, ROOT, params.licences)
     for record in rejected:
-        log.warning("rejected document: %s", asdict(record))
+        log.warning("rejected: %s", record)
     embedder = load_embedder(params.embedder, params.batch_size)
     passages = split_passages(documents, embedder.count_tokens, params.max_tokens, params.overlap_tokens)
+    passages = merge_duplicates(passages, params.near_duplicate)
     embedded = embed_passages(passages, embedder, reuse=out)
-    hashes = {
-        str(Path(name).relative_to(ROOT)) if Path(name).is_relative_to(ROOT) else name: digest
-        for name, digest in hash_sources(sources).items()
-    }
-    manifest = build_index(passages, embedded.vectors, out, embedder.name, sources=hashes)
+    manifest = build_index(passages, embedded.vectors, out, embedder.name, sources=hash_sources(params.sources, ROOT))
     log.info(
         "%d documents, %d passages (%d embedded, %d reused), index %s",
         len(documents),
