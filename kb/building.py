@@ -1,13 +1,14 @@
 """Documents -> index folder, in one call: read, split, embed, index. Nothing here knows who asks for it."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kb.cache import Cache
 from kb.config import KnowledgeBaseParams
-from kb.documents import hash_sources, load_documents
+from kb.documents import load_documents
+from kb.duplicates import merge_duplicates
 from kb.embed import Embedder, Vectors, load_embedder
 from kb.errors import KnowledgeBaseError
 from kb.incremental import Progress, embed_passages, split_documents
@@ -16,6 +17,7 @@ from kb.manifest import Manifest
 from kb.nearest import RECALL_QUERIES
 from kb.passages import Passage
 from kb.quality import load_queries
+from kb.sources import hash_sources
 
 logger = logging.getLogger(__name__)
 
@@ -60,13 +62,13 @@ def build_knowledge_base(
         KnowledgeBaseError: if a source, a setting or the embedder cannot be used, or the embedder does not know the
             writing of the texts.
     """
-    sources = [root / source for source in params.sources]
-    documents, rejected = load_documents(sources)
+    documents, rejected = load_documents(params.sources, root, params.licences)
     for record in rejected:
-        logger.warning("rejected document: %s", asdict(record))
+        logger.warning("rejected: %s", record)
     embedder = load_embedder(params.embedder, params.batch_size, params.compute)
     known = None if cache is None else Cache(cache)
     passages = split_documents(documents, embedder, params.max_tokens, params.overlap_tokens, known)
+    passages = merge_duplicates(passages, params.near_duplicate)
     vectors_ND, queries_QD, embedded = None, None, 0
     if params.fusion.method != "lexical":
         _check_writing(passages, embedder, params)
@@ -79,7 +81,8 @@ def build_knowledge_base(
         out,
         embedder,
         params,
-        sources=_relative(hash_sources(sources), root),
+        sources=hash_sources(params.sources, root),
+        rejected=rejected,
         queries_QD=queries_QD,
     )
     return Built(manifest=manifest, documents=len(documents), rejected=len(rejected), embedded=embedded)
@@ -101,10 +104,3 @@ def _query_vectors(params: KnowledgeBaseParams, root: Path, embedder: Embedder) 
         return None
     queries, _ = load_queries(root / params.queries, root / params.qrels)
     return embedder.encode(list(queries.values())[:RECALL_QUERIES])
-
-
-def _relative(hashes: Mapping[str, str], root: Path) -> dict[str, str]:
-    return {
-        Path(name).relative_to(root).as_posix() if Path(name).is_relative_to(root) else name: digest
-        for name, digest in hashes.items()
-    }

@@ -4,9 +4,18 @@ There are no defaults: every number lives in `params.yaml`, where DVC can see it
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -18,10 +27,57 @@ MAX_PASSAGE_TOKENS = 256  # what the default embedder reads; it ignores the rest
 
 Compute = Literal["float32", "bfloat16"]
 Method = Literal["weighted", "rrf", "dense", "lexical"]
+Columns = str | tuple[str, ...] | None
+JOINTS = {"title": ": ", "text": "\n\n"}  # between the values of several columns; "; " in every other field
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FieldMap(_Section):
+    """Which column, or which several, a field of the documents comes from."""
+
+    doc_id: Columns = Field(default=None, description="id, one of its kind in the corpus")
+    title: Columns = Field(default=None, description="title; several columns are joined by ': '")
+    text: Columns = Field(default=None, description="the text; several columns become paragraphs")
+    source: Columns = Field(default=None, description="who published it")
+    licence: Columns = Field(default=None, description="its licence")
+    url: Columns = Field(default=None, description="its address")
+    language: Columns = Field(default=None, description="its language, such as en")
+    date: Columns = Field(default=None, description="when it was published or last revised")
+
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """Field -> its columns, of the fields that are mapped."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: (it,) if isinstance(it, str) else tuple(it) for name, it in given.items() if it}
+
+
+class DocumentSource(_Section):
+    """A file or folder of documents. A path alone is written as text, without the braces."""
+
+    path: str = Field(description="file or folder, relative to the project")
+    fields: FieldMap | None = Field(default=None, description="columns of JSONL that are not named as fields are")
+    licence: str | None = Field(default=None, description="of documents that do not state one")
+    language: str | None = Field(default=None, description="of documents that do not state one")
+    source: str | None = Field(default=None, description="who published those that do not say it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_path_alone(cls, given: object) -> object:
+        return {"path": given} if isinstance(given, str) else given
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, dumped: SerializerFunctionWrapHandler) -> Any:
+        written = {name: value for name, value in dumped(self).items() if value is not None}
+        return self.path if written.keys() == {"path"} else written
+
+    @field_validator("path")
+    @classmethod
+    def _path_is_named(cls, path: str) -> str:
+        if not path.strip():
+            raise ValueError("path is blank: name a file or folder")
+        return path
 
 
 class FusionParams(_Section):
@@ -59,8 +115,17 @@ class VectorIndexParams(_Section):
 class KnowledgeBaseParams(_Section):
     """Section `knowledge_base`."""
 
-    sources: list[str] = Field(
-        description="files or folders of documents, in the order their documents are kept: Markdown, text, JSONL with text/title/source/licence"
+    sources: list[DocumentSource] = Field(
+        min_length=1,
+        description="files or folders (Markdown, text, HTML, PDF, MedQuAD XML, JSONL), in the order their documents are kept; a path, or {path, fields, licence, language, source}",
+    )
+    licences: tuple[str, ...] | None = Field(
+        min_length=1, description="documents under any other licence are rejected; null: none is"
+    )
+    near_duplicate: float = Field(
+        gt=0,
+        le=1,
+        description="similarity of two passages (Jaccard, 3 words) from which they become one with both sources; 1: equal texts alone",
     )
     embedder: str = Field(description="all-MiniLM-L6-v2 (bundled, offline), or a sentence-transformers id or path")
     max_tokens: int = Field(description="longest passage as embedded, in the embedder's tokens, 16 to 256")
@@ -79,13 +144,6 @@ class KnowledgeBaseParams(_Section):
         description="JSONL file of evaluation queries (query_id, text): retrieval quality becomes a metric; null: no evaluation"
     )
     qrels: str | None = Field(description="TSV file of their relevance; given exactly when `queries` is")
-
-    @field_validator("sources")
-    @classmethod
-    def _sources_are_named(cls, sources: list[str]) -> list[str]:
-        if not sources or any(not source.strip() for source in sources):
-            raise ValueError(f"sources is {sources}: name at least one file or folder, none blank")
-        return sources
 
     @field_validator("embedder")
     @classmethod

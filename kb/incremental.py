@@ -18,7 +18,6 @@ from kb import splitting as _splitting
 from kb.cache import Cache
 from kb.documents import Document
 from kb.embed import Embedder, Vectors
-from kb.index import passage_of
 from kb.passages import Passage
 from kb.splitting import split_passages
 
@@ -117,4 +116,4 @@ def _to_bytes(passages: Sequence[Passage]) -> bytes:
 
 
 def _from_bytes(content: bytes) -> list[Passage]:
-    return [passage_of(fields) for fields in json.loads(content)]
+    return [Passage(**fields) for fields in json.loads(content)]

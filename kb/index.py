@@ -1,8 +1,8 @@
 """Passages and their vectors <-> the index folder.
 
 A folder holds `passages.arrow`, the words in `bm25/`, the vectors in `index.faiss` (row i is passage i in all three),
-`manifest.json` with the hash of every file, and where the vectors are only kept in compressed form `vectors.npy`. It
-appears whole or not at all. Shape suffixes: N passages, Q queries, D dimension.
+`rejected.jsonl` (what could not be used), `manifest.json` with the hash of every file, and where the vectors are only kept
+in compressed form `vectors.npy`. It appears whole or not at all. Shape suffixes: N passages, Q queries, D dimension.
 """
 
 import logging
@@ -27,11 +27,13 @@ from kb.lexical import LexicalIndex
 from kb.manifest import MANIFEST_FILE, REBUILD, SCHEMA_VERSION, Manifest, read_manifest, write_manifest
 from kb.nearest import INDEX_FILE, RECALL_WANTED, Rows, VectorIndex
 from kb.passages import Passage
+from kb.records import Rejected, write_rejected
 
 logger = logging.getLogger(__name__)
 
 UNIT_TOLERANCE = 1e-3
 PASSAGES_FILE = "passages.arrow"
+REJECTED_FILE = "rejected.jsonl"
 FILTERS = ("source", "licence", "language")
 
 
@@ -43,6 +45,7 @@ def build_index(
     params: KnowledgeBaseParams,
     *,
     sources: Mapping[str, str],
+    rejected: Sequence[Rejected] = (),
     queries_QD: Vectors | None = None,
 ) -> Manifest:
     """Build the index folder, replacing an older index there only when the new one is complete.
@@ -54,6 +57,7 @@ def build_index(
         embedder: that made the vectors.
         params: how words and vectors are indexed and searched.
         sources: source file to SHA-256, for the manifest.
+        rejected: what could not be used; it is told in `rejected.jsonl`.
         queries_QD: vectors of real queries, on which recall is measured; None: on passages.
 
     Returns:
@@ -70,6 +74,7 @@ def build_index(
             nearest.save(partial)
         LexicalIndex.build([passage.embedded_text for passage in passages], params.bm25).save(partial)
         _write_passages(passages, partial / PASSAGES_FILE)
+        write_rejected(rejected, partial / REJECTED_FILE)
         recall = None if nearest is None else nearest.recall(queries_QD)
         written = sorted(path for path in partial.rglob("*") if path.is_file())
         manifest = Manifest(
@@ -118,7 +123,7 @@ class PassageTable(Sequence[Passage]):
         place = row if row >= 0 else row + len(self)
         if not 0 <= place < len(self):
             raise IndexError(row)
-        return passage_of(self.table.slice(place, 1).to_pylist()[0])
+        return Passage(**self.table.slice(place, 1).to_pylist()[0])
 
 
 @dataclass(frozen=True)
@@ -177,12 +182,6 @@ def _write_passages(passages: Sequence[Passage], path: Path) -> None:
     table = pa.Table.from_pylist([asdict(passage) for passage in passages])
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
-
-
-def passage_of(fields: Mapping[str, Any]) -> Passage:
-    """Return the passage whose fields were written as plain values; tuples come back from lists."""
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return Passage(**given)
 
 
 def _check_input(passages: Sequence[Passage], vectors_ND: Vectors | None) -> None:

@@ -3,6 +3,7 @@
 Shape suffixes: N passages, Q queries, K hits, C candidates, D dimension.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from kb.fusion import Scores, fuse
 from kb.index import KnowledgeIndex
 from kb.lexical import best_rows
 from kb.nearest import Rows
-from kb.passages import Passage
+from kb.passages import Origin, Passage
 
 PASSAGES_PER_DOCUMENT = 4
 """How many passages are fetched at first for each document wanted."""
@@ -153,16 +154,18 @@ class Searcher:
     def search_documents(self, queries: Sequence[str], k: int) -> list[list[str]]:
         """Return the ids of the `k` best documents per query, best first.
 
-        A document ranks by its best passage. More passages are fetched until `k` documents are
+        A document ranks by its best passage, or by one that says the same as its own. More passages are fetched until `k` documents are
         found or the index is exhausted, so a long document cannot crowd out the others.
         """
-        doc_ids = self._index.passages.table.column("doc_id").to_pylist()
+        doc_ids, also = (self._index.passages.table.column(name).to_pylist() for name in ("doc_id", "also"))
         ranked: dict[int, list[str]] = {}
         open_places, depth = list(range(len(queries))), k * PASSAGES_PER_DOCUMENT
         while open_places:
             found = self.search_rows([queries[place] for place in open_places], depth)
             for place, rows in zip(open_places, found, strict=True):
-                ranked[place] = list(dict.fromkeys(doc_ids[row] for row, _ in rows))[:k]
+                ranked[place] = list(
+                    dict.fromkeys(doc for row, _ in rows for doc in (doc_ids[row], *_named(also[row])))
+                )[:k]
             short = {place for place, rows in zip(open_places, found, strict=True) if len(rows) < depth}
             open_places = [place for place in open_places if place not in short and len(ranked[place]) < k]
             depth *= 2
@@ -173,3 +176,8 @@ def _best_allowed(scores_N: Scores, depth: int, allowed_M: Rows | None) -> Rows:
     if allowed_M is None:
         return best_rows(scores_N, depth)
     return allowed_M[best_rows(scores_N[allowed_M], depth)]
+
+
+def _named(also: str) -> list[str]:
+    """Ids of the documents that say the same as a passage."""
+    return [Origin(*one).doc_id for one in json.loads(also)] if also else []
