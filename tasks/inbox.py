@@ -25,14 +25,17 @@ from clinic.loaders import load_source
 from clinic.loaders.rows import is_table
 from clinic.rejections import refuse_too_many
 from doctor.parameters import ROOT, Params, read_yaml
-from kb.documents import documents_of, source_files
+from kb.config import DocumentSource
+from kb.documents import documents_of
 from kb.errors import KnowledgeBaseError
+from kb.sources import source_files
 from tasks.patient_cases import at_root
 from tasks.workspace import is_ignored, tracked_by_dvc
 
 log = logging.getLogger(__name__)
 ADMITTED, REJECTED = "admitted", "rejected"  # folders of an inbox
 MB = 1_000_000
+Shelf = str | DocumentSource  # an entry of knowledge_base.sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +125,10 @@ class Admission:
         self.case_ids = {
             case.case_id: source.path for source in tables for case in load_source(_whole(source), split)[0]
         }
-        shelves = [ROOT / shelf for shelf in params.knowledge_base.sources if (ROOT / shelf).exists()]
-        self.document_ids = {document.doc_id for document in documents_of(source_files(shelves))[0]}
+        self.licences = params.knowledge_base.licences
+        shelves = [shelf for shelf in params.knowledge_base.sources if (ROOT / _path(shelf)).exists()]
+        files, _ = source_files(shelves, ROOT)
+        self.document_ids = {document.doc_id for document in documents_of(files, self.licences)[0]}
 
     def judged(self, path: Path, name: str) -> Arrival:
         """Copy a file to its place if it may stand there.
@@ -133,12 +138,12 @@ class Admission:
             name: its path there.
         """
         tables = [source for source in self.params.patient_cases.imported if _reads(source, name)]
-        shelves = [shelf for shelf in self.params.knowledge_base.sources if _is_in(name, shelf)]
+        shelves = [shelf for shelf in self.params.knowledge_base.sources if _is_in(name, _path(shelf))]
         try:
             if path.is_symlink() or not path.is_file() or not name.isprintable():
                 raise RefusedError("it is no plain file with a plain name; copy the file itself")
             watched = [("patient_cases", source.path) for source in tables]
-            self._check_is_watched([*watched, *(("knowledge_base", shelf) for shelf in shelves)])
+            self._check_is_watched([*watched, *(("knowledge_base", _path(shelf)) for shelf in shelves)])
             target = ROOT / name
             if target.exists():
                 if not filecmp.cmp(path, target, shallow=False):
@@ -151,7 +156,7 @@ class Admission:
             told = " ".join(str(error).replace(f"{ROOT}/", "").split())
             return Arrival(name=name, sha256=_sha256(path), reason=shortened(told))
 
-    def _place(self, path: Path, target: Path, tables: Sequence[CaseSource], shelves: Sequence[str]) -> None:
+    def _place(self, path: Path, target: Path, tables: Sequence[CaseSource], shelves: Sequence[Shelf]) -> None:
         """Copy, and take away again what no source takes."""
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -200,11 +205,10 @@ class Admission:
         refuse_too_many(str(target), rejected, records, section.max_rejected_share)
         yield from (case.case_id for case in cases)
 
-    def _checked_documents(self, shelf: str, target: Path) -> Iterator[str]:
+    def _checked_documents(self, shelf: Shelf, target: Path) -> Iterator[str]:
         """Ids of the documents, if they are usable."""
-        place = ROOT / shelf
-        name = target.relative_to(place).as_posix() if place.is_dir() else target.name
-        documents, rejected = documents_of([(target, name)])
+        files = [file for file in source_files([shelf], ROOT)[0] if file.path == target]
+        documents, rejected = documents_of(files, self.licences)
         reasons = [f"{one.reason}" + (f" (line {one.line})" if one.line else "") for one in rejected]
         reasons += [
             f"a document {one.doc_id!r} is there already" for one in documents if one.doc_id in self.document_ids
@@ -227,6 +231,10 @@ def _reads(source: CaseSource, name: str) -> bool:
     """Whether a source is this file, or is a folder of tables that this is one of."""
     is_file = PurePosixPath(name) == PurePosixPath(source.path)
     return is_file or (source.format == "own" and _is_in(name, source.path) and is_table(Path(name)))
+
+
+def _path(shelf: Shelf) -> str:
+    return shelf if isinstance(shelf, str) else shelf.path
 
 
 def _is_in(name: str, place: str) -> bool:
