@@ -120,6 +120,9 @@ class ConsultationParams(_Section):
         return self
 
 
+MOST_EVIDENCE = 0.1  # of what a right diagnosis is worth
+
+
 class OutcomeParams(_Section):
     """Reward preset `outcome`; formulas in `clinic.rewards.outcome`."""
 
@@ -134,7 +137,14 @@ class OutcomeParams(_Section):
     accepted_parent: float = Field(ge=0, description="for naming a broader accepted term")
     information: float = Field(ge=0, description="bound on all shaping; below `correct`")
     turn_cost: float = Field(ge=0, description="of each turn")
-    repeat_cost: float = Field(ge=0, description="of a question asked before, or already answered")
+    repeat_cost: float = Field(
+        ge=0, description="of a question asked before, or already answered, or a repeated search"
+    )
+    search_cost: float = Field(ge=0, description="of each search of the knowledge base")
+    evidence: float = Field(
+        ge=0,
+        description="beside a right diagnosis: times the share of the cited passages that were shown and name the condition",
+    )
     test_cost: float = Field(ge=0, description="of each examination or test, on imported cases")
     invalid_cost: float = Field(ge=0, description="of a turn that breaks the grammar")
     no_diagnosis_cost: float = Field(ge=0, description="when the turns run out")
@@ -149,6 +159,11 @@ class OutcomeParams(_Section):
             raise ValueError(
                 f"information ({self.information:g}) must stay below correct ({self.correct:g}), "
                 "or asking pays more than diagnosing"
+            )
+        if self.evidence > MOST_EVIDENCE * self.correct:
+            raise ValueError(
+                f"evidence ({self.evidence:g}) must stay within a tenth of correct ({self.correct:g}), "
+                "or citing is learned before diagnosing"
             )
         return self
 

@@ -108,7 +108,7 @@ class Consultation:
         self._left -= 1
         if action.kind is Kind.DIAGNOSIS:
             self._over = True
-            return Reply(None, Diagnosed(action.text, action.recommendation), Ending.DIAGNOSED)
+            return Reply(None, Diagnosed(action.text, action.recommendation, action.evidence), Ending.DIAGNOSED)
         event, text = await self._respond(action)
         self._over = self._left <= 0
         if self._over:

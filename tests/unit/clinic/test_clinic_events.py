@@ -55,6 +55,10 @@ STORED = [
         '{"kind": "search", "text": "胸痛", "hits": 0, "passages": [], "repeated": true}',
     ),
     (Diagnosed("Flu", "Rest"), '{"kind": "diagnosis", "diagnosis": "Flu", "recommendation": "Rest"}'),
+    (
+        Diagnosed("Flu", "Rest", ("flu#0",)),
+        '{"kind": "diagnosis", "diagnosis": "Flu", "recommendation": "Rest", "evidence": ["flu#0"]}',
+    ),
     (Invalid("hello", "no tag"), '{"kind": "invalid", "text": "hello", "error": "no tag"}'),
     (Answered("An ECG."), '{"kind": "answer", "text": "An ECG."}'),
 ]
