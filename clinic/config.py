@@ -99,7 +99,11 @@ class ConsultationParams(_Section):
     instructions: Literal["short", "full"] = Field(
         description="of the doctor; full: the whole grammar, for models that can read it"
     )
-    search_results: int = Field(ge=1, le=10, description="passages that a search writes into the dialogue")
+    search_results: int = Field(ge=1, le=10, description="passages that a search shows, at most; a line for each")
+    search_tokens: int = Field(
+        ge=16,
+        description="of the whole reply to a search, as the doctor's tokenizer counts; what does not fit is left out, one title is always shown",
+    )
     max_questions: int = Field(
         ge=1, le=10, description="answered in one turn; 1: a turn with two is invalid, above: each counts as a turn"
     )
@@ -116,6 +120,9 @@ class ConsultationParams(_Section):
         return self
 
 
+MOST_EVIDENCE = 0.1  # of what a right diagnosis is worth
+
+
 class OutcomeParams(_Section):
     """Reward preset `outcome`; formulas in `clinic.rewards.outcome`."""
 
@@ -130,7 +137,14 @@ class OutcomeParams(_Section):
     accepted_parent: float = Field(ge=0, description="for naming a broader accepted term")
     information: float = Field(ge=0, description="bound on all shaping; below `correct`")
     turn_cost: float = Field(ge=0, description="of each turn")
-    repeat_cost: float = Field(ge=0, description="of a question asked before, or already answered")
+    repeat_cost: float = Field(
+        ge=0, description="of a question asked before, or already answered, or a repeated search"
+    )
+    search_cost: float = Field(ge=0, description="of each search of the knowledge base")
+    evidence: float = Field(
+        ge=0,
+        description="beside a right diagnosis: times the share of the cited passages that were shown and name the condition",
+    )
     test_cost: float = Field(ge=0, description="of each examination or test, on imported cases")
     invalid_cost: float = Field(ge=0, description="of a turn that breaks the grammar")
     no_diagnosis_cost: float = Field(ge=0, description="when the turns run out")
@@ -145,6 +159,11 @@ class OutcomeParams(_Section):
             raise ValueError(
                 f"information ({self.information:g}) must stay below correct ({self.correct:g}), "
                 "or asking pays more than diagnosing"
+            )
+        if self.evidence > MOST_EVIDENCE * self.correct:
+            raise ValueError(
+                f"evidence ({self.evidence:g}) must stay within a tenth of correct ({self.correct:g}), "
+                "or citing is learned before diagnosing"
             )
         return self
 

@@ -277,4 +277,7 @@ def _scored(scorers: Mapping[str, Scorer], played: Sequence[Played]) -> dict[str
 def _opinion(one: Played) -> Mapping[str, float]:
     last = final_diagnosis(one.events)
     said = (last.diagnosis, last.recommendation) if last else ("", "")
-    return at_once(judge(literal_judge, consultation_subject(one.case, one.messages, *said), tuple(CRITERIA))) or {}
+    return (
+        at_once(judge(literal_judge, consultation_subject(one.case, one.messages, *said, one.events), tuple(CRITERIA)))
+        or {}
+    )

@@ -63,7 +63,22 @@ def table_text(metrics: Evaluation, words: Texts) -> str:
         for name, share in unplaced.items()
         if share > 0
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_searches_text(metrics, words)])
+
+
+def _searches_text(metrics: Evaluation, words: Texts) -> list[str]:
+    """A line for each doctor who searched."""
+    searched = {name: table.overall for name, table in metrics.doctors.items() if table.overall.mean("searches") > 0}
+    return [
+        f"{words.name(name)}: "
+        + words.say(
+            "table_searches",
+            f"{overall.mean('searches'):.2f}",
+            f"{overall.mean('searches_found'):.0%}",
+            f"{overall.mean('searches_repeated'):.0%}",
+        )
+        for name, overall in searched.items()
+    ]
 
 
 def _row_text(name: str, summary: Summary, words: Texts) -> list[str]:

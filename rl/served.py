@@ -14,6 +14,14 @@ from rl.experience import StopReason, Trajectory
 from rl.language_models.endpoint import Endpoint
 
 
+BYTES_PER_TOKEN = 3  # English has about four in most vocabularies, Chinese three
+
+
+def rough_count(text: str) -> int:
+    """Tokens of a text for a policy whose tokenizer is not at hand: rather too many than too few."""
+    return -(-len(text.encode()) // BYTES_PER_TOKEN)
+
+
 class ServedPolicy:
     """Plays with the policy behind an endpoint."""
 
@@ -38,7 +46,7 @@ class ServedPolicy:
         return stoppable.run(self._played(spec))
 
     async def _played(self, spec: EpisodeSpec) -> Trajectory:
-        began, environment = time.monotonic(), self._seat(spec)
+        began, environment = time.monotonic(), self._seat(spec, rough_count)
         messages: list[Message] = list(environment.opening())
         events: list[dict[str, Any]] = []
         while True:

@@ -22,11 +22,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from clinic.actions import Kind, parse
 from clinic.cases import Case
 from clinic.diagnoses import relation
-from clinic.events import Asked, Event, Inquiry, final_diagnosis, told_topics
+from clinic.events import Asked, Event, Inquiry, Searched, final_diagnosis, told_topics
 from clinic.intervals import proportion
 from clinic.matching import normalise
 from clinic.metrics import MEASURES
-from clinic.tables import FEW, Evaluation
+from clinic.tables import FEW, Evaluation, Summary
 from doctor.report_texts import language_of, texts
 
 NO_DIAGNOSIS, SOMETHING_ELSE, OTHERS = "no diagnosis", "something else", "other conditions"
@@ -150,7 +150,7 @@ def report_html(
         by_turns=accuracy_by_turns(seen),
         seen=len(seen),
         few=FEW,
-        measures=[name for name in MEASURES if any(table.overall.measures.get(name) for table in doctors.values())],
+        measures=[name for name in MEASURES if any(_is_told(table.overall, name) for table in doctors.values())],
         categories={
             name: max(table.categories[name].cases for table in doctors.values() if name in table.categories)
             for name in categories
@@ -160,6 +160,12 @@ def report_html(
         mistakes=[pair for pair in pairs if pair[0] != pair[1]][:SHOWN],
         consultations={"best": [_view(one) for one in best], "worst": [_view(one) for one in worst]},
     )
+
+
+def _is_told(summary: Summary, measure: str) -> bool:
+    """Whether a measure is there to be shown; searches only where there was one."""
+    found = summary.measures.get(measure)
+    return found is not None and not (measure == "searches" and found.mean == 0)
 
 
 def _visible(value: Any) -> Any:
@@ -299,7 +305,7 @@ def _utterances(one: Seen) -> list[dict[str, Any]]:
 
 def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -> dict[str, Any]:
     action, remarks = parse(text, max_questions=2 if isinstance(event, Asked) else 1), []
-    if isinstance(event, Inquiry) and event.repeated:
+    if isinstance(event, Inquiry | Searched) and event.repeated:
         remarks.append("known")
     if isinstance(event, Inquiry) and event.topic is None:
         remarks.append("unanswered")
@@ -308,7 +314,7 @@ def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -
         "kind": action.kind.value,
         "text": text,
         "thought": "",
-        "recommendation": action.recommendation,
+        "recommendation": " ".join([action.recommendation, *(f"[{one}]" for one in action.evidence)]).strip(),
         "remarks": remarks,
     }
     if action.kind is not Kind.INVALID:  # else the text stays as it was written
