@@ -13,7 +13,6 @@ from rl.environment import EpisodeSpec, Message, Seat
 from rl.experience import StopReason, Trajectory
 from rl.language_models.endpoint import Endpoint
 
-
 BYTES_PER_TOKEN = 3  # English has about four in most vocabularies, Chinese three
 
 
