@@ -8,7 +8,8 @@
     Recommendation: Chest X-ray and oral antibiotics
     Evidence: pneumonia#1, pneumonia#3</answer>
 
-or in Chinese 问题： 检索： 检查： 诊断： 建议： 依据：. The evidence, ids of passages that a search showed, may be left out. Any text parses: what breaks the grammar becomes an invalid action whose error the
+or in Chinese 问题： 检索： 检查： 诊断： 建议： 依据：. The evidence, ids of passages that a search showed, may
+be left out. Any text parses: what breaks the grammar becomes an invalid action whose error the
 doctor gets to read, in the language of the consultation.
 """
 

@@ -10,6 +10,7 @@ What is measured:
                 topic, or rightly none
     names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
     leaks       what the leak filter hears of data/calibration/leaks_*.jsonl
+    search      what one forced search costs a doctor (--model) in tokens, and does to its accuracy
     judge       the model of language_models.reward_judge (or evaluation_judge) against
                 data/calibration/judge.jsonl
 """
@@ -24,7 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["questions", "patient", "patient_zh", "names", "leaks", "judge"])
+    parser.add_argument("what", choices=["questions", "patient", "patient_zh", "names", "leaks", "search", "judge"])
     parser.add_argument(
         "--imported",
         metavar="FORMAT=FILE",
@@ -34,12 +35,17 @@ def main() -> int:
         "--cases", type=Path, default=Path("../shared/data/cases"), help="patient: the folder of the public case sets"
     )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
+    parser.add_argument("--model", type=Path, default=Path("models/doctor"), help="search: folder of the doctor")
+    parser.add_argument("--table", type=Path, default=Path("data/cases"), help="search: folder of the case table")
+    parser.add_argument("--index", type=Path, default=Path("data/kb_index"), help="search: the knowledge base")
+    parser.add_argument("--count", type=int, default=200, help="search: test cases; default 200")
     given = parser.parse_args()
     from clinic.errors import ClinicError
     from doctor.calibration import judge_lines, questions, recorded_pairs
     from doctor.naming_calibration import hearing_lines, naming_lines
     from doctor.parameters import ParameterError, load_params
     from doctor.patient_calibration import chinese_patient_lines, patient_lines
+    from doctor.search_calibration import search_lines
 
     try:
         params = load_params()
@@ -54,6 +60,8 @@ def main() -> int:
                 lines = naming_lines(params)
             case "leaks":
                 lines = hearing_lines()
+            case "search":
+                lines = search_lines(params, given.model, given.table, given.index, given.count)
             case _:
                 lines = recorded_pairs(params, given.imported) if given.imported else questions(params)
     except (ParameterError, ClinicError) as error:

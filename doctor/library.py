@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Protocol
 
 from clinic.events import FoundPassage
 from clinic.library import Fits, harmless, harmless_id
 from kb.excerpts import excerpts
-from kb.search import Hit, Searcher
+from kb.search import Hit
 from rl.engines.worker_thread import Lane
 from rl.environment import Count
 from rl.errands import errand
@@ -26,10 +27,18 @@ DOUBT = 1e-5  # difference of two scores, or of a score and where it is rounded 
 Found = Sequence[FoundPassage]
 
 
+class Searches(Protocol):
+    """What is asked of whoever searches: `kb.search.Searcher` is one."""
+
+    def search_many(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        """The `k` best passages for each query, best first."""
+        ...
+
+
 class Shelf:
     """Looks queries up; belongs to the process that plays."""
 
-    def __init__(self, opened: Callable[[], Searcher], results: int) -> None:
+    def __init__(self, opened: Callable[[], Searches], results: int) -> None:
         """Args: opens the index, at the first search; passages of a search."""
         self._opened, self._results = opened, results
         self._kept: OrderedDict[str, Found] = OrderedDict()
@@ -74,7 +83,7 @@ class Shelf:
         return found
 
     @cached_property
-    def _searcher(self) -> Searcher:
+    def _searcher(self) -> Searches:
         return self._opened()
 
     @cached_property

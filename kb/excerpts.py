@@ -23,9 +23,9 @@ Fits = Callable[[Sequence[str]], bool]
 def excerpts(texts: Sequence[str], query: str, fits: Fits) -> list[str]:
     """Choose what is shown of each passage.
 
-    As many passages as fit without a sentence are shown, at least one. Then whole sentences, those that share most with
-    the query first, as long as there is room; of a passage in which no word of the query stands, its first. Where no
-    sentence fits whole, the best one is cut after a word.
+    As many passages as fit without a sentence are shown, at least one. Then, as long as there is room, whole sentences:
+    of each passage the one that shares most with the query, and of all those that share most; of a passage in which no
+    word of the query stands, its first. Where no sentence fits whole, the best one is cut after a word.
 
     Args:
         texts: of the passages found, best first.
@@ -62,16 +62,18 @@ def _sentences(text: str) -> list[str]:
 
 
 def _order(sentences: Sequence[Sequence[str]], query: str) -> list[tuple[int, int]]:
-    """Passage and place of the sentences that share something with the query, the largest share first, equal ones as
-    they stand; then the first sentence of every other passage.
+    """Passage and place of the sentences that share something with the query: the best of each passage, the others, the
+    largest share first, equal ones as they stand; then the first sentence of every other passage.
     """
     asked = _terms(query)
     found = [(i, j, asked & _terms(text)) for i, own in enumerate(sentences) for j, text in enumerate(own)]
     count = Counter(term for _, _, terms in found for term in terms)
     weight = {term: math.log1p(len(found) / n) for term, n in count.items()}
     shares = {(i, j): math.fsum(weight[term] for term in terms) for i, j, terms in found if terms}
-    silent = [(i, 0) for i, own in enumerate(sentences) if own and i not in {passage for passage, _ in shares}]
-    return sorted(shares, key=lambda place: (-shares[place], place)) + silent
+    others = sorted(shares, key=lambda place: (-shares[place], place))
+    best = {i: (i, j) for i, j in reversed(others)}
+    silent = [(i, 0) for i, own in enumerate(sentences) if own and i not in best]
+    return list(dict.fromkeys([*(best[i] for i in sorted(best)), *others, *silent]))
 
 
 def _terms(text: str) -> frozenset[str]:
