@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import mlflow
 import torch
@@ -103,7 +104,10 @@ def prepare(folder: Path, environment: Mapping[str, str]) -> Path:
 
 
 def registry(project: Path) -> Any:
-    """The registry, past the project's code."""
+    """The registry, past the project's code; by a path of its own each time, since MLflow stays with a file that it knows."""
+    seen = project.with_name(f"seen-{uuid4().hex}")
+    seen.symlink_to(project)
+    project = seen
     return mlflow.MlflowClient(f"sqlite:///{project / 'mlruns/mlflow.db'}")
 
 
