@@ -10,16 +10,16 @@ half before or after a write, each kind of write as often as another.
 import argparse
 import hashlib
 import json
+import multiprocessing
 import random
 import re
 import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import mlflow
 import torch
@@ -90,7 +90,7 @@ def prepare(folder: Path, environment: Mapping[str, str]) -> Path:
     (project / "metrics").mkdir(exist_ok=True)
     shutil.copy2(ROOT / "metrics/evaluate_doctor.json", project / "metrics")
     call(sys.executable, "-m", "flows.retrain")
-    registry(project).set_registered_model_alias(NAME, "champion", "1")  # the weak one, which no rule would promote
+    apart(promote_the_weak, project)
     (project / "ready/which").write_text("strong")
     for name, content in {
         "data/library/foot.md": PAGE.replace("Gout", "Foot"),
@@ -104,11 +104,21 @@ def prepare(folder: Path, environment: Mapping[str, str]) -> Path:
 
 
 def registry(project: Path) -> Any:
-    """The registry, past the project's code; by a path of its own each time, since MLflow stays with a file that it knows."""
-    seen = project.with_name(f"seen-{uuid4().hex}")
-    seen.symlink_to(project)
-    project = seen
+    """The registry, past the project's code; in a process of its own, since SQLite does not bear that another one copies
+    its files meanwhile.
+    """
     return mlflow.MlflowClient(f"sqlite:///{project / 'mlruns/mlflow.db'}")
+
+
+def promote_the_weak(project: Path) -> None:
+    """No rule would."""
+    registry(project).set_registered_model_alias(NAME, "champion", "1")
+
+
+def apart(work: Callable[..., Any], *given: Any) -> Any:
+    """Call in a process of its own."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.apply(work, given)
 
 
 def state(project: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -182,7 +192,7 @@ def _kills(wanted: int, rng: random.Random, folder: Path, environment: Mapping[s
     whole = run(project, environment, None, RETRAIN)
     if whole.status:
         sys.exit(f"error: the run that nobody disturbs failed:\n{whole.log}")
-    expected = state(project, environment)
+    expected = apart(state, project, environment)
     expected["pages"], seen = expected["pages"][seen:], len(expected["pages"])
     digest = hashlib.sha256(json.dumps(expected, sort_keys=True).encode()).hexdigest()[:12]
     print(f"undisturbed: {whole.seconds:.0f} s, {len(whole.writes)} writes, state {digest}", flush=True)
@@ -205,7 +215,7 @@ def _kills(wanted: int, rng: random.Random, folder: Path, environment: Mapping[s
             if not ended and found.status not in (-9, 137):
                 failed, ended = failed + 1, True
                 print(f"row {rows}: ended with {found.status}:\n{found.log[-3000:]}", flush=True)
-        after = state(project, environment)
+        after = apart(state, project, environment)
         after["pages"], seen = after["pages"][seen:], len(after["pages"])
         if found.status == 0 and (different := {key for key in expected if after[key] != expected[key]}):
             failed += 1

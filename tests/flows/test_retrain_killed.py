@@ -1,5 +1,6 @@
 """`retrain` killed inside its writes, one after another: registry, branch, inbox and pages come out as if nobody had."""
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ from tests.flows import killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 NAME = "anamnesis-doctor"
-EVERY = int(os.environ.get("KILL_EVERY", "4"))  # so manieth write is one to die at, before and after by turns
+EVERY = int(os.environ.get("KILL_EVERY", "7"))  # so manieth moment is one to die at: before and after each write
 SEEN = ("gate", "gate.reason", "gate.against", "gate.decided", "inbox", "sha256")
 
 
@@ -102,10 +103,9 @@ def test_a_kill_inside_any_write_changes_nothing_in_the_end(start: Path, environ
     ]
     kinds = {"create_model_version", "set_registered_model_alias", "git update-ref", "create artifact", "into registry"}
     assert kinds <= set(writes)
-    for number in range(EVERY, len(writes) + 1, EVERY):
-        project = start.with_name(f"project-{number}")
+    for number, after in list(itertools.product(range(1, len(writes) + 1), (False, True)))[EVERY - 1 :: EVERY]:
+        project = start.with_name(f"project-{number}-{after}")
         shutil.copytree(start, project)
-        after = bool(number // EVERY % 2)
         where = f"{'after' if after else 'before'} write {number} ({writes[number - 1]})"
         assert run(project, number, after) == -signal.SIGKILL, where
         assert run(project, 0, False) == 0, where
