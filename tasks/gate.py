@@ -160,10 +160,9 @@ def settle(
         told["replaced"] = before.number
     registry.describe(MODEL_NAME, challenger.number, told)
     _show(markdown(decision, promote, _about(challenger, before, against, why)))
-    if promote:
-        registry.point(MODEL_NAME, CHAMPION, challenger.number)
     registry.describe(MODEL_NAME, challenger.number, {"gate.decided": decision.key})
     if promote:
+        registry.point(MODEL_NAME, CHAMPION, challenger.number)  # last: who finds it does nothing more
         return f"promoted: version {challenger.number} is the champion ({decision.reason})"
     return (
         f"not promoted: {against} stays ({told['gate.reason']})"

@@ -34,6 +34,7 @@ from tasks.workspace import is_ignored, tracked_by_dvc
 
 log = logging.getLogger(__name__)
 ADMITTED, REJECTED = "admitted", "rejected"  # folders of an inbox
+REASON = ".reason.txt"  # end of the name of what says why
 MB = 1_000_000
 Shelf = str | DocumentSource  # an entry of knowledge_base.sources
 
@@ -90,6 +91,9 @@ def file_away(inbox: Path, arrivals: Sequence[Arrival], commit: str) -> None:
         arrivals: what `admit` said.
         commit: holds what was admitted.
     """
+    for told in (inbox / REJECTED).rglob(f"*{REASON}"):
+        if not os.path.lexists(told.with_name(told.name.removesuffix(REASON))):
+            told.unlink()  # a kill came between it and its file
     quarantine = inbox / REJECTED / time.strftime("%Y-%m-%dT%H%M%S")
     for arrival in arrivals:
         path = inbox / arrival.name
@@ -101,7 +105,7 @@ def file_away(inbox: Path, arrivals: Sequence[Arrival], commit: str) -> None:
         kept = (quarantine if arrival.reason else inbox / ADMITTED / commit[:12]) / arrival.name
         kept.parent.mkdir(parents=True, exist_ok=True)
         if arrival.reason:
-            kept.with_name(f"{kept.name}.reason.txt").write_text(f"{arrival.reason}\n", encoding="utf-8")
+            kept.with_name(f"{kept.name}{REASON}").write_text(f"{arrival.reason}\n", encoding="utf-8")
         os.replace(path, kept)
 
 

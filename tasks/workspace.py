@@ -47,6 +47,7 @@ def workspace(project: Path, branch: str) -> Iterator[Path]:
     try:
         with FileLock(place.with_name(".workspace.lock"), timeout=0):
             _warn_of_edits(project)
+            _unlock(project, branch)
             if place.exists():
                 shutil.rmtree(place)
             _git(project, "worktree", "prune")
@@ -91,6 +92,14 @@ def _checked_out(project: Path) -> dict[str, str]:
         elif word == "branch":
             found[rest] = folder
     return found
+
+
+def _unlock(project: Path, branch: str) -> None:
+    """Take away a lock on the branch that a killed git left: nobody else moves it while the workspace is held."""
+    lock = project / _git(project, "rev-parse", "--git-path", f"refs/heads/{branch}.lock")
+    if lock.exists():
+        log.warning("%s was left by a git that was killed, and is taken away", lock)
+        lock.unlink()
 
 
 def _warn_of_edits(project: Path) -> None:

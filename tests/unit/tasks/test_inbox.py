@@ -111,8 +111,10 @@ def test_what_is_not_valid_goes_into_quarantine_with_its_reason(
     content = path.read_bytes()
     (arrival,) = admit.fn(params, inbox)
     assert files(root) == before
+    orphan = put(inbox, "rejected/before/killed.csv.reason.txt", "the file is still in the inbox")
     file_away(inbox, [arrival], "c" * 40)
     assert not path.exists()
+    assert not orphan.exists()
     (kept,) = (inbox / "rejected").glob(f"*/{name}")
     assert kept.read_bytes() == content
     reason = kept.with_name(f"{kept.name}.reason.txt").read_text()

@@ -222,5 +222,7 @@ def test_a_workspace_that_was_killed_while_git_made_it_is_made_anew(without_data
     with workspace(without_data, "retrained"):
         pass
     (without_data / ".git/worktrees/workspace/locked").write_text("initializing")
+    (without_data / ".git/refs/heads/retrained.lock").touch()
     with workspace(without_data, "retrained") as place:
-        assert (place / "params.yaml").exists()
+        (place / "new.csv").write_text("a\n")
+        assert keep(place, "retrained", "one") is not None
