@@ -167,9 +167,9 @@ class Recorder:
         runs.log_metrics_final(
             self._id,
             {
-                "chosen/last_step": float(steps[-1]),
-                "chosen/averaged": float(len(steps)),
-                "chosen/validation_accuracy": float(chosen["chosen_accuracy"]),
+                "selected/last_step": float(steps[-1]),
+                "selected/averaged": float(len(steps)),
+                "selected/validation_accuracy": float(chosen["chosen_accuracy"]),
             },
         )
         write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": self._id})
@@ -292,8 +292,8 @@ def final_metrics(metrics: Evaluation) -> dict[str, float]:
         where = f" at {source}" if source else ""
         for measure, value in table.overall.measures.items():
             if value and doctor == "trained":
-                flat[f"eval/{measure}{where}"] = value.mean
+                flat[f"test/{measure}{where}"] = value.mean
             elif value and measure == "accuracy":
-                flat[f"reference/{doctor}{where}"] = value.mean
+                flat[f"test_of_others/{doctor}{where}"] = value.mean
     closed = closed_distance(metrics)
-    return flat if math.isnan(closed) else flat | {"eval/closed_distance": closed}
+    return flat if math.isnan(closed) else flat | {"test/closed_distance": closed}

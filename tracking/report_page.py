@@ -139,7 +139,7 @@ def report_html(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["decimals"] = lambda value: f"{value:z.3f}"
+    environment.filters["decimals"] = lambda value, places=3: f"{value:z.{places}f}"
     environment.filters["signed"] = lambda value: f"{value:+z.3f}".replace("-", "−")
     return environment.get_template("report.html.j2").render(
         t=words,

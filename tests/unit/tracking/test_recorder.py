@@ -177,13 +177,13 @@ def test_what_is_withheld_is_no_metric():
     whole = {"trained": doctor(0.5), "warm_start": doctor(0.25), "bayes_optimal": doctor(0.75)}
     cut = {"full_information@own": doctor(0.0, ("a",))}
     assert final_metrics(Evaluation(doctors=whole | cut | {"trained@own": doctor(0.25)})) == {
-        "eval/accuracy": 0.5,
-        "eval/turns": 6.0,
-        "eval/accuracy at own": 0.25,
-        "eval/turns at own": 6.0,
-        "eval/closed_distance": 0.5,
-        "reference/warm_start": 0.25,
-        "reference/bayes_optimal": 0.75,
+        "test/accuracy": 0.5,
+        "test/turns": 6.0,
+        "test/accuracy at own": 0.25,
+        "test/turns at own": 6.0,
+        "test/closed_distance": 0.5,
+        "test_of_others/warm_start": 0.25,
+        "test_of_others/bayes_optimal": 0.75,
     }
     assert final_metrics(Evaluation(doctors=cut)) == {}
 
