@@ -4,7 +4,7 @@
 # make format      one hand for all code: 120 columns
 # make check       lint, types, import rules and make test
 # make slow        the tests that take longer: servers, browsers, harder lessons
-# make faults      malformed records, KILLS=30 kills of pipeline and retrain, STOPS=20 stops; SEED=1
+# make faults      malformed records, KILLS=30 kills of pipeline and retrain, STOPS=20 stops
 # make consult     talk to a doctor in the browser; DOCTOR=champion PORT=7860 HOST=0.0.0.0
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
 # make learn       the recipes on the clinic, by seed: SEEDS=0,1,2 ALGORITHMS=grpo,ppo
