@@ -185,7 +185,7 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
     params = {
         **told,
         "reward": told["reward"] | run.reward.model_dump(mode="json", exclude={"name"}),
-        "recipe": run.algorithm.recipe.model_dump(mode="json"),
+        "recipe": run.algorithm.recipe.model_dump(mode="json", exclude={"name"}),
     }
     tags = {"prefect.flow_run_id": flow_run_id, "stage": "train_doctor", "checkpoints": str(run.folder)}
     with runs.training_run(run.params.run_name, run.input_hash, params, tags, ROOT) as run_id:
