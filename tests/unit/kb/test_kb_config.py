@@ -8,6 +8,8 @@ from kb.errors import KnowledgeBaseError
 
 GOOD = {
     "sources": ["data/starter/articles"],
+    "licences": None,
+    "near_duplicate": 0.9,
     "embedder": "all-MiniLM-L6-v2",
     "max_tokens": 256,
     "overlap_tokens": 32,
@@ -15,7 +17,7 @@ GOOD = {
     "compute": "float32",
     "max_unknown_share": 0.05,
     "fusion": {"method": "weighted", "lexical_weight": 0.3, "candidates": 100},
-    "bm25": {"k1": 1.5, "b": 0.75},
+    "bm25": {"k1": 1.5, "b": 0.75, "stemmer": "english", "title_weight": 3, "document_weight": 1.0},
     "index": {"kind": "auto", "hnsw_from": 50000, "ivf_pq_from": 1000001, "probes": 64, "rerank": 100},
     "queries": None,
     "qrels": None,
@@ -32,8 +34,8 @@ def test_good_settings_are_kept_and_frozen():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"sources": []}, "name at least one"),
-        ({"sources": [" "]}, "none blank"),
+        ({"sources": []}, "at least 1 item"),
+        ({"sources": [" "]}, "path is blank"),
         ({"embedder": ""}, "embedder is blank"),
         ({"max_tokens": 15}, "choose 16 to 256"),
         ({"max_tokens": 257}, "choose 16 to 256"),
@@ -74,7 +76,10 @@ def test_a_section_is_read_from_its_file_alone(tmp_path):
         ("a: [", "not valid YAML"),
         ("seed: 0", "no section knowledge_base"),
         (json.dumps({"knowledge_base": GOOD | {"batch_size": 0}}), "knowledge_base.batch_size: batch_size is 0"),
-        (json.dumps({"knowledge_base": GOOD | {"bm25": {"k1": 1.5, "b": 2}}}), "knowledge_base.bm25.b: .*less than"),
+        (
+            json.dumps({"knowledge_base": GOOD | {"bm25": GOOD["bm25"] | {"b": 2}}}),
+            "knowledge_base.bm25.b: .*less than",
+        ),
     ],
 )
 def test_a_bad_file_is_one_line(tmp_path, content, words):
