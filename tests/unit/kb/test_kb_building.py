@@ -66,7 +66,7 @@ def test_one_changed_sentence_is_one_embedded_passage_and_the_bytes_of_a_build_f
 
 def test_an_embedder_that_cannot_read_the_texts_stops_the_build(sources, tmp_path, params, fake):
     (sources / "zh.txt").write_text(CHINESE)
-    with pytest.raises(KnowledgeBaseError, match="does not know 33% of the texts' tokens.*method to lexical"):
+    with pytest.raises(KnowledgeBaseError, match=r"does not know 33% of the texts' tokens.*method to lexical"):
         kb.build([sources], tmp_path / "index", params)
     assert not (tmp_path / "index").exists()
     assert kb.build([sources], tmp_path / "index", with_fusion(params, method="lexical")).embedded == 0

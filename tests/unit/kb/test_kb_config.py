@@ -36,6 +36,13 @@ def test_good_settings_are_kept_and_frozen():
     [
         ({"sources": []}, "at least 1 item"),
         ({"sources": [" "]}, "path is blank"),
+        ({"sources": [{"fields": {"text": "abstract"}}]}, "Field required"),
+        ({"sources": [{"path": "a.jsonl", "fields": {"abstract": "text"}}]}, "Extra inputs are not permitted"),
+        ({"sources": [{"path": "a.jsonl", "license": "CC0"}]}, "Extra inputs are not permitted"),
+        ({"sources": [3]}, "valid dictionary"),
+        ({"licences": []}, "at least 1 item"),
+        ({"near_duplicate": 0}, "greater than 0"),
+        ({"near_duplicate": 1.1}, "less than or equal to 1"),
         ({"embedder": ""}, "embedder is blank"),
         ({"max_tokens": 15}, "choose 16 to 256"),
         ({"max_tokens": 257}, "choose 16 to 256"),
@@ -89,3 +96,11 @@ def test_a_bad_file_is_one_line(tmp_path, content, words):
     with pytest.raises(KnowledgeBaseError, match=f"params.yaml.*{words}") as caught:
         read_params(file)
     assert "\n" not in str(caught.value)
+
+
+def test_a_source_is_kept_as_it_was_written():
+    mapped = {"path": "a.jsonl", "fields": {"title": ["focus", "qtype"]}, "licence": "CC BY 4.0"}
+    params = KnowledgeBaseParams(**{**GOOD, "sources": ["articles", mapped]})
+    assert [source.path for source in params.sources] == ["articles", "a.jsonl"]
+    assert params.sources[1].fields.columns() == {"title": ("focus", "qtype")}
+    assert KnowledgeBaseParams(**params.model_dump(mode="json")) == params
