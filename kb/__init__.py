@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a client that only reads parameters pays for none of it
     from kb.building import Built
-    from kb.config import KnowledgeBaseParams
+    from kb.config import DocumentSource, KnowledgeBaseParams
     from kb.search import Searcher
 
 
 def build(
-    sources: Sequence[Path | str],
+    sources: "Sequence[Path | str | DocumentSource]",
     out: Path | str,
     params: "KnowledgeBaseParams | Path | str",
     *,
@@ -46,7 +46,8 @@ def build(
     from kb.config import KnowledgeBaseParams, read_params
 
     given = params if isinstance(params, KnowledgeBaseParams) else read_params(Path(params))
-    chosen = KnowledgeBaseParams.model_validate(given.model_dump() | {"sources": [str(source) for source in sources]})
+    named = [str(source) if isinstance(source, Path) else source for source in sources]
+    chosen = KnowledgeBaseParams.model_validate(given.model_dump() | {"sources": named})
     return build_knowledge_base(chosen, Path.cwd(), Path(out), cache=Path(cache) if cache else None, progress=progress)
 
 

@@ -45,7 +45,8 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
 
 def _build(given: argparse.Namespace) -> str:
     params = read_params(given.params)
-    built = kb.build(given.sources or params.sources, given.out, params, cache=given.cache, progress=_progress())
+    sources = given.sources or params.sources
+    built = kb.build(sources, given.out, params, cache=given.cache, progress=_progress())
     found = built.manifest
     return (
         f"{given.out}: {built.documents} documents, {found.n_passages} passages ({built.embedded} embedded), "

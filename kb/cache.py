@@ -22,7 +22,7 @@ _ASKED_AT_ONCE = 500  # names in one question to the database
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SCHEMA = """CREATE TABLE IF NOT EXISTS made (
     maker TEXT NOT NULL, name TEXT NOT NULL, checksum INTEGER NOT NULL, content BLOB NOT NULL,
-    PRIMARY KEY (maker, name)) WITHOUT ROWID"""
+    PRIMARY KEY (maker, name))"""
 
 
 class Cache:

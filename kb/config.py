@@ -98,6 +98,13 @@ class Bm25Params(_Section):
 
     k1: float = Field(ge=0, description="how much a word counts that stands there again; 0: nothing")
     b: float = Field(ge=0, le=1, description="how much long passages are discounted; 0: not at all")
+    stemmer: str | None = Field(
+        description="Snowball algorithm that brings forms of a word together: english, german, spanish ...; null: none"
+    )
+    title_weight: int = Field(ge=1, description="how often the words of a title count")
+    document_weight: float = Field(
+        ge=0, description="of the BM25 of the whole document, added to that of the passage; 0: passages alone"
+    )
 
 
 class VectorIndexParams(_Section):

@@ -37,7 +37,7 @@ REJECTED_FILE = "rejected.jsonl"
 FILTERS = ("source", "licence", "language")
 
 
-def build_index(
+def build_index(  # noqa: PLR0913  what stands in an index folder
     passages: Sequence[Passage],
     vectors_ND: Vectors | None,
     directory: Path,
@@ -72,7 +72,7 @@ def build_index(
         nearest = VectorIndex.build(vectors_ND, params.index) if vectors_ND is not None else None
         if nearest is not None:
             nearest.save(partial)
-        LexicalIndex.build([passage.embedded_text for passage in passages], params.bm25).save(partial)
+        LexicalIndex.build(passages, params.bm25).save(partial)
         _write_passages(passages, partial / PASSAGES_FILE)
         write_rejected(rejected, partial / REJECTED_FILE)
         recall = None if nearest is None else nearest.recall(queries_QD)
@@ -150,7 +150,7 @@ class KnowledgeIndex:
                 raise KnowledgeBaseError(f"{directory / MANIFEST_FILE} lists no {name}: {REBUILD}")
         with pa.memory_map(str(directory / PASSAGES_FILE)) as file:
             passages = PassageTable(pa.ipc.open_file(file).read_all())
-        words = LexicalIndex.load(directory)
+        words = LexicalIndex.load(directory, manifest.bm25)
         nearest = None if kind is None else VectorIndex.load(directory, kind, manifest.index)
         sizes = {"manifest": manifest.n_passages, "passages": len(passages), "words": len(words)}
         if nearest is not None:

@@ -14,7 +14,7 @@ from kb.files import sha256_file
 
 MANIFEST_FILE = "manifest.json"
 SCHEMA_VERSION = 2
-REBUILD = "rebuild it with `dvc repro knowledge_base`"
+REBUILD = "rebuild it with `dvc repro knowledge_base` or `python -m kb build`"
 
 
 class IndexKind(StrEnum):

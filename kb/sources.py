@@ -61,7 +61,8 @@ def source_files(sources: Sources, root: Path) -> tuple[list[SourceFile], list[R
             where = path if isinstance(path, Path) else path.path
             name = (known_as / where.relative_to(base)).as_posix()
             if isinstance(path, Rejected):
-                rejected.append(Rejected(Path(name), None, path.reason))
+                shown = os.fsencode(name).decode(errors="backslashreplace")
+                rejected.append(Rejected(Path(shown), None, path.reason))
             elif path not in files:
                 stem = _stem(path.name if path == base else path.relative_to(base).as_posix())
                 files[path] = SourceFile(path, name, name if stem in taken else stem, source)

@@ -1,13 +1,15 @@
 """The default embedder itself: bundled, offline, a few seconds on one core."""
 
+import hashlib
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kb.documents import Document
+from kb.documents import Document, load_documents
 from kb.embed import DEFAULT_EMBEDDER, _hash_model, load_embedder, verify_weights
 from kb.errors import KnowledgeBaseError
 from kb.splitting import split_passages
@@ -115,3 +117,16 @@ def test_importing_the_package_is_light():
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_passages_of_the_bundled_articles_stay_as_they_are(default):
+    """What the shipped doctor searches: another hash here is another index, and other figures."""
+    root = Path(__file__).resolve().parents[3]
+    for folder, expected in (
+        ("data/starter/articles", "daf7be58bb8a8833"),
+        ("data/starter/zh/articles", "a5e175d6829ce4d0"),
+    ):
+        documents, _ = load_documents([folder], root, None)
+        passages = split_passages(documents, default.count_tokens, 256, 32)
+        listed = "\n".join(f"{passage.passage_id} {passage.sha256}" for passage in passages)
+        assert hashlib.sha256(listed.encode()).hexdigest()[:16] == expected

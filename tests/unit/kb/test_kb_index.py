@@ -38,7 +38,12 @@ def test_manifest_says_what_is_inside(built, params):
     directory, passages, _ = built
     manifest = json.loads((directory / "manifest.json").read_text())
     files = manifest.pop("files")
-    assert {"index.faiss", "passages.arrow", "bm25/vocab.index.json", "bm25/data.csc.index.npy"} <= set(files)
+    assert {
+        "index.faiss",
+        "passages.arrow",
+        "bm25/passages/vocab.index.json",
+        "bm25/documents/data.csc.index.npy",
+    } <= set(files)
     assert set(files) == {p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file()} - {
         "manifest.json"
     }
@@ -76,7 +81,7 @@ def test_without_vectors_it_is_found_by_words(tmp_path, embedder, make_passages,
     assert np.argmax(index.words.scores("chest")) == 1
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "passages.arrow", "bm25/data.csc.index.npy"])
+@pytest.mark.parametrize("name", ["index.faiss", "passages.arrow", "bm25/passages/data.csc.index.npy"])
 def test_a_flipped_byte_is_found_and_named(built, name):
     directory = built[0]
     content = bytearray((directory / name).read_bytes())
@@ -86,7 +91,7 @@ def test_a_flipped_byte_is_found_and_named(built, name):
         KnowledgeIndex.load(directory)
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "passages.arrow", "bm25/vocab.index.json", "manifest.json"])
+@pytest.mark.parametrize("name", ["index.faiss", "passages.arrow", "bm25/passages/vocab.index.json", "manifest.json"])
 def test_a_missing_file_is_named(built, name):
     (built[0] / name).unlink()
     with pytest.raises(KnowledgeBaseError, match=f"{name} is missing.*dvc repro knowledge_base"):
