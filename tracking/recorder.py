@@ -27,6 +27,7 @@ from tracking.console import Bar, duration
 from tracking.errors import AwayError
 from tracking.progress import Phase
 from tracking.provenance import output_digest
+from tracking.report_page import recorded
 from tracking.traces import Truth
 
 log = logging.getLogger(__name__)
@@ -245,7 +246,8 @@ def _record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, p
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
         return
     runs.log_metrics_final(run_id, final_metrics(metrics))
-    runs.log_artifacts(run_id, page)
+    told = recorded(page.read_text(encoding="utf-8"), time.strftime("%Y-%m-%d %H:%M %Z"), run_id, runs.origin(run_id))
+    runs.log_text(run_id, told, page.name)
     chosen, scores = trajectories_of_note(
         read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from clinic.actions import Kind, parse
 from clinic.cases import Case
@@ -30,6 +31,7 @@ from clinic.tables import FEW, Evaluation, Summary
 from doctor.report_texts import language_of, texts
 
 NO_DIAGNOSIS, SOMETHING_ELSE, OTHERS = "no diagnosis", "something else", "other conditions"
+RECORDED = Markup("<!--recorded-->")  # where the copy in MLflow says when and as what it was recorded
 SHOWN_CONDITIONS = 22  # with the rest folded, something else and no diagnosis, 25 columns
 SHOWN = 5  # best consultations, worst ones, and most frequent mistakes
 JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and others are spelt, and they reorder nothing
@@ -143,6 +145,7 @@ def report_html(
     environment.filters["signed"] = lambda value: f"{value:+z.3f}".replace("-", "−")
     return environment.get_template("report.html.j2").render(
         t=words,
+        recorded=RECORDED,
         title=title,
         facts=facts,
         doctors=doctors,
@@ -160,6 +163,21 @@ def report_html(
         mistakes=[pair for pair in pairs if pair[0] != pair[1]][:SHOWN],
         consultations={"best": [_view(one) for one in best], "worst": [_view(one) for one in worst]},
     )
+
+
+def recorded(page: str, when: str, run_id: str, origin: Mapping[str, str]) -> str:
+    """The page with a line that says when and as what it was recorded; the page itself stays the same for the same inputs.
+
+    Args:
+        page: as `report_html` made it.
+        when: the date.
+        run_id: of the MLflow run.
+        origin: `git.sha` and `git.dirty` of that run.
+    """
+    words = texts("zh" if '<html lang="zh' in page else "en")
+    changed = words.say("changed") if origin.get("git.dirty") == "true" else ""
+    line = words.say("recorded", when, run_id, f"{origin.get('git.sha', 'unknown')[:12]}{changed}")
+    return page.replace(RECORDED, f"<p>{line}</p>", 1)
 
 
 def _is_told(summary: Summary, measure: str) -> bool:
