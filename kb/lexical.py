@@ -71,13 +71,13 @@ class LexicalIndex:
     """BM25 of passages, to which that of their whole documents is added; both matrices are memory-mapped when loaded."""
 
     def __init__(
-        self, passages: bm25s.BM25, documents: bm25s.BM25, document_N: NDArray[np.int32], params: Bm25Params
+        self, passages: bm25s.BM25, documents: bm25s.BM25 | None, document_N: NDArray[np.int32], params: Bm25Params
     ) -> None:
         """Join two filled matrices; use `build` or `load`.
 
         Args:
             passages: a row per passage.
-            documents: a row per document.
+            documents: a row per document; None: they count nothing.
             document_N: which document a passage belongs to.
             params: with which they were filled.
         """
@@ -97,19 +97,22 @@ class LexicalIndex:
             document += text if document else title * params.title_weight + text
             found.append(title * more + stemmed(embedded_text(passage.title, passage.section, "")) + text)
         document_N = np.array([number[passage.doc_id] for passage in passages], np.int32)
-        return cls(_counted(found, params), _counted(whole, params), document_N, params)
+        documents = _counted(whole, params) if params.document_weight else None
+        return cls(_counted(found, params), documents, document_N, params)
 
     def save(self, directory: Path) -> None:
         """Write the matrices and the words into a folder of their own below `directory`."""
         self._passages.save(directory / FOLDER / "passages")
-        self._documents.save(directory / FOLDER / "documents")
+        if self._documents is not None:
+            self._documents.save(directory / FOLDER / "documents")
         np.save(directory / FOLDER / "document_of.npy", self._document_N)
 
     @classmethod
     def load(cls, directory: Path, params: Bm25Params) -> "LexicalIndex":
         """Open what `save` wrote, without reading the matrices."""
         folder = directory / FOLDER
-        passages, documents = (bm25s.BM25.load(folder / name, mmap=True) for name in ("passages", "documents"))
+        passages = bm25s.BM25.load(folder / "passages", mmap=True)
+        documents = bm25s.BM25.load(folder / "documents", mmap=True) if params.document_weight else None
         return cls(passages, documents, np.load(folder / "document_of.npy"), params)
 
     def __len__(self) -> int:
@@ -120,7 +123,7 @@ class LexicalIndex:
         """Return the score of every passage: 0 or more, shape (N,); 0 has no word of the query, nor has its document."""
         asked = list(dict.fromkeys(self._stemmed(query)))
         scores_N = _scores(self._passages, asked)
-        if self._weight:
+        if self._documents is not None:
             scores_N += self._weight * _scores(self._documents, asked)[self._document_N]
         return scores_N
 

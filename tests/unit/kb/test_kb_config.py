@@ -16,7 +16,7 @@ GOOD = {
     "batch_size": 32,
     "compute": "float32",
     "max_unknown_share": 0.05,
-    "fusion": {"method": "weighted", "lexical_weight": 0.3, "candidates": 100},
+    "fusion": {"method": "weighted", "lexical_weight": 0.3, "candidates": 300},
     "bm25": {"k1": 1.5, "b": 0.75, "stemmer": "english", "title_weight": 3, "document_weight": 1.0},
     "index": {"kind": "auto", "hnsw_from": 50000, "ivf_pq_from": 1000001, "probes": 64, "rerank": 100},
     "queries": None,

@@ -42,7 +42,7 @@ def test_manifest_says_what_is_inside(built, params):
         "index.faiss",
         "passages.arrow",
         "bm25/passages/vocab.index.json",
-        "bm25/documents/data.csc.index.npy",
+        "bm25/document_of.npy",
     } <= set(files)
     assert set(files) == {p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file()} - {
         "manifest.json"
