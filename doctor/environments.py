@@ -4,7 +4,7 @@ Pure construction, no file is written here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from clinic.patients.base import Generate, Matcher
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SingleTurn
-from clinic.starter import load_starter, read_asking
+from clinic.starter import load_clinic, read_asking
 from doctor.parameters import ROOT, ParameterError, Params
 from kb.config import KnowledgeBaseParams
 from kb.embed import load_embedder
@@ -51,6 +51,11 @@ class ConsultationFactory:
     knowledge_base: KnowledgeBaseParams
     patient_model: LanguageModelParams | None
     seed: int
+
+    @cached_property
+    def common(self) -> "ConsultationFactory":
+        """The same with the common conditions alone: what a base model and a warm start may know of."""
+        return replace(self, clinic=self.clinic.common)
 
     @cached_property
     def topics(self) -> TopicMatcher:
@@ -186,7 +191,7 @@ def open_factory(params: Params, index: Path, cases: Path | None = None) -> Cons
     is one yet.
     """
     starter = params.patient_cases.starter
-    clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
+    clinic = load_clinic(ROOT, starter)
     return ConsultationFactory(
         rules=params.consultation,
         clinic=clinic,
