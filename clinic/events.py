@@ -95,15 +95,17 @@ class FoundPassage:
 
     passage_id: str
     title: str
-    text: str
+    section: str = ""
+    text: str  # as it was shown: of the passage what fitted, or nothing
     source: str
     licence: str
-    score: float  # cosine to the query
+    score: float
 
     @property
     def shown(self) -> str:
-        """As the doctor reads it."""
-        return f"{self.title}: {self.text}"
+        """The line that the doctor reads."""
+        section = f", {self.section}" if self.section not in ("", self.title) else ""
+        return f"[{self.passage_id}] {self.title}{section}" + (f": {self.text}" if self.text else "")
 
 
 @dataclass(frozen=True)
@@ -113,20 +115,23 @@ class Searched(Event):
     kind = Kind.SEARCH.value
     text: str
     passages: tuple[FoundPassage, ...] = ()
+    repeated: bool = False  # looked up before
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, with the number of passages."""
+        """As JSON values, with the number of passages; `repeated` only where it is so."""
         return {
             "kind": self.kind,
             "text": self.text,
             "hits": len(self.passages),
             "passages": [dict(vars(passage)) for passage in self.passages],
+            **({"repeated": True} if self.repeated else {}),
         }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The search again; without passages where only their number was stored."""
-        return cls(stored["text"], tuple(FoundPassage(**passage) for passage in stored.get("passages", ())))
+        passages = tuple(FoundPassage(**passage) for passage in stored.get("passages", ()))
+        return cls(stored["text"], passages, stored.get("repeated", False))
 
 
 @dataclass(frozen=True)

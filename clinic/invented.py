@@ -14,7 +14,7 @@ from clinic.events import FoundPassage
 from clinic.generative import Condition, GenerativeClinic
 
 SOURCE = "invented for practice"
-SECTIONS = ("What it is", "How people describe it", "Questions worth asking", "What to do next", "")
+SECTIONS = ("How people describe it", "What it is", "Questions worth asking", "What it can be mistaken for")
 _ONSETS = (
     *("b", "br", "c", "ch", "cr", "d", "dr", "f", "fl", "g", "gl", "gr", "h", "j", "k", "kr", "l", "m", "n", "p", "pl"),
     *("r", "s", "sch", "sh", "sk", "st", "str", "t", "th", "tr", "v", "w", "wh", "y", "z", ""),
@@ -113,6 +113,7 @@ def passage(clinic: GenerativeClinic, condition: Condition, rng: np.random.Gener
     return FoundPassage(
         passage_id=f"{condition.condition_id}#{int(rng.integers(6))}",
         title=condition.name,
+        section=_one(SECTIONS, rng),
         text="".join(f"{sentence}. " for sentence in sentences).strip(),
         source=SOURCE,
         licence="CC0-1.0",

@@ -53,6 +53,7 @@ class Phrases:
     list_comma: str
     stop: str
     not_understood: str
+    library: str  # around the lines of a search
     nothing_found: str
     no_library: str
     one_answer: str  # errors of the grammar, from here on
@@ -94,6 +95,7 @@ EN = Phrases(
     list_comma="; ",
     stop=".",
     not_understood="Not understood: {}.",
+    library="Library <<\n{}\n>>",
     nothing_found="Nothing found.",
     no_library="There is no knowledge base here.",
     one_answer="write exactly one <answer>...</answer> and nothing after it",
@@ -129,6 +131,7 @@ ZH = Phrases(
     list_comma="；",
     stop="。",
     not_understood="没有听懂：{}。",
+    library="资料库<<\n{}\n>>",
     nothing_found="没有找到。",
     no_library="这里没有知识库。",
     one_answer="请只写一个<answer>……</answer>，后面不要再写别的",

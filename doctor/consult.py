@@ -20,7 +20,7 @@ from clinic.ratings import ask_for_ratings, transcript_id
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import Params, did_you_mean
 from doctor.told import Audience
-from rl.environment import EpisodeSpec
+from rl.environment import Count, EpisodeSpec
 from rl.experience import Trajectory
 from rl.machine import place_of
 from rl.workers.local import LocalSession
@@ -97,7 +97,7 @@ class Practice:
             str(model), place_of(params.machines), params.rollout, None, params.seed, seat=self._seat
         )
 
-    def _seat(self, spec: EpisodeSpec) -> Followed:
+    def _seat(self, spec: EpisodeSpec, _: Count) -> Followed:
         if self._waiting is None:
             raise RuntimeError(f"nobody waits for episode {spec.case_id}")
         return self._waiting
@@ -123,12 +123,13 @@ class Practice:
             audience: follows it.
         """
         case, patient = person_case(complaint, language), PersonPatient(ask, language)
-        held = Consultation(case, patient, self.factory.rules, self.budget, self.factory.retrieve)
+        library = self.factory.library(self._session.chat.count)
+        held = Consultation(case, patient, self.factory.rules, self.budget, library)
         return self._play(case, Followed(held, audience))
 
     def with_case(self, case: Case, audience: Audience) -> Trajectory:
         """A consultation with a patient of the run; Bayes' rule follows where the case's probabilities are known."""
-        consultation = self.factory.consultation(case, self.budget)
+        consultation = self.factory.consultation(case, self.budget, self._session.chat.count)
         if isinstance(consultation, SingleTurn):
             raise ClinicError(f"{case.case_id} is a single question, no patient")
         clinic = self.factory.clinic
