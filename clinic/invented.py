@@ -66,7 +66,9 @@ def _one(texts: Sequence[str], rng: np.random.Generator) -> str:
     return texts[int(rng.integers(len(texts)))]
 
 
-def invented_clinic(clinic: GenerativeClinic, count: int, taken: Collection[str], seed: Sequence[int]) -> GenerativeClinic:
+def invented_clinic(
+    clinic: GenerativeClinic, count: int, taken: Collection[str], seed: Sequence[int]
+) -> GenerativeClinic:
     """A clinic of `count` invented conditions with the findings of `clinic`, all equally common.
 
     Args:
@@ -79,7 +81,9 @@ def invented_clinic(clinic: GenerativeClinic, count: int, taken: Collection[str]
     names: dict[str, None] = {}
     while len(names) < count:
         names.setdefault(invented_name(rng, taken))
-    return replace(clinic, name="invented", conditions=tuple(_mixed(clinic, n, name, rng) for n, name in enumerate(names)))
+    return replace(
+        clinic, name="invented", conditions=tuple(_mixed(clinic, n, name, rng) for n, name in enumerate(names))
+    )
 
 
 def _mixed(clinic: GenerativeClinic, number: int, name: str, rng: np.random.Generator) -> Condition:
@@ -109,7 +113,10 @@ def passage(clinic: GenerativeClinic, condition: Condition, rng: np.random.Gener
         for finding_id in sorted(condition.findings, key=lambda f: -condition.findings[f] * rng.uniform(0.7, 1.3))
     ]
     first, later = names[:4], names[4 : 4 + int(rng.integers(1, 4))]
-    sentences = [_one(_OPENINGS, rng).format(_list(first)), *([_one(_SECONDS, rng).format(_list(later))] if later else [])]
+    sentences = [
+        _one(_OPENINGS, rng).format(_list(first)),
+        *([_one(_SECONDS, rng).format(_list(later))] if later else []),
+    ]
     return FoundPassage(
         passage_id=f"{condition.condition_id}#{int(rng.integers(6))}",
         title=condition.name,

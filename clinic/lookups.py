@@ -19,39 +19,44 @@ from clinic.events import FoundPassage
 from clinic.generative import Condition, GenerativeClinic
 from clinic.invented import passage
 from clinic.library import Fits
-from clinic.matching import Matcher
+from clinic.patients.base import Matcher
 from clinic.patients.scripted import ScriptedPatient
 
 QUERY_FINDINGS = 6  # in a search, at most: the last ones told
+INVENTED_ON_SHELF = 20  # beside the clinic's own conditions
 
 
 class PracticeLibrary:
-    """A library of a clinic's conditions for one dialogue, a line for each; it always finds one of them."""
+    """A library of a few conditions for one dialogue, a line for each."""
 
     def __init__(
         self,
         clinic: GenerativeClinic,
+        shelf: Sequence[Condition],
         found: Condition | None,
         count: Callable[[str], int],
         rng: np.random.Generator,
     ) -> None:
-        """Args: the clinic; the condition that every search finds, if there is one; tokens of a text; chance."""
-        self._clinic, self._found, self._rng = clinic, found, rng
+        """Args: a clinic with the findings; the conditions; the one that every search finds, if there is one; tokens
+        of a text; chance.
+        """
+        self._clinic, self._shelf, self._found, self._rng = clinic, shelf, found, rng
         self.tokens = count
 
     async def search(self, query: str, results: int, fits: Fits) -> Sequence[FoundPassage]:
-        """Lines of the conditions that share most findings with the query, as many as fit."""
-        asked = {f.finding_id for f in self._clinic.findings if f.name in query}
-        chance_C = self._rng.random(len(self._clinic.conditions))
-        shared_C = np.array([sum(p for f, p in c.findings.items() if f in asked) for c in self._clinic.conditions])
-        order = [self._clinic.conditions[int(row)] for row in np.argsort(-(shared_C + 0.8 * chance_C))[:results]]
+        """Lines of the conditions that share most findings with the query, as many as fit, at least one."""
+        order = self._ranked(query)[:results]
         if self._found is not None and self._found not in order:
             order[int(self._rng.integers(len(order)))] = self._found
         lines = [passage(self._clinic, condition, self._rng) for condition in order]
         while len(lines) > 1 and not fits(lines):
-            place = len(lines) - 1
-            lines.pop(place - 1 if self._found is not None and lines[place].title == self._found.name else place)
+            lines.pop(-2 if self._found is not None and lines[-1].title == self._found.name else -1)
         return lines
+
+    def _ranked(self, query: str) -> list[Condition]:
+        asked = {f.finding_id for f in self._clinic.findings if f.name in query}
+        shared = [sum(p for f, p in c.findings.items() if f in asked) + 0.8 * self._rng.random() for c in self._shelf]
+        return [self._shelf[int(row)] for row in np.argsort(shared)[::-1]]
 
 
 def query_of(clinic: GenerativeClinic, told: Sequence[str]) -> str:
@@ -60,8 +65,8 @@ def query_of(clinic: GenerativeClinic, told: Sequence[str]) -> str:
 
 
 def lookup_dialogue(  # noqa: PLR0913  the parts of one lesson
-    known: GenerativeClinic,
-    stocked: GenerativeClinic,
+    clinic: GenerativeClinic,
+    invented: Sequence[Condition],
     case: Case,
     matcher: Matcher,
     rules: ConsultationParams,
@@ -72,10 +77,9 @@ def lookup_dialogue(  # noqa: PLR0913  the parts of one lesson
     """A resident who asks, searches for what was told, reads, and names the chart's diagnosis.
 
     Args:
-        known: the clinic as the resident knows it, whose illnesses it chases.
-        stocked: the clinic that the library knows, with the same findings; its line for the case is always found where
-            the resident does not know the condition.
-        case: of `stocked`.
+        clinic: as the resident knows it, whose illnesses it chases.
+        invented: conditions beside the clinic's own in the library.
+        case: of the clinic, or of one of these conditions, whose line is then always found.
         matcher: of questions to findings.
         rules: of the consultation; the number of questions is uniform on 0 to turn_budget - 2.
         ask: the resident's way.
@@ -83,14 +87,15 @@ def lookup_dialogue(  # noqa: PLR0913  the parts of one lesson
         rng: chance.
     """
     budget = rules.turn_budget
-    doctor = ReferenceDoctor(clinic=known, case=case, ask=ask, questions=int(rng.integers(budget - 1)), rng=rng)
-    unknown = case.diagnosis_id not in known.condition_index
-    found = stocked.conditions[stocked.condition_index[case.diagnosis_id]] if unknown else None
-    library = PracticeLibrary(stocked, found, count, rng)
+    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=int(rng.integers(budget - 1)), rng=rng)
+    found = next((condition for condition in invented if condition.condition_id == case.diagnosis_id), None)
+    others = [invented[int(row)] for row in rng.choice(len(invented), INVENTED_ON_SHELF, replace=False)]
+    shelf = [*clinic.conditions, *(one for one in others if one is not found), *([found] if found is not None else [])]
+    library = PracticeLibrary(clinic, shelf, found, count, rng)
     consultation = Consultation(case, ScriptedPatient(case, matcher), rules, budget, library)
     messages = interview(doctor, consultation)
-    told = [*case.opening, *(known.findings[column].finding_id for column, here in doctor.answers.items() if here)]
-    turn = search(query_of(known, told), known.words)
+    told = [*case.opening, *(clinic.findings[column].finding_id for column, here in doctor.answers.items() if here)]
+    turn = search(query_of(clinic, told), clinic.words)
     reply = at_once(consultation.step(turn))
     return [
         *messages,

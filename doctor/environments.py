@@ -58,6 +58,10 @@ class ConsultationFactory:
         """The same with the common conditions alone: what a base model and a warm start may know of."""
         return replace(self, clinic=self.clinic.common)
 
+    def draws(self, case: Case) -> bool:
+        """Whether a case is of its clinic."""
+        return case.source == self.clinic.name and case.diagnosis_id in self.clinic.condition_index
+
     @cached_property
     def topics(self) -> TopicMatcher:
         """The findings of the generative clinic, by their wordings."""
