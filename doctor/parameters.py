@@ -1,6 +1,5 @@
 """`params.yaml`, parsed once at the edge into frozen models. A mistake is one line: file, key, value, fix."""
 
-import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,16 +14,12 @@ from ruamel.yaml.error import YAMLError
 from clinic.config import JUDGED, SINGLE_TURN, ConsultationParams, PatientCasesParams, PresetName, RewardParams
 from clinic.errors import shortened
 from clinic.yaml_files import load_yaml
+from doctor.places import HOME as HOME
+from doctor.places import ROOT as ROOT
 from kb.config import KnowledgeBaseParams
 from rl.config import SECRET, DecodingParams, LanguageModelParams, LoraParams, MachinesParams, RolloutParams, SFTParams
 
 T = TypeVar("T")
-ROOT = Path(__file__).resolve().parent.parent
-"""The checkout that is running: its parameters, code and outputs."""
-HOME = Path(os.environ.get("ANAMNESIS_HOME") or os.environ.get("DVC_ROOT") or ROOT).resolve()
-"""The project that owns checkpoints, runs and the MLflow store: the parent's in `dvc exp run --temp`, else the same
-checkout.
-"""
 
 MOVED = {
     "base_model": "recipes/base_model.yaml",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kb.documents import Document
-from kb.embed import DEFAULT_EMBEDDER, load_embedder, verify_weights
+from kb.embed import DEFAULT_EMBEDDER, _hash_model, load_embedder, verify_weights
 from kb.errors import KnowledgeBaseError
 from kb.splitting import split_passages
 
@@ -65,6 +65,32 @@ def test_real_passages_fit(default):
     assert max(default.count_tokens([passage.embedded_text for passage in passages])) <= 64
 
 
+def test_bfloat16_is_close_and_has_the_same_weights(default):
+    """The compute format is no part of the weights: an index may be searched in the other one."""
+    fast = load_embedder(DEFAULT_EMBEDDER, 8, "bfloat16", device="cpu")
+    texts = ["heart attack", "a rather longer text about the treatment of gout " * 5]
+    vectors = fast.encode(texts)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert (np.sum(vectors * default.encode(texts), axis=1) >= 0.9999).all()
+    assert not np.array_equal(vectors, default.encode(texts))
+    assert (fast.compute, fast.weights) == ("bfloat16", default.weights)
+
+
+def test_other_weights_have_another_hash(default):
+    weights = next(default._model.parameters()).data
+    before = weights[0, 0].clone()
+    weights[0, 0] += 1
+    changed = _hash_model(default._model)
+    weights[0, 0] = before
+    assert changed != default.weights == _hash_model(default._model)
+
+
+def test_unknown_tokens_are_counted(default):
+    assert default.unknown_share(["chest pain", "aortic stenosis"]) == 0
+    assert default.unknown_share(["\u80f8\u75db\u4e09\u5929"]) > 0.3
+
+
 def test_changed_weights_are_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     with pytest.raises(KnowledgeBaseError, match="found no file: reinstall"):
@@ -84,7 +110,7 @@ def test_an_unknown_path_names_itself_and_the_fix(tmp_path, monkeypatch):
 def test_importing_the_package_is_light():
     """Only loading a model may pull in torch; a search client should not pay for it."""
     code = (
-        "import sys, kb.config, kb.search, kb.incremental, kb.quality\n"
+        "import sys, kb.config, kb.search, kb.building, kb.quality\n"
         "heavy = {'torch', 'sentence_transformers', 'transformers', 'prefect', 'mlflow', 'dvc'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
