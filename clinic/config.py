@@ -109,7 +109,9 @@ class ConsultationParams(_Section):
     instructions: Literal["short", "full"] = Field(
         description="of the doctor; full: the whole grammar, for models that can read it"
     )
-    search_results: int = Field(ge=1, le=10, description="passages that a search shows, at most; a line for each")
+    search_results: int = Field(
+        ge=0, le=10, description="passages that a search shows, at most; a line for each; 0: there is no library"
+    )
     search_tokens: int = Field(
         ge=16,
         description="of the whole reply to a search, as the doctor's tokenizer counts; what does not fit is left out, one title is always shown",

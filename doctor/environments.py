@@ -25,8 +25,7 @@ from doctor.library import Reader, Shelf
 from doctor.parameters import ROOT, ParameterError, Params
 from kb.config import KnowledgeBaseParams
 from kb.embed import load_embedder
-from kb.index import KnowledgeIndex
-from kb.search import Searcher
+from kb.search import open_index
 from rl.config import LanguageModelParams
 from rl.environment import Count, EpisodeSpec
 from rl.language_models import open_model
@@ -117,12 +116,7 @@ class ConsultationFactory:
     @cached_property
     def shelf(self) -> Shelf:
         """Search of the knowledge base; embedder and index are loaded at the first search."""
-
-        def opened() -> Searcher:
-            index = KnowledgeIndex.load(self.index)
-            return Searcher(index, load_embedder(index.manifest.embedder, self.knowledge_base.batch_size))
-
-        return Shelf(opened, self.rules.search_results)
+        return Shelf(lambda: open_index(self.index), self.rules.search_results)
 
     def library(self, count: Count) -> Library:
         """The knowledge base, as a doctor reads it who counts tokens so."""
@@ -153,7 +147,7 @@ class ConsultationFactory:
             else ScriptedPatient(known, matcher, embed)
         )
         opened = ChartConsultation if chart else Consultation
-        library = self.library(count) if count is not None else None
+        library = self.library(count) if count is not None and self.rules.search_results else None
         return opened(case, patient, self.rules, budget, library, self.diseases if llm or imported else ())
 
     def seat(self, spec: EpisodeSpec, count: Count | None = None, *, chart: bool = False) -> Consultation | SingleTurn:

@@ -286,6 +286,10 @@ class Params(_Section):
             raise ValueError(
                 "warm_start.start imitation needs cases of the starter clinic, and patient_cases.starter.cases is 0; choose best_of_n, recorded or none, or draw some"
             )
+        if self.warm_start.lookups is not None and not self.consultation.search_results:
+            raise ValueError(
+                "warm_start.lookups teaches to search, and consultation.search_results is 0, no library; set lookups to null, or show some results"
+            )
         if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
             raise ValueError(
                 f"reward.preset {self.reward.preset} needs language_models.reward_judge; name a model or an endpoint there"
