@@ -6,6 +6,7 @@ fits.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,9 +50,15 @@ class PracticeLibrary:
         if self._found is not None and self._found not in order:
             order[int(self._rng.integers(len(order)))] = self._found
         lines = [passage(self._clinic, condition, self._rng) for condition in order]
-        while len(lines) > 1 and not fits(lines):
-            lines.pop(-2 if self._found is not None and lines[-1].title == self._found.name else -1)
-        return lines
+        titles = [replace(line, text="") for line in lines]
+        while len(titles) > 1 and not fits(titles):
+            place = -2 if self._found is not None and titles[-1].title == self._found.name else -1
+            titles.pop(place)
+            lines.pop(place)
+        shown = len(lines)  # with their texts, from the first on
+        while shown and not fits([*lines[:shown], *titles[shown:]]):
+            shown -= 1
+        return [*lines[:shown], *titles[shown:]]
 
     def _ranked(self, query: str) -> list[Condition]:
         asked = {f.finding_id for f in self._clinic.findings if f.name in query}

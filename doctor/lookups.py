@@ -55,8 +55,10 @@ def _lists(
     copying, taken = lookups.copying, reserved(factory.clinic)
     lists = []
     for _ in range(copying.lists):
-        ids = chat.content_ids("".join(f" {invented_name(rng, taken)}," for _ in range(copying.names)))
-        lists.append(Example(ids * (1 + copying.repeats), [0] * len(ids) + [1] * (len(ids) * copying.repeats)))
+        names = int(rng.integers(1, copying.names + 1))
+        ids = chat.content_ids("".join(f" {invented_name(rng, taken)}," for _ in range(names)))
+        again = max(copying.tokens // len(ids) - 1, 1)
+        lists.append(Example(ids * (1 + again), [0] * len(ids) + [1] * (len(ids) * again)))
     return lists
 
 

@@ -85,8 +85,10 @@ class CopyingParams(_Section):
     """First exercise: lists of invented names, written again and again."""
 
     lists: int = Field(ge=1, description="how many")
-    names: int = Field(ge=1, description="of a list")
-    repeats: int = Field(ge=1, description="how often it is written again, which is what is learned")
+    names: int = Field(ge=1, description="of a list, at most; how many is drawn")
+    tokens: int = Field(
+        ge=16, description="of a list with its repetitions, about; it is written at least twice, from then on it is learned"
+    )
     sft: SFTParams = Field(description="the supervised training")
 
 
