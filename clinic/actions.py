@@ -124,6 +124,11 @@ def question(text: str, condition: str | None = None, words: Phrases = EN) -> st
     return f"{thought(condition, words) if condition else ''}<answer>{words.question}{text}</answer>"
 
 
+def search(text: str, words: Phrases = EN) -> str:
+    """Look something up, in the grammar."""
+    return f"<answer>{words.search}{text}</answer>"
+
+
 def examination(name: str, words: Phrases = EN) -> str:
     """Order an examination or test in the grammar."""
     return f"<answer>{words.test}{name}</answer>"

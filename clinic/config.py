@@ -29,6 +29,13 @@ class SplitParams(_Section):
         return self
 
 
+class RareParams(_Section):
+    """Rare conditions on top of the starter clinic, which a doctor can only learn of from the library."""
+
+    directory: str = Field(description="folder with `conditions/` and `articles/`, of the starter clinic's findings")
+    share: float = Field(gt=0, lt=1, description="of the patients: have a rare condition, all of them equally often")
+
+
 class StarterParams(_Section):
     """The bundled generative clinic: where it is and how many cases to draw from it."""
 
@@ -39,6 +46,9 @@ class StarterParams(_Section):
     cases: int = Field(ge=0, description="how many to draw")
     seed: int = Field(ge=0, description="of the drawing")
     second_complaint: Probability = Field(description="share of patients who open with two complaints")
+    rare: RareParams | None = Field(
+        description="null: none; or rare conditions that stand in no text of the warm start, {directory, share} (profile rare)"
+    )
 
 
 class CaseSource(_Section):
@@ -99,7 +109,9 @@ class ConsultationParams(_Section):
     instructions: Literal["short", "full"] = Field(
         description="of the doctor; full: the whole grammar, for models that can read it"
     )
-    search_results: int = Field(ge=1, le=10, description="passages that a search shows, at most; a line for each")
+    search_results: int = Field(
+        ge=0, le=10, description="passages that a search shows, at most; a line for each; 0: there is no library"
+    )
     search_tokens: int = Field(
         ge=16,
         description="of the whole reply to a search, as the doctor's tokenizer counts; what does not fit is left out, one title is always shown",

@@ -4,7 +4,7 @@ Pure construction, no file is written here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,13 +20,12 @@ from clinic.patients.base import Generate, Matcher
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SingleTurn
-from clinic.starter import load_starter, read_asking
+from clinic.starter import load_clinic, read_asking
 from doctor.library import Reader, Shelf
 from doctor.parameters import ROOT, ParameterError, Params
 from kb.config import KnowledgeBaseParams
 from kb.embed import load_embedder
-from kb.index import KnowledgeIndex
-from kb.search import Searcher
+from kb.search import open_index
 from rl.config import LanguageModelParams
 from rl.environment import Count, EpisodeSpec
 from rl.language_models import open_model
@@ -52,6 +51,15 @@ class ConsultationFactory:
     knowledge_base: KnowledgeBaseParams
     patient_model: LanguageModelParams | None
     seed: int
+
+    @cached_property
+    def common(self) -> "ConsultationFactory":
+        """The same with the common conditions alone: what a base model and a warm start may know of."""
+        return replace(self, clinic=self.clinic.common)
+
+    def draws(self, case: Case) -> bool:
+        """Whether a case is of its clinic."""
+        return case.source == self.clinic.name and case.diagnosis_id in self.clinic.condition_index
 
     @cached_property
     def topics(self) -> TopicMatcher:
@@ -108,12 +116,7 @@ class ConsultationFactory:
     @cached_property
     def shelf(self) -> Shelf:
         """Search of the knowledge base; embedder and index are loaded at the first search."""
-
-        def opened() -> Searcher:
-            index = KnowledgeIndex.load(self.index)
-            return Searcher(index, load_embedder(index.manifest.embedder, self.knowledge_base.batch_size))
-
-        return Shelf(opened, self.rules.search_results)
+        return Shelf(lambda: open_index(self.index), self.rules.search_results)
 
     def library(self, count: Count) -> Library:
         """The knowledge base, as a doctor reads it who counts tokens so."""
@@ -144,7 +147,7 @@ class ConsultationFactory:
             else ScriptedPatient(known, matcher, embed)
         )
         opened = ChartConsultation if chart else Consultation
-        library = self.library(count) if count is not None else None
+        library = self.library(count) if count is not None and self.rules.search_results else None
         return opened(case, patient, self.rules, budget, library, self.diseases if llm or imported else ())
 
     def seat(self, spec: EpisodeSpec, count: Count | None = None, *, chart: bool = False) -> Consultation | SingleTurn:
@@ -185,7 +188,7 @@ def open_factory(params: Params, index: Path, cases: Path | None = None) -> Cons
     is one yet.
     """
     starter = params.patient_cases.starter
-    clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
+    clinic = load_clinic(ROOT, starter)
     return ConsultationFactory(
         rules=params.consultation,
         clinic=clinic,

@@ -81,6 +81,36 @@ class BestOfNParams(_Section):
     )
 
 
+class CopyingParams(_Section):
+    """First exercise: lists of invented names, written again and again."""
+
+    lists: int = Field(ge=1, description="how many")
+    names: int = Field(ge=1, description="of a list, at most; how many is drawn")
+    tokens: int = Field(
+        ge=16, description="of a list with its repetitions, about; it is written at least twice, from then on it is learned"
+    )
+    sft: SFTParams = Field(description="the supervised training")
+
+
+class ReadingParams(_Section):
+    """Second exercise: lines of a library, then charts, and the name of the line that each fits."""
+
+    exercises: int = Field(ge=1, description="how many")
+    lines: int = Field(ge=1, description="of an exercise, at most")
+    charts: int = Field(ge=1, description="of an exercise")
+    sft: SFTParams = Field(description="the supervised training")
+
+
+class LookupParams(_Section):
+    """Lessons in looking things up, on conditions that exist nowhere."""
+
+    invented: int = Field(ge=40, description="conditions, drawn anew for each kind of lesson")
+    copying: CopyingParams = Field(description="first exercise")
+    reading: ReadingParams = Field(description="second exercise")
+    dialogues: int = Field(ge=1, description="consultations with a search, beside the resident's others")
+    known_share: float = Field(ge=0, le=1, description="of these: with a condition that the resident knows")
+
+
 class WarmStartParams(_Section):
     """Section `warm_start`."""
 
@@ -106,6 +136,9 @@ class WarmStartParams(_Section):
     )
     unrelated_share: float = Field(ge=0, le=1, description="of those illnesses: have nothing to do with the patient")
     forced_cases: int = Field(ge=1, description="validation dialogues on which the forced diagnosis is measured")
+    lookups: LookupParams | None = Field(
+        description="null: none; or lessons in searching and in reading what was found, {invented, copying, reading, dialogues, known_share} (profile rare)"
+    )
     sft: SFTParams = Field(description="the supervised training")
 
 
@@ -272,6 +305,10 @@ class Params(_Section):
         if self.warm_start.start == "imitation" and not self.patient_cases.starter.cases:
             raise ValueError(
                 "warm_start.start imitation needs cases of the starter clinic, and patient_cases.starter.cases is 0; choose best_of_n, recorded or none, or draw some"
+            )
+        if self.warm_start.lookups is not None and not self.consultation.search_results:
+            raise ValueError(
+                "warm_start.lookups teaches to search, and consultation.search_results is 0, no library; set lookups to null, or show some results"
             )
         if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
             raise ValueError(
