@@ -87,7 +87,8 @@ class CopyingParams(_Section):
     lists: int = Field(ge=1, description="how many")
     names: int = Field(ge=1, description="of a list, at most; how many is drawn")
     tokens: int = Field(
-        ge=16, description="of a list with its repetitions, about; it is written at least twice, from then on it is learned"
+        ge=16,
+        description="of a list with its repetitions, about; it is written at least twice, from then on it is learned",
     )
     sft: SFTParams = Field(description="the supervised training")
 

@@ -52,8 +52,7 @@ def _lessons(params: Params, chat: ChatFormat, factory: ConsultationFactory) -> 
     practised = [example for _, several, _ in exercises(chat, factory, lookups, params.seed) for example in several]
     searching = lookup_examples(chat, factory, common, lookups, params)
     return [
-        list(example.token_ids)
-        for example in (*practised, *searching, *examples(chat, factory.common, common, params))
+        list(example.token_ids) for example in (*practised, *searching, *examples(chat, factory.common, common, params))
     ]
 
 
