@@ -4,6 +4,7 @@ Shape suffix: N passages.
 """
 
 import logging
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from kb.passages import Passage, embedded_text
 
 FOLDER = "bm25"
 
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+")
 """Writing that puts no space between words, or, as Korean, hangs their endings on."""
@@ -33,6 +35,8 @@ def words(text: str) -> list[str]:
     A pair of characters is as near to a word as one comes without a dictionary: most Chinese words have two. A character
     that stands alone is a word.
     """
+    if text.isascii():  # four times as fast
+        return _ASCII_WORD.findall(text.lower())
     found: list[str] = []
     for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
         place = 0

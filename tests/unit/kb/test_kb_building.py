@@ -170,7 +170,6 @@ def test_the_example_of_the_page_runs_without_the_rest_of_the_house(tmp_path):
         "mlflow",
         "dvc",
         "peft",
-        "accelerate",
         "openai",
         "vllm",
         "rl",
