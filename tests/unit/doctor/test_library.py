@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -106,11 +107,25 @@ def test_what_is_remembered_is_bounded():
     assert len(shelf._kept) == KEPT
 
 
-def test_an_engine_waits_for_searches_so_that_they_come_back_in_the_order_of_asking():
+class Slow(Hits):
+    """Takes its time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def search_many(self, queries, k):
+        time.sleep(self.seconds)
+        return super().search_many(queries, k)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2e-5, 5e-5, 1e-4, 2e-4, 0.01])
+def test_an_engine_waits_for_searches_so_that_they_come_back_in_the_order_of_asking(seconds):
     order = []
 
     async def play():
-        shelf = Shelf(Hits, 1)
+        shelf = Shelf(lambda: Slow(seconds), 1)
+        _ = shelf._searcher, shelf._lane
 
         async def episode(query):
             await shelf.find(query)
