@@ -116,13 +116,13 @@ class SentenceTransformerEmbedder:
         self.name = name
         self.dimension = int(dimension)
         self.max_tokens = int(max_tokens)
+        if hasattr(model[0], "processing_kwargs"):
+            text = model[0].processing_kwargs.get("text", {})
+            model[0].processing_kwargs = {**model[0].processing_kwargs, "text": {**text, "pad_to_multiple_of": WIDTH}}
         self.weights = _hash_model(model.float())
         self.compute = compute
         self._model = model.bfloat16() if compute == "bfloat16" else model
         self._batch_size = batch_size
-        if hasattr(model[0], "processing_kwargs"):
-            text = model[0].processing_kwargs.get("text", {})
-            model[0].processing_kwargs = {**model[0].processing_kwargs, "text": {**text, "pad_to_multiple_of": WIDTH}}
         # A model with a default prompt puts it before every text, so its tokens count too.
         self._prompt = model.prompts.get(model.default_prompt_name or "") or ""
 
