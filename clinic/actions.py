@@ -5,13 +5,16 @@
     <answer>Search: causes of chest pain on breathing</answer>
     <answer>Test: chest X-ray</answer>
     <answer>Diagnosis: Pneumonia
-    Recommendation: Chest X-ray and oral antibiotics</answer>
+    Recommendation: Chest X-ray and oral antibiotics
+    Evidence: pneumonia#1, pneumonia#3</answer>
 
-or in Chinese 问题： 检索： 检查： 诊断： 建议：. Any text parses: what breaks the grammar becomes an invalid action whose error the
+or in Chinese 问题： 检索： 检查： 诊断： 建议： 依据：. The evidence, ids of passages that a search showed, may
+be left out. Any text parses: what breaks the grammar becomes an invalid action whose error the
 doctor gets to read, in the language of the consultation.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +24,8 @@ _ANSWER = re.compile(r"\A\s*(?:<think>.*?</think>\s*)?<answer>(.*?)</answer>\s*\
 # ASCII: "teſt" is no "test"
 _KIND = re.compile(r"\A\s*((?ai:question|search|test|diagnosis)|问题|提问|检索|检查|诊断)\s*[:：]\s*")
 _RECOMMENDATION = re.compile(r"(?<!\s)\s*(?:recommendation|建议)\s*[:：]\s*", re.IGNORECASE)
+_EVIDENCE = re.compile(r"\s*(?:evidence|依据)\s*[:：]", re.IGNORECASE)
+_BETWEEN_IDS = re.compile(r"[\s,，、;；\[\]()（）。]+")
 _CHINESE = {"问题": "question", "提问": "question", "检索": "search", "检查": "test", "诊断": "diagnosis"}
 MAX_DIAGNOSIS_CHARS = 120
 # of every script, full, half and small width, doubled or an ornament; the inverted mark opens a question and ends none
@@ -47,6 +52,7 @@ class Action:
     kind: Kind
     text: str
     recommendation: str = ""
+    evidence: tuple[str, ...] = ()  # ids, each once
     error: str = ""
 
 
@@ -87,13 +93,23 @@ def parse(turn: str, words: Phrases = EN, max_questions: int = 1) -> Action:
 
 
 def _diagnosis(text: str, words: Phrases) -> Action:
+    text, evidence = _without_evidence(text)
     diagnosis, *rest = _RECOMMENDATION.split(text, maxsplit=1)
     diagnosis = diagnosis.strip()
     if not diagnosis:
         return Action(Kind.INVALID, text, error=words.empty.format(words.diagnosis.rstrip(":： ").lower()))
     if len(diagnosis) > MAX_DIAGNOSIS_CHARS or "\n" in diagnosis:
         return Action(Kind.INVALID, text, error=words.one_diagnosis)
-    return Action(Kind.DIAGNOSIS, diagnosis, recommendation=rest[0].strip() if rest else "")
+    return Action(Kind.DIAGNOSIS, diagnosis, recommendation=rest[0].strip() if rest else "", evidence=evidence)
+
+
+def _without_evidence(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text without its last line, if that is of evidence, and the ids that are cited there."""
+    others, _, last = text.rpartition("\n")
+    keyword = _EVIDENCE.match(last)
+    if keyword is None:
+        return text, ()
+    return others, tuple(dict.fromkeys(one for one in _BETWEEN_IDS.split(last[keyword.end() :]) if one))
 
 
 def thought(condition: str, words: Phrases = EN) -> str:
@@ -108,11 +124,22 @@ def question(text: str, condition: str | None = None, words: Phrases = EN) -> st
     return f"{thought(condition, words) if condition else ''}<answer>{words.question}{text}</answer>"
 
 
+def search(text: str, words: Phrases = EN) -> str:
+    """Look something up, in the grammar."""
+    return f"<answer>{words.search}{text}</answer>"
+
+
 def examination(name: str, words: Phrases = EN) -> str:
     """Order an examination or test in the grammar."""
     return f"<answer>{words.test}{name}</answer>"
 
 
-def diagnosis(name: str, recommendation: str, words: Phrases = EN) -> str:
-    """Write a diagnosis with its recommendation in the grammar."""
-    return f"<answer>{words.diagnosis}{name}\n{words.recommendation}{recommendation}</answer>"
+def lookup(query: str, words: Phrases = EN) -> str:
+    """Look something up in the knowledge base, in the grammar."""
+    return f"<answer>{words.search}{query}</answer>"
+
+
+def diagnosis(name: str, recommendation: str, words: Phrases = EN, evidence: Sequence[str] = ()) -> str:
+    """Write a diagnosis with its recommendation, and the ids of passages that speak for it, in the grammar."""
+    cited = f"\n{words.evidence}{', '.join(evidence)}" if evidence else ""
+    return f"<answer>{words.diagnosis}{name}\n{words.recommendation}{recommendation}{cited}</answer>"

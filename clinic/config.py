@@ -29,6 +29,13 @@ class SplitParams(_Section):
         return self
 
 
+class RareParams(_Section):
+    """Rare conditions on top of the starter clinic, which a doctor can only learn of from the library."""
+
+    directory: str = Field(description="folder with `conditions/` and `articles/`, of the starter clinic's findings")
+    share: float = Field(gt=0, lt=1, description="of the patients: have a rare condition, all of them equally often")
+
+
 class StarterParams(_Section):
     """The bundled generative clinic: where it is and how many cases to draw from it."""
 
@@ -39,6 +46,9 @@ class StarterParams(_Section):
     cases: int = Field(ge=0, description="how many to draw")
     seed: int = Field(ge=0, description="of the drawing")
     second_complaint: Probability = Field(description="share of patients who open with two complaints")
+    rare: RareParams | None = Field(
+        description="null: none; or rare conditions that stand in no text of the warm start, {directory, share} (profile rare)"
+    )
 
 
 class CaseSource(_Section):
@@ -47,7 +57,7 @@ class CaseSource(_Section):
     format: Literal["own", "agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus", "questions"] = Field(
         description="own: any table with a mapping file; others: public sets (docs/how-to/use-your-own-cases.md)"
     )
-    path: str = Field(description="file, relative to the project")
+    path: str = Field(description="file, relative to the project; own: or a folder, whose tables share the mapping")
     cases: int = Field(
         ge=0, description="ddxplus: how many to draw; others: how many to keep, a sample by the salt of split, 0 = all"
     )
@@ -75,7 +85,7 @@ class PatientCasesParams(_Section):
         description="case files of your own, {format, path, cases, licence, mapping, language} each (docs/how-to/use-your-own-cases.md)"
     )
     max_rejected_share: Probability = Field(
-        description="of a file's records that may be unusable; with more the stage stops and says why"
+        description="of a file's or folder's records that may be unusable; with more the stage stops and says why"
     )
     vocabulary: str | None = Field(
         description="CSV of disease names, synonyms and parents for imported cases (Human Disease Ontology), so that any of them counts"
@@ -99,7 +109,13 @@ class ConsultationParams(_Section):
     instructions: Literal["short", "full"] = Field(
         description="of the doctor; full: the whole grammar, for models that can read it"
     )
-    search_results: int = Field(ge=1, le=10, description="passages that a search writes into the dialogue")
+    search_results: int = Field(
+        ge=0, le=10, description="passages that a search shows, at most; a line for each; 0: there is no library"
+    )
+    search_tokens: int = Field(
+        ge=16,
+        description="of the whole reply to a search, as the doctor's tokenizer counts; what does not fit is left out, one title is always shown",
+    )
     max_questions: int = Field(
         ge=1, le=10, description="answered in one turn; 1: a turn with two is invalid, above: each counts as a turn"
     )
@@ -116,6 +132,9 @@ class ConsultationParams(_Section):
         return self
 
 
+MOST_EVIDENCE = 0.1  # of what a right diagnosis is worth
+
+
 class OutcomeParams(_Section):
     """Reward preset `outcome`; formulas in `clinic.rewards.outcome`."""
 
@@ -130,7 +149,14 @@ class OutcomeParams(_Section):
     accepted_parent: float = Field(ge=0, description="for naming a broader accepted term")
     information: float = Field(ge=0, description="bound on all shaping; below `correct`")
     turn_cost: float = Field(ge=0, description="of each turn")
-    repeat_cost: float = Field(ge=0, description="of a question asked before, or already answered")
+    repeat_cost: float = Field(
+        ge=0, description="of a question asked before, or already answered, or a repeated search"
+    )
+    search_cost: float = Field(ge=0, description="of each search of the knowledge base")
+    evidence: float = Field(
+        ge=0,
+        description="beside a right diagnosis: times the share of the cited passages that were shown and name the condition",
+    )
     test_cost: float = Field(ge=0, description="of each examination or test, on imported cases")
     invalid_cost: float = Field(ge=0, description="of a turn that breaks the grammar")
     no_diagnosis_cost: float = Field(ge=0, description="when the turns run out")
@@ -145,6 +171,11 @@ class OutcomeParams(_Section):
             raise ValueError(
                 f"information ({self.information:g}) must stay below correct ({self.correct:g}), "
                 "or asking pays more than diagnosing"
+            )
+        if self.evidence > MOST_EVIDENCE * self.correct:
+            raise ValueError(
+                f"evidence ({self.evidence:g}) must stay within a tenth of correct ({self.correct:g}), "
+                "or citing is learned before diagnosing"
             )
         return self
 

@@ -4,7 +4,7 @@ It keeps the rules (grammar, turn budget, endings) and records events. It gives 
 maps the recorded events to scores later, so that stored consultations can be scored again.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
@@ -16,11 +16,11 @@ from clinic.config import ConsultationParams
 from clinic.events import Asked, Diagnosed, Ending, Event, Examined, FoundPassage, Invalid, Searched
 from clinic.language import phrases
 from clinic.leaks import LeakFilter
+from clinic.library import Library
 from clinic.matching import normalise
 from clinic.patients.base import Answer, Patient
 
 Message = dict[str, str]
-Retrieve = Callable[[str, int], Sequence[FoundPassage]]
 RANDOM_BUDGET = (2, 10)  # inclusive, as in DoctorAgent-RL
 
 
@@ -63,7 +63,7 @@ class Consultation:
         patient: Patient,
         params: ConsultationParams,
         turn_budget: int,
-        retrieve: Retrieve | None,
+        library: Library | None,
         others: Collection[str] = (),
     ) -> None:
         """Seat a patient.
@@ -73,7 +73,7 @@ class Consultation:
             patient: who plays it.
             params: the rules.
             turn_budget: doctor turns, the diagnosis included; the same for all of a group.
-            retrieve: search of the knowledge base, if there is one.
+            library: the knowledge base, if there is one.
             others: names of other diseases, which the patient may not echo.
         """
         self.case = case
@@ -82,8 +82,9 @@ class Consultation:
         self._patient = patient
         self.params = params
         self._left = turn_budget
-        self._retrieve = retrieve
+        self._library = library
         self._asked: set[str] = set()
+        self._searched: set[str] = set()
         self._told: set[str] = set(case.opening)
         self._over = False
 
@@ -107,7 +108,7 @@ class Consultation:
         self._left -= 1
         if action.kind is Kind.DIAGNOSIS:
             self._over = True
-            return Reply(None, Diagnosed(action.text, action.recommendation), Ending.DIAGNOSED)
+            return Reply(None, Diagnosed(action.text, action.recommendation, action.evidence), Ending.DIAGNOSED)
         event, text = await self._respond(action)
         self._over = self._left <= 0
         if self._over:
@@ -121,7 +122,7 @@ class Consultation:
         if action.kind is Kind.INVALID:
             return Invalid(action.text, action.error), self._words.not_understood.format(action.error)
         if action.kind is Kind.SEARCH:
-            return self._search(action.text)
+            return await self._search(action.text)
         if action.kind is Kind.TEST:
             examined = Examined(**self._note(action.text, await self._patient.examine(action.text)))
             return examined, examined.reply
@@ -149,11 +150,22 @@ class Consultation:
             "reply": text,
         }
 
-    def _search(self, query: str) -> tuple[Event, str]:
-        if self._retrieve is None:
-            return Searched(query), self._words.no_library
-        passages = tuple(self._retrieve(query, self.params.search_results))
-        return Searched(query, passages), "\n".join(passage.shown for passage in passages) or self._words.nothing_found
+    async def _search(self, query: str) -> tuple[Event, str]:
+        repeated = normalise(query) in self._searched
+        self._searched.add(normalise(query))
+        if self._library is None:
+            return Searched(query, repeated=repeated), self._words.no_library
+        tokens, most = self._library.tokens, self.params.search_tokens
+        found = await self._library.search(
+            query,
+            self.params.search_results,
+            lambda passages: tokens(self._with_budget(self._passages(passages))) <= most,
+        )
+        return Searched(query, tuple(found), repeated), self._passages(found)
+
+    def _passages(self, found: Sequence[FoundPassage]) -> str:
+        """Passages as the doctor reads them: labelled, and set off from what the consultation itself says."""
+        return self._words.library.format("\n".join(one.shown for one in found)) if found else self._words.nothing_found
 
 
 def privileged(case: Case) -> CaseInfo:

@@ -95,15 +95,17 @@ class FoundPassage:
 
     passage_id: str
     title: str
-    text: str
+    section: str = ""
+    text: str  # as it was shown: of the passage what fitted, or nothing
     source: str
     licence: str
-    score: float  # cosine to the query
+    score: float
 
     @property
     def shown(self) -> str:
-        """As the doctor reads it."""
-        return f"{self.title}: {self.text}"
+        """The line that the doctor reads."""
+        section = f", {self.section}" if self.section not in ("", self.title) else ""
+        return f"[{self.passage_id}] {self.title}{section}" + (f": {self.text}" if self.text else "")
 
 
 @dataclass(frozen=True)
@@ -113,20 +115,23 @@ class Searched(Event):
     kind = Kind.SEARCH.value
     text: str
     passages: tuple[FoundPassage, ...] = ()
+    repeated: bool = False  # looked up before
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, with the number of passages."""
+        """As JSON values, with the number of passages; `repeated` only where it is so."""
         return {
             "kind": self.kind,
             "text": self.text,
             "hits": len(self.passages),
             "passages": [dict(vars(passage)) for passage in self.passages],
+            **({"repeated": True} if self.repeated else {}),
         }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The search again; without passages where only their number was stored."""
-        return cls(stored["text"], tuple(FoundPassage(**passage) for passage in stored.get("passages", ())))
+        passages = tuple(FoundPassage(**passage) for passage in stored.get("passages", ()))
+        return cls(stored["text"], passages, stored.get("repeated", False))
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,19 @@ class Diagnosed(Event):
     kind = Kind.DIAGNOSIS.value
     diagnosis: str
     recommendation: str = ""
+    evidence: tuple[str, ...] = ()  # ids of passages that were cited
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values; `evidence` only where some was cited."""
+        stored = super().to_json() | {"evidence": list(self.evidence)}
+        if not self.evidence:
+            del stored["evidence"]
+        return stored
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """The diagnosis again."""
+        return super().from_json({**stored, "evidence": tuple(stored.get("evidence", ()))})
 
 
 @dataclass(frozen=True)
@@ -190,6 +208,26 @@ def one_by_one(events: Iterable[Event]) -> Iterator[Event]:
 def final_diagnosis(events: Sequence[Event]) -> Diagnosed | None:
     """The diagnosis that ended a consultation; None if none did."""
     return events[-1] if events and isinstance(events[-1], Diagnosed) else None
+
+
+def speakers(messages: Sequence[Mapping[str, str]], events: Sequence[Event]) -> list[str]:
+    """Who says each message: the system, the doctor, the patient, or the library that was searched.
+
+    Args:
+        messages: of one consultation, from its opening on, by role.
+        events: one for each turn of the doctor; of a turn that came to nothing there is none.
+    """
+    said: list[str] = []
+    came, answered = iter(events), None
+    for message in messages:
+        if message["role"] == "assistant":
+            answered = next(came, None)
+            said.append("doctor")
+        elif message["role"] == "user":
+            said.append("library" if isinstance(answered, Searched) else "patient")
+        else:
+            said.append(message["role"])
+    return said
 
 
 def told_topics(events: Iterable[Event]) -> set[str]:

@@ -9,7 +9,7 @@ Shapes: C conditions, F findings.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -60,6 +60,8 @@ class Condition:
     red_flags: tuple[str, ...]
     next_steps: tuple[str, ...]
     findings: Mapping[str, float]
+    rare: bool = False  # stands in the library alone: no base model and no warm start reads of it
+    held_out: bool = False  # only test cases have it
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,17 @@ class GenerativeClinic:
     def words(self) -> Phrases:
         """The fixed phrases of its language."""
         return phrases(self.language)
+
+    @cached_property
+    def common(self) -> "GenerativeClinic":
+        """The clinic without its rare conditions; itself if it has none."""
+        kept = tuple(condition for condition in self.conditions if not condition.rare)
+        return self if len(kept) == len(self.conditions) else replace(self, conditions=kept)
+
+    @property
+    def rare(self) -> "GenerativeClinic":
+        """The clinic with its rare conditions alone."""
+        return replace(self, conditions=tuple(condition for condition in self.conditions if condition.rare))
 
     @cached_property
     def condition_index(self) -> dict[str, int]:

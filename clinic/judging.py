@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clinic.cases import Case
+from clinic.events import Event, speakers
 from clinic.language import without_thinking
 
 log = logging.getLogger(__name__)
@@ -56,13 +57,16 @@ class Subject:
 
 
 def consultation_subject(
-    case: Case, messages: Sequence[Mapping[str, str]], diagnosis: str, recommendation: str
+    case: Case, messages: Sequence[Mapping[str, str]], diagnosis: str, recommendation: str, events: Sequence[Event]
 ) -> Subject:
     """A consultation, to be judged against its case; of messages (roles system, user, assistant) the system's are left
-    out.
+    out, and its events say which are the library's.
     """
-    speakers = {"user": "patient", "assistant": "doctor"}
-    said = [{"speaker": speakers[m["role"]], "text": m["content"]} for m in messages if m["role"] in speakers]
+    said = [
+        {"speaker": speaker, "text": message["content"]}
+        for message, speaker in zip(messages, speakers(messages, events), strict=True)
+        if speaker != "system"
+    ]
     reference = {
         "diagnosis": case.diagnosis,
         "synonyms": list(case.synonyms),

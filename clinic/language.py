@@ -16,7 +16,9 @@ RULES_EN = """You are a doctor interviewing a patient. In each turn write exactl
 <answer>Search: words to look up in the medical knowledge base</answer>
 <answer>Test: an examination or laboratory test to order</answer>
 <answer>Diagnosis: the name of the one most likely condition
-Recommendation: the next step for the patient</answer>
+Recommendation: the next step for the patient
+Evidence: ids of the library's passages that speak for it</answer>
+The knowledge base answers with passages, each after its [id]; leave the evidence out if you looked nothing up.
 You may think first inside <think>...</think>. Every reply ends with the number of turns you have left; the
 diagnosis takes one too, and the last turn must be the diagnosis. Never repeat a question."""
 RULES_ZH = """你是一名正在问诊的医生。每一轮只写下面其中一种：
@@ -24,8 +26,9 @@ RULES_ZH = """你是一名正在问诊的医生。每一轮只写下面其中一
 <answer>检索：要在医学知识库中查找的内容</answer>
 <answer>检查：要开的体格检查或化验</answer>
 <answer>诊断：最可能的一种疾病的名称
-建议：病人下一步该怎么做</answer>
-可以先在<think>……</think>中思考。病人每次回答后都会注明还剩几轮；诊断也占一轮，最后一轮必须给出诊断。不要重复提问。"""
+建议：病人下一步该怎么做
+依据：支持诊断的知识库段落编号</answer>
+知识库的回答是若干段落，每段前面是[编号]；没有检索过就不写依据。可以先在<think>……</think>中思考。病人每次回答后都会注明还剩几轮；诊断也占一轮，最后一轮必须给出诊断。不要重复提问。"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,7 @@ class Phrases:
     list_comma: str
     stop: str
     not_understood: str
+    library: str  # around the lines of a search
     nothing_found: str
     no_library: str
     one_answer: str  # errors of the grammar, from here on
@@ -65,6 +69,7 @@ class Phrases:
     test: str
     diagnosis: str
     recommendation: str
+    evidence: str
 
     @property
     def instructions(self) -> dict[str, str]:
@@ -94,6 +99,7 @@ EN = Phrases(
     list_comma="; ",
     stop=".",
     not_understood="Not understood: {}.",
+    library="Library <<\n{}\n>>",
     nothing_found="Nothing found.",
     no_library="There is no knowledge base here.",
     one_answer="write exactly one <answer>...</answer> and nothing after it",
@@ -106,6 +112,7 @@ EN = Phrases(
     test="Test: ",
     diagnosis="Diagnosis: ",
     recommendation="Recommendation: ",
+    evidence="Evidence: ",
 )
 ZH = Phrases(
     code="zh",
@@ -129,6 +136,7 @@ ZH = Phrases(
     list_comma="；",
     stop="。",
     not_understood="没有听懂：{}。",
+    library="资料库<<\n{}\n>>",
     nothing_found="没有找到。",
     no_library="这里没有知识库。",
     one_answer="请只写一个<answer>……</answer>，后面不要再写别的",
@@ -141,6 +149,7 @@ ZH = Phrases(
     test="检查：",
     diagnosis="诊断：",
     recommendation="建议：",
+    evidence="依据：",
 )
 PHRASES = MappingProxyType({"en": EN, "zh": ZH})
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from clinic import intervals
 from clinic.cases import QUESTIONS, Case
 from clinic.diagnoses import is_placed, relation
-from clinic.events import Asked, Diagnosed, Event, final_diagnosis, one_by_one, told_topics
+from clinic.events import Asked, Diagnosed, Event, Searched, final_diagnosis, one_by_one, told_topics
 from clinic.generative import Condition
+from clinic.library import names_condition
 from clinic.matching import normalise
 from clinic.rewards.base import missed_red_flags
 from clinic.tables import Comparison, DoctorTable, Interval, McNemar, Summary
@@ -39,6 +40,9 @@ MEASURES = (
     "valid_question_rate",
     "fact_recall",
     "red_flags_missed",
+    "searches",
+    "searches_found",
+    "searches_repeated",
     "recommendation",
     "judge_diagnosis",
     "judge_recommendation",
@@ -47,7 +51,7 @@ MEASURES = (
     "unplaced",
 )
 PROPORTIONS = frozenset({"accuracy", "accepted_parent", "top3", "unplaced"})  # 0 or 1 of a consultation
-UNLIMITED = frozenset({"reward", "turns", "tokens"})  # all others lie in [0, 1]
+UNLIMITED = frozenset({"reward", "turns", "tokens", "searches"})  # all others lie in [0, 1]
 TURN_WEIGHT, TOKEN_WEIGHT = 1.0, 0.01  # alpha and beta of DEI
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
@@ -80,7 +84,9 @@ def measure(
         diagnosis included; tokens;
         valid_question_rate: questions that the patient could answer and had not yet answered / questions asked (None if
         none was asked); fact_recall: present facts told, opening included / present facts; red_flags_missed: present red
-        flags of an urgent case that were never brought up / those it has (None if it has none); recommendation: ROUGE-L of
+        flags of an urgent case that were never brought up / those it has (None if it has none); searches, and of these
+        (None without one) searches_found: the share that showed a passage which names the condition, and
+        searches_repeated; recommendation: ROUGE-L of
         the recommendation and the case's; judge_diagnosis, judge_recommendation;
         combined: [(ROUGE-L of diagnosis + of recommendation) / 2 + (the judge's two verdicts) / 2] / 2; dei: combined²
         / (turns + 0.01 x tokens per turn).
@@ -100,6 +106,7 @@ def measure(
         "turns": float(len(events)),
         "tokens": None if tokens is None else float(tokens),
         **_asking(case, events),
+        **searching(case, events),
         "recommendation": advice,
         "judge_diagnosis": verdict["diagnosis"] if verdict else None,
         "judge_recommendation": verdict["recommendation"] if verdict else None,
@@ -132,6 +139,18 @@ def _asking(case: Case, events: Sequence[Event]) -> Row:
         "valid_question_rate": valid / len(questions) if questions else None,
         "fact_recall": len(told) / len(present) if present and case.source != QUESTIONS else None,
         "red_flags_missed": len(missed_red_flags(case, events)) / len(flags) if flags else None,
+    }
+
+
+def searching(case: Case, events: Sequence[Event]) -> Row:
+    """How often the knowledge base was searched, and what came of it; see `measure`."""
+    searches = [event for event in events if isinstance(event, Searched)]
+    found = sum(any(names_condition(case, one) for one in search.passages) for search in searches)
+    repeated = sum(search.repeated for search in searches)
+    return {
+        "searches": float(len(searches)),
+        "searches_found": found / len(searches) if searches else None,
+        "searches_repeated": repeated / len(searches) if searches else None,
     }
 
 

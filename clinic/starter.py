@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from clinic.cases import Case, Fact, flag_opening
-from clinic.config import SplitParams
+from clinic.config import SplitParams, StarterParams
 from clinic.errors import ClinicError
 from clinic.generative import Condition, Finding, GenerativeClinic, Wordings
 from clinic.language import EN, phrases
@@ -23,6 +23,37 @@ from clinic.splits import group_of_facts, split_of
 LICENCE = "CC0-1.0"
 MIN_ARTICLE_WORDS = 300
 MAX_MISSES = 100_000  # draws in a row without a new patient, before a clinic counts as used up
+
+
+def load_clinic(root: Path, params: StarterParams) -> GenerativeClinic:
+    """The starter clinic as section `patient_cases.starter` has it, with its rare conditions where it names some.
+
+    Args:
+        root: what its folders are relative to.
+        params: the section.
+
+    Raises:
+        ClinicError: something is missing or inconsistent; the message names file, id and value.
+    """
+    clinic = load_starter(root / params.directory, params.second_complaint, params.language)
+    return clinic if params.rare is None else _with_rare(clinic, root / params.rare.directory, params.rare.share)
+
+
+def _with_rare(clinic: GenerativeClinic, directory: Path, share: float) -> GenerativeClinic:
+    """The clinic with the conditions of `directory/conditions`, to which a share of the patients falls."""
+    if clinic.language != EN.code:
+        raise ClinicError(
+            f"{directory}: its texts are English, and the clinic is in {clinic.language!r}; set patient_cases.starter.rare to null"
+        )
+    known = set(clinic.finding_index)
+    rare = [replace(_condition(path, entry, known), rare=True) for path, entry in _entries(directory / "conditions")]
+    common = sum(condition.prevalence for condition in clinic.conditions)
+    scale = share / (1 - share) * common / sum(condition.prevalence for condition in rare)
+    rare = [replace(condition, prevalence=condition.prevalence * scale) for condition in rare]
+    clinic = replace(clinic, conditions=(*clinic.conditions, *rare))
+    _check_unique(directory, clinic)
+    _check_distinguishable(directory, clinic)
+    return clinic
 
 
 def load_starter(directory: Path, second_complaint: float, language: str = EN.code) -> GenerativeClinic:
@@ -176,6 +207,7 @@ def _condition(path: Path, entry: dict[str, Any], known: set[str]) -> Condition:
             red_flags=_texts_of(path, entry, "red_flags"),
             next_steps=_texts_of(path, entry, "next_steps"),
             findings={k: float(v) for k, v in entry["findings"].items()},
+            held_out=bool(entry.get("held_out", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ClinicError(f"{path}: condition {entry.get('id', '?')!r} lacks or mistypes {error}") from error
@@ -309,7 +341,8 @@ def draw_cases(
 ) -> Iterator[Case]:
     """Draw distinct patients and word them.
 
-    A test case uses patient wordings that no training text contains. A patient with the same condition and
+    A test case uses patient wordings that no training text contains. Of a condition that is held out there are test
+    cases alone. A patient with the same condition and
     findings as an earlier one is drawn again.
 
     Args:
@@ -331,7 +364,8 @@ def draw_cases(
         present = [f.finding_id for f, here in zip(clinic.findings, present_F, strict=True) if here]
         group = group_of_facts(clinic.conditions[row].condition_id, present)
         fold = split_of(group, split)
-        if group in seen or (keep is not None and fold not in keep):
+        passed_over = (keep is not None and fold not in keep) or (clinic.conditions[row].held_out and fold != "test")
+        if group in seen or passed_over:
             misses += 1
             if misses >= MAX_MISSES:
                 raise ClinicError(

@@ -1,13 +1,16 @@
-"""`make attacks`: what attacks on the reward earn, beside honest doctors, under every preset that asks nobody or a judge
-(one that reads the criteria to the letter); on the starter clinic and every imported case set of the run, or one set.
+"""`make attacks`: what attacks on the reward earn, beside honest doctors, under every preset that
+asks nobody or a judge (one that reads the criteria to the letter); on the starter clinic and every
+imported case set of the run, or one set.
 
-Ends with status 1 if, under the preset in force, an attack earns as much as the honest weak doctor of the starter
-clinic, or as the best of the honest doctors of an imported set; and if that preset cannot be measured.
+Ends with status 1 if, under the preset in force, an attack earns as much as the honest weak doctor
+of the starter clinic, or as the best of the honest doctors of an imported set; and if that preset
+cannot be measured.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ def main() -> int:
     try:
         params = load_params()
         sources = [_named(given)] if given.imported else sources_of(params)
-        tables = {} if given.imported else {"starter clinic": on_starter(params, given.cases, MEASURED)}
+        tables = {} if given.imported else {"starter clinic": on_starter(params, given.cases, MEASURED, given.index)}
         tables |= {source.path: on_imported(params, source, given.cases, MEASURED) for source in sources}
     except (ClinicError, ParameterError) as error:
         sys.stderr.write(f"error: {error}\n")
@@ -50,6 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--mapping", metavar="FILE", help="what the columns are, for --imported own=FILE")
     parser.add_argument("--language", choices=["en", "zh"], help="of the texts of --imported; default en")
+    parser.add_argument(
+        "--index",
+        type=Path,
+        metavar="FOLDER",
+        help="knowledge base that is searched on the starter clinic; default: a literal library, which needs no model",
+    )
     parser.add_argument("--draw", type=int, default=1000, help="patients to draw, for --imported ddxplus=FILE")
     return parser
 

@@ -1,16 +1,21 @@
-"""How well questions and names of diagnoses are understood, leaks heard, and how well a judge agrees with labels.
+"""How well questions and names of diagnoses are understood, leaks heard, and how well a judge agrees
+with labels.
 
 What is measured:
 
-    patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the scripted patient
-                with both ways of matching, or the model of language_models.patient
-    fit_patient learns again from those questions how the patient of imported cases decides in hybrid matching (clinic/
-                understanding/decision.yaml), and says how well each hand's questions are understood without its labels
-    patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are in the repository
-    questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right topic, or rightly none
+    patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the
+                scripted patient with both ways of matching, or language_models.patient
+    fit_patient learns again from those questions how the patient of imported cases decides in hybrid
+                matching (clinic/understanding/decision.yaml), and says what it understands of each hand
+                left out
+    patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are included
+    questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right
+                topic, or rightly none
     names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
     leaks       what the leak filter hears of data/calibration/leaks_*.jsonl
-    judge       the model of language_models.reward_judge (or evaluation_judge) against data/calibration/judge.jsonl
+    search      what one forced search costs a doctor (--model) in tokens, and does to its accuracy
+    judge       the model of language_models.reward_judge (or evaluation_judge) against
+                data/calibration/judge.jsonl
 """
 
 import argparse
@@ -24,7 +29,7 @@ def main() -> int:
         prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", choices=["questions", "patient", "fit_patient", "patient_zh", "names", "leaks", "judge"]
+        "what", choices=["questions", "patient", "fit_patient", "patient_zh", "names", "leaks", "search", "judge"]
     )
     parser.add_argument(
         "--imported",
@@ -38,6 +43,10 @@ def main() -> int:
         help="patient, fit_patient: the folder of the public case sets",
     )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
+    parser.add_argument("--model", type=Path, default=Path("models/doctor"), help="search: folder of the doctor")
+    parser.add_argument("--table", type=Path, default=Path("data/cases"), help="search: folder of the case table")
+    parser.add_argument("--index", type=Path, default=Path("data/kb_index"), help="search: the knowledge base")
+    parser.add_argument("--count", type=int, default=200, help="search: test cases; default 200")
     given = parser.parse_args()
     from clinic.errors import ClinicError
     from clinic.understanding.decision import FILE
@@ -47,6 +56,7 @@ def main() -> int:
     from doctor.parameters import ROOT, ParameterError, load_params
     from doctor.patient_calibration import chinese_patient_lines, patient_lines
     from doctor.patient_fitting import fit_lines
+    from doctor.search_calibration import search_lines
 
     try:
         params = load_params()
@@ -63,6 +73,8 @@ def main() -> int:
                 lines = naming_lines(params)
             case "leaks":
                 lines = hearing_lines()
+            case "search":
+                lines = search_lines(params, given.model, given.table, given.index, given.count)
             case _:
                 lines = recorded_pairs(params, given.imported) if given.imported else questions(params)
     except (ParameterError, ClinicError) as error:

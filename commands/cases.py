@@ -1,7 +1,8 @@
-"""A table of your own cases, checked and shown before a run: what is rejected and why, five cases as a doctor would
-meet them, names that no vocabulary knows, charts that do not fit.
+"""A table of your own cases, checked and shown before a run: what is rejected and why, five cases as
+a doctor would meet them, names that no vocabulary knows, charts that do not fit.
 
-Ends with status 1 if the table or its mapping is unusable, or if more is rejected than patient_cases.max_rejected_share.
+Ends with status 1 if the table or its mapping is unusable, or if more is rejected than
+patient_cases.max_rejected_share.
 """
 
 import argparse

@@ -9,11 +9,16 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from commands.resolve import NAMED, resolved
 from doctor.told import NOTICE, lines_heard, lines_said
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from clinic.actions import Action
     from clinic.consultation import Reply
+    from doctor.parameters import Params
+    from rl.config import EndpointParams
 
 ASKED = {"en": "What brings you here? ", "zh": "您哪里不舒服？ "}
 
@@ -54,14 +59,43 @@ class Terminal:
         sys.stdout.flush()
 
 
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    """The options that say which doctor; `doctor_of` reads them."""
+    parser.add_argument(
+        "--doctor",
+        default="models/doctor",
+        help=f"{NAMED}; or an address of OpenAI-compatible HTTP, as http://127.0.0.1:8000/v1; default models/doctor",
+    )
+    parser.add_argument("--model", help="at an address: as the server calls it; default the only one it serves")
+    parser.add_argument(
+        "--key-env",
+        default="",
+        metavar="NAME",
+        help="at an address: environment variable with the key; default: none is sent",
+    )
+
+
+def doctor_of(given: argparse.Namespace, params: "Params") -> "Path | EndpointParams":
+    """The doctor's folder, or where it is served.
+
+    Raises:
+        ParameterError: the address is none.
+        TrackingError: there is no such doctor on this machine.
+        EndpointError: there is none at this address.
+    """
+    from doctor.served import is_address, served_doctor
+
+    if is_address(given.doctor):
+        return served_doctor(given.doctor, given.model, given.key_env, params)
+    return resolved(given.doctor)
+
+
 def main() -> int:
     """Hold one consultation."""
     parser = argparse.ArgumentParser(
         prog="python -m commands.consult", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--doctor", default="models/doctor", help="a folder, or an alias of the registry: champion, challenger"
-    )
+    add_doctor(parser)
     parser.add_argument("--case", help="id of a held-out case to watch; without it you are the patient")
     parser.add_argument("--language", choices=sorted(NOTICE), default="en", help="in which you are asked; default en")
     parser.add_argument("--forget", action="store_true", help="keep no trace of it in MLflow")
@@ -72,14 +106,13 @@ def main() -> int:
     from doctor.parameters import ROOT, ParameterError, load_params
     from kb.errors import KnowledgeBaseError
     from rl.errors import TrainingError
-    from tasks.registry import folder_of
     from tracking.errors import TrackingError
     from tracking.recorder import record_consultation
 
     sys.stdout.write(f"{NOTICE[given.language]}\n\n")
     try:
         params = load_params()
-        doctor = folder_of(given.doctor)
+        doctor = doctor_of(given, params)
         practice = Practice(params, doctor, ROOT / "data/cases", ROOT / "data/kb_index")
         terminal = Terminal(watched=given.case is not None)
         if given.case is None:
@@ -90,14 +123,17 @@ def main() -> int:
             sys.stdout.write(f"   Patient: {case.self_report}\n")
             held = practice.with_case(case, terminal)
             sys.stdout.write(f"\nWhat this patient has: {case.diagnosis}\n")
-        kept = "" if given.forget or not record_consultation(doctor, held) else " Kept as a trace in MLflow."
+        folder = None if given.forget else practice.folder
+        kept = " Kept as a trace in MLflow." if folder and record_consultation(folder, held) else ""
     except (ClinicError, KnowledgeBaseError, ParameterError, TrainingError, TrackingError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("\nstopped\n")
         return 130
-    sys.stdout.write(f"\n{doctor}: {held.stop_reason} after {len(held.turns)} turns.{kept} {NOTICE[given.language]}\n")
+    sys.stdout.write(
+        f"\n{practice.name}: {held.stop_reason} after {len(held.turns)} turns.{kept} {NOTICE[given.language]}\n"
+    )
     return 0
 
 

@@ -5,7 +5,7 @@ It loads nothing from other hosts, and a header forbids the browser to.
 
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,17 @@ from clinic.config import HumanParams
 from clinic.errors import ClinicError
 from commands.consult import ASKED
 from commands.consult_html import CSS, notice, problem, transcript
+from commands.resolve import resolved
 from doctor.consult import Practice, held_out, rate
 from doctor.gate import CHALLENGER, CHAMPION
-from doctor.parameters import ROOT, ParameterError, Params, load_params, read_yaml, validated
+from doctor.parameters import ROOT, ParameterError, Params, read_yaml, validated
 from doctor.reward_recipe import reward_path
+from doctor.served import is_address
 from doctor.visit import Hold, Office, Told, Visit
 from kb.errors import KnowledgeBaseError
+from rl.config import EndpointParams
 from rl.errors import TrainingError
-from tasks.registry import MODEL_NAME, folder_of
+from tasks.registry import MODEL_NAME
 from tracking import registry, runs
 from tracking.errors import TrackingError
 from tracking.recorder import rate_consultation, record_consultation
@@ -37,6 +40,7 @@ PLAY, WATCH = "play the patient yourself", "watch a held-out case"
 FROM_HERE = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 QUIETLY = {"api_visibility": "private", "show_progress": "hidden"}  # no endpoints for others, no veil over the page
 Updates = dict[Any, Any]  # of gradio's components
+Doctor = Path | EndpointParams  # a folder, or where it is served
 
 
 @dataclass(kw_only=True)
@@ -44,7 +48,7 @@ class Sitting:
     """A consultation as it is shown."""
 
     visit: Visit
-    doctor: Path
+    folder: Path | None  # of the doctor
     opening: str
     case: Case | None  # that is watched
     forget: bool
@@ -68,11 +72,11 @@ class Wanted:
 class Reception:
     """Keeps one doctor loaded, and leads visitors to it."""
 
-    def __init__(self, params: Params, cases: Path) -> None:
-        """Args: of the consultation; folder of the cases to watch."""
+    def __init__(self, params: Params, cases: Path, known: Mapping[str, Doctor]) -> None:
+        """Args: of the consultation; folder of the cases to watch; doctors by what they are called here."""
         self.office, self.cases = Office(), cases
-        self._params = params
-        self._loaded: tuple[Path, Practice] | None = None
+        self._params, self._known = params, known
+        self._loaded: tuple[Doctor, Practice] | None = None
 
     def begin(self, visitor: str, wanted: Wanted) -> Sitting:
         """Begin a consultation.
@@ -83,12 +87,14 @@ class Reception:
         complaint = wanted.complaint.strip()
         if wanted.what == PLAY and not complaint:
             raise ClinicError("say what brings you here")
-        doctor = folder_of((wanted.doctor or "").strip())
+        doctor = self._doctor((wanted.doctor or "").strip())
         case: Case | None = None
+        folder: Path | None = None
 
         def prepare() -> Visit:
-            nonlocal case
+            nonlocal case, folder
             practice = self._practice(doctor)
+            folder = practice.folder
             case = practice.case((wanted.case_id or "").strip()) if wanted.what == WATCH else None
             hold: Hold = (
                 partial(practice.with_person, complaint, wanted.language)
@@ -99,9 +105,18 @@ class Reception:
 
         visit = self.office.begin(visitor, prepare)
         opening = complaint if case is None else case.self_report
-        return Sitting(visit=visit, doctor=doctor, opening=opening, case=case, forget=wanted.forget)
+        return Sitting(visit=visit, folder=folder, opening=opening, case=case, forget=wanted.forget)
 
-    def _practice(self, doctor: Path) -> Practice:
+    def _doctor(self, called: str) -> Doctor:
+        """An address has to be known, so that nobody lets this machine ask whatever server they like, with its key.
+        The folder of an alias is looked up each time: it may have moved.
+        """
+        known = self._known.get(called)
+        if known is None and is_address(called):
+            raise ClinicError(f"{called} was not named when this page was started: make consult DOCTOR={called}")
+        return known if isinstance(known, EndpointParams) else resolved(called)
+
+    def _practice(self, doctor: Doctor) -> Practice:
         if self._loaded is None or self._loaded[0] != doctor:
             self._loaded = None  # frees the memory first
             self._loaded = doctor, Practice(self._params, doctor, self.cases, ROOT / "data/kb_index")
@@ -182,7 +197,7 @@ class Screens:
             value=choices[0],
             allow_custom_value=True,
             label="Doctor",
-            info="an alias of the registry, or a folder with a model",
+            info="an alias of the registry, a folder with a model, or the address that this page was started with",
             elem_id="doctor",
         )
         what = gr.Radio([PLAY, WATCH], value=PLAY, label="What to do", elem_id="what")
@@ -292,8 +307,8 @@ def keep(now: Sitting) -> None:
     held = now.visit.held
     if held is None:
         return
-    if not now.forget:
-        now.trace = record_consultation(now.doctor, held)
+    if now.folder is not None and not now.forget:
+        now.trace = record_consultation(now.folder, held)
     told = [f"**Over: {held.stop_reason.replace('_', ' ')} after {len(held.turns)} turns.**"]
     if now.case is not None:
         told.append(f"What this patient has: **{now.case.diagnosis}**.")
@@ -302,10 +317,17 @@ def keep(now: Sitting) -> None:
     now.ending = " ".join(told)
 
 
-def serve(listening: socket.socket, doctor: str, cases: Path | None) -> None:
-    """Serve the page on a socket until the process is told to stop."""
-    folder_of(doctor)
-    reception = Reception(load_params(), cases or ROOT / "data/cases")
+def serve(listening: socket.socket, params: Params, called: str, doctor: Doctor, cases: Path | None) -> None:
+    """Serve the page on a socket until the process is told to stop.
+
+    Args:
+        listening: the socket.
+        params: of the consultations.
+        called: what the first doctor is called.
+        doctor: who that is.
+        cases: folder of the cases to watch.
+    """
+    reception = Reception(params, cases or ROOT / "data/cases", {called: doctor})
     app = FastAPI(openapi_url=None)
 
     @app.middleware("http")
@@ -316,7 +338,7 @@ def serve(listening: socket.socket, doctor: str, cases: Path | None) -> None:
 
     gr.mount_gradio_app(
         app,
-        Screens(reception, doctors(doctor)).blocks,
+        Screens(reception, doctors(called)).blocks,
         path="/",
         footer_links=[],
         ssr_mode=False,

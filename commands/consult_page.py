@@ -11,6 +11,8 @@ import socket
 import sys
 from pathlib import Path
 
+from commands.consult import add_doctor, doctor_of
+
 
 def main() -> int:
     """Serve the page until it is stopped."""
@@ -23,9 +25,7 @@ def main() -> int:
         "--host", default="127.0.0.1", help="address to listen on; default 127.0.0.1, this machine alone"
     )
     parser.add_argument("--port", type=int, default=7860, help="default 7860; 0 takes a free one")
-    parser.add_argument(
-        "--doctor", default="models/doctor", help="a folder, or an alias of the registry: champion, challenger"
-    )
+    add_doctor(parser)
     parser.add_argument("--cases", type=Path, help="folder of the cases to watch; default data/cases")
     given = parser.parse_args()
     if importlib.util.find_spec("gradio") is None:
@@ -35,10 +35,13 @@ def main() -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     from commands.consult_blocks import MENDABLE, serve
+    from doctor.parameters import load_params
 
     try:
+        params = load_params()
+        doctor = doctor_of(given, params)
         with socket.create_server((given.host, given.port)) as listening:
-            serve(listening, given.doctor, given.cases)
+            serve(listening, params, given.doctor, doctor, given.cases)
     except (*MENDABLE, OSError, OverflowError) as error:
         where = f"{given.host}:{given.port}: " if isinstance(error, OSError | OverflowError) else ""
         sys.stderr.write(f"error: {where}{error}\n")

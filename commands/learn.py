@@ -1,7 +1,8 @@
-"""`make learn`: does the doctor learn? Warm start, training and evaluation for each seed and algorithm, on the same
-base model and cases.
+"""`make learn`: does the doctor learn? Warm start, training and evaluation for each seed and
+algorithm, on the same base model and cases.
 
-Writes under runs/learn/<seed>/ and touches nothing versioned. Ends with status 1 if a run misses a goal.
+Writes under runs/learn/<seed>/ and touches nothing versioned. Ends with status 1 if a run misses a
+goal.
 """
 
 import argparse

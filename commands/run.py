@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 
+from doctor.parameters import ParameterError, load_params
 from tasks.interrupts import let_children_be_interrupted
 from tasks.server import AWAITED, ROOT, starting_server
 
@@ -21,6 +22,11 @@ def main() -> int:
     )
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
     given = parser.parse_args()
+    try:
+        load_params()  # a misspelt key is told before anything is started
+    except ParameterError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     settings = {
         "DO_NOT_TRACK": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -7,6 +7,7 @@ one's diagnosis; the others take a general history, and name the diagnosis of th
 heard, or the one that naive Bayes fitted on the cases seen finds likeliest. An attack is held against the best. The judge of the judged presets is `clinic.literal_judge`.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from clinic.attacks import ATTACKS, Attack, Seat, Trade
+from clinic.attacks.base import words_of
 from clinic.cases import Case, persona_of
 from clinic.config import CaseSource
 from clinic.consultation import Consultation, Message, largest_turn_budget
@@ -37,6 +39,8 @@ from clinic.starter import draw_cases
 from clinic.tables import Interval
 from clinic.worth import with_worth
 from doctor.environments import ConsultationFactory, open_factory
+from doctor.library import Reader, Shelf
+from doctor.literal_library import literal_searcher
 from doctor.parameters import ROOT, Params
 from doctor.reward_recipe import load_reward
 from doctor.trades import trade_of, trade_of_records
@@ -46,6 +50,7 @@ NEAREST = "honest: questions and diagnosis of the nearest training case"
 LISTENER = "honest: general history, diagnosis of the case most like it"
 FITTED = "honest: general history, diagnosis by fitted Bayes"
 HONEST = (WEAK, STRONG, NEAREST, LISTENER, FITTED)
+_TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
 AFTER_THE_END = 3  # turns that an attacker goes on for when nobody listens any more
 MEASURED = tuple(name for name, preset in PRESETS.items() if preset.opinion in ("", "judge"))
 """Presets that can be measured without a model and without people."""
@@ -69,21 +74,35 @@ class Ward:
     others: frozenset[str]  # names of diseases that a patient of an imported case may not say
     trade: Trade
     likely: Sequence[str]  # what the opening of each case suggests
+    index: Path | None  # of the knowledge base; None: the literal library
 
     @cached_property
     def budget(self) -> int:
         """Doctor turns of a consultation."""
         return largest_turn_budget(self.params.consultation)
 
+    @cached_property
+    def library(self) -> Reader:
+        """What is looked up; a word or a mark is a token, in Chinese a character."""
+        language = self.cases[0].language
+        shelf = (
+            self.factory.shelf
+            if self.index is not None
+            else Shelf(
+                lambda: literal_searcher(self.trade, self.clinic, words_of(language)),
+                self.params.consultation.search_results,
+            )
+        )
+        return Reader(shelf, lambda text: len(_TOKEN.findall(text)))
+
     def seat(self, case: Case) -> Consultation:
         """A fresh consultation, as `doctor.environments` makes it."""
         if self.clinic is not None:
-            return Consultation(
-                case, ScriptedPatient(case, self.factory.matcher), self.params.consultation, self.budget, None
-            )
-        embed = self.factory.embed if self.params.consultation.matching == "hybrid" else None
-        patient = ScriptedPatient(without_diagnosis(case), None, embed)
-        return Consultation(case, patient, self.params.consultation, self.budget, None, self.others)
+            patient = ScriptedPatient(case, self.factory.matcher)
+        else:
+            embed = self.factory.embed if self.params.consultation.matching == "hybrid" else None
+            patient = ScriptedPatient(without_diagnosis(case), None, embed)
+        return Consultation(case, patient, self.params.consultation, self.budget, self.library, self.others)
 
     def attacker(self, attack: Attack) -> Player:
         """An attack as a player."""
@@ -121,9 +140,11 @@ class Played:
     messages: Sequence[Message]
 
 
-def on_starter(params: Params, count: int, presets: Sequence[str]) -> Earnings:
-    """What everybody earns on drawn cases of the starter clinic."""
-    factory = open_factory(params, ROOT / "data/kb_index")
+def on_starter(params: Params, count: int, presets: Sequence[str], index: Path | None = None) -> Earnings:
+    """What everybody earns on drawn cases of the starter clinic; `index` is the knowledge base that is searched, None
+    the literal library.
+    """
+    factory = open_factory(params, index or ROOT / "data/kb_index")
     clinic = factory.clinic
     cases = list(draw_cases(clinic, count, params.patient_cases.starter.seed, params.patient_cases.split))
     ward = Ward(
@@ -134,6 +155,7 @@ def on_starter(params: Params, count: int, presets: Sequence[str]) -> Earnings:
         others=frozenset(),
         trade=trade_of(clinic),
         likely=[_suggested(clinic, case) for case in cases],
+        index=index,
     )
 
     return _earnings(ward, _by_bayes(ward, clinic), presets)
@@ -189,6 +211,7 @@ def on_imported(params: Params, source: CaseSource, count: int, presets: Sequenc
         others=factory.diseases | {name for case in found for name in (case.diagnosis, *case.synonyms)},
         trade=trade_of(clinic) if clinic else trade_of_records(seen),
         likely=[_suggested(clinic, case) if clinic else name_of(nearest.like(case)) for case in heard],
+        index=None,
     )
     if clinic:
         return _earnings(ward, _by_bayes(ward, clinic), presets)
@@ -277,4 +300,7 @@ def _scored(scorers: Mapping[str, Scorer], played: Sequence[Played]) -> dict[str
 def _opinion(one: Played) -> Mapping[str, float]:
     last = final_diagnosis(one.events)
     said = (last.diagnosis, last.recommendation) if last else ("", "")
-    return at_once(judge(literal_judge, consultation_subject(one.case, one.messages, *said), tuple(CRITERIA))) or {}
+    return (
+        at_once(judge(literal_judge, consultation_subject(one.case, one.messages, *said, one.events), tuple(CRITERIA)))
+        or {}
+    )

@@ -19,10 +19,13 @@ from clinic.questions import SingleTurn
 from clinic.ratings import ask_for_ratings, transcript_id
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import Params, did_you_mean
+from doctor.served import served_folder
 from doctor.told import Audience
-from rl.environment import EpisodeSpec
+from rl.config import EndpointParams
+from rl.environment import Count, EpisodeSpec
 from rl.experience import Trajectory
 from rl.machine import place_of
+from rl.served import ServedPolicy, rough_count
 from rl.workers.local import LocalSession
 
 STEP = -3  # in the noise key: no step of a training, of validation or of evaluation
@@ -79,25 +82,41 @@ def _likeliest(bayes: ReferenceDoctor, count: int = 3) -> tuple[tuple[str, float
 
 
 class Practice:
-    """A doctor with an open door. The model is loaded once."""
+    """A doctor with an open door. The model is loaded once, or served by somebody else.
 
-    def __init__(self, params: Params, model: Path, cases: Path, index: Path) -> None:
+    Attributes:
+        folder: where its weights lie, if they lie on this machine.
+        name: as it is told.
+    """
+
+    def __init__(self, params: Params, doctor: Path | EndpointParams, cases: Path, index: Path) -> None:
         """Load the doctor.
 
         Args:
             params: rules, limits and how it is sampled.
-            model: its folder.
+            doctor: its folder, or where it is served.
             cases: folder of the case table; it need not be there for a person's consultation.
             index: the knowledge base, opened at the first search.
         """
         self.params, self.cases = params, cases
         self.factory: ConsultationFactory = open_factory(params, index, cases if cases.exists() else None)
         self._waiting: Followed | None = None  # who is next
-        self._session = LocalSession(
-            str(model), place_of(params.machines), params.rollout, None, params.seed, seat=self._seat
-        )
+        self._hold: Callable[[EpisodeSpec], Trajectory]
+        self._count: Count
+        self.folder: Path | None
+        if isinstance(doctor, EndpointParams):
+            self.folder, self.name = served_folder(doctor), f"{doctor.model} at {doctor.url}"
+            self._hold, self._count = ServedPolicy(doctor, self._seat).play, rough_count
+        else:
+            self.folder, self.name = doctor, str(doctor)
+            self._hold, self._count = self._loaded(doctor)
 
-    def _seat(self, spec: EpisodeSpec) -> Followed:
+    def _loaded(self, model: Path) -> tuple[Callable[[EpisodeSpec], Trajectory], Count]:
+        place, temperature = place_of(self.params.machines), self.params.decoding.evaluate.temperature
+        session = LocalSession(str(model), place, self.params.rollout, None, self.params.seed, seat=self._seat)
+        return lambda spec: session.rollout([spec], temperature)[0], session.chat.count
+
+    def _seat(self, spec: EpisodeSpec, _: Count) -> Followed:
         if self._waiting is None:
             raise RuntimeError(f"nobody waits for episode {spec.case_id}")
         return self._waiting
@@ -123,12 +142,13 @@ class Practice:
             audience: follows it.
         """
         case, patient = person_case(complaint, language), PersonPatient(ask, language)
-        held = Consultation(case, patient, self.factory.rules, self.budget, self.factory.retrieve)
+        library = self.factory.library(self._count)
+        held = Consultation(case, patient, self.factory.rules, self.budget, library)
         return self._play(case, Followed(held, audience))
 
     def with_case(self, case: Case, audience: Audience) -> Trajectory:
         """A consultation with a patient of the run; Bayes' rule follows where the case's probabilities are known."""
-        consultation = self.factory.consultation(case, self.budget)
+        consultation = self.factory.consultation(case, self.budget, self._count)
         if isinstance(consultation, SingleTurn):
             raise ClinicError(f"{case.case_id} is a single question, no patient")
         clinic = self.factory.clinic
@@ -155,5 +175,4 @@ class Practice:
             case=case,
             privileged={},
         )
-        (held,) = self._session.rollout([spec], self.params.decoding.evaluate.temperature)
-        return held
+        return self._hold(spec)

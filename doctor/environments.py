@@ -4,30 +4,30 @@ Pure construction, no file is written here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from clinic.cases import QUESTIONS, Case, read_cases
 from clinic.config import ConsultationParams
-from clinic.consultation import Consultation, Message, Retrieve, draw_turn_budget, privileged
+from clinic.consultation import Consultation, Message, draw_turn_budget, privileged
 from clinic.dialogues import chart_opening, topic_matcher
-from clinic.events import FoundPassage
 from clinic.generative import GenerativeClinic
 from clinic.leaks import without_diagnosis
+from clinic.library import Library
 from clinic.matching import Embed, HybridMatcher, TopicMatcher
 from clinic.patients.base import Generate, Matcher
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SingleTurn
-from clinic.starter import load_starter, read_asking
+from clinic.starter import load_clinic, read_asking
+from doctor.library import Reader, Shelf
 from doctor.parameters import ROOT, ParameterError, Params
 from kb.config import KnowledgeBaseParams
 from kb.embed import load_embedder
-from kb.index import KnowledgeIndex
-from kb.search import Hit, Searcher
+from kb.search import open_index
 from rl.config import LanguageModelParams
-from rl.environment import EpisodeSpec
+from rl.environment import Count, EpisodeSpec
 from rl.language_models import open_model
 
 
@@ -51,6 +51,15 @@ class ConsultationFactory:
     knowledge_base: KnowledgeBaseParams
     patient_model: LanguageModelParams | None
     seed: int
+
+    @cached_property
+    def common(self) -> "ConsultationFactory":
+        """The same with the common conditions alone: what a base model and a warm start may know of."""
+        return replace(self, clinic=self.clinic.common)
+
+    def draws(self, case: Case) -> bool:
+        """Whether a case is of its clinic."""
+        return case.source == self.clinic.name and case.diagnosis_id in self.clinic.condition_index
 
     @cached_property
     def topics(self) -> TopicMatcher:
@@ -105,21 +114,25 @@ class ConsultationFactory:
         return frozenset(name for first, others in named for name in (first, *others))
 
     @cached_property
-    def retrieve(self) -> Retrieve:
+    def shelf(self) -> Shelf:
         """Search of the knowledge base; embedder and index are loaded at the first search."""
-        loaded: list[Searcher] = []
+        return Shelf(lambda: open_index(self.index), self.rules.search_results)
 
-        def search(query: str, k: int) -> list[FoundPassage]:
-            if not loaded:
-                index = KnowledgeIndex.load(self.index)
-                loaded.append(Searcher(index, load_embedder(index.manifest.embedder, self.knowledge_base.batch_size)))
-            return [_found(hit) for hit in loaded[0].search(query, k)]
+    def library(self, count: Count) -> Library:
+        """The knowledge base, as a doctor reads it who counts tokens so."""
+        return Reader(self.shelf, count)
 
-        return search
-
-    def consultation(self, case: Case, budget: int, *, chart: bool = False) -> Consultation | SingleTurn:
+    def consultation(
+        self, case: Case, budget: int, count: Count | None = None, *, chart: bool = False
+    ) -> Consultation | SingleTurn:
         """A fresh consultation, with `chart` one that begins with the whole chart; a single-turn question is its own
         environment.
+
+        Args:
+            case: who is seated.
+            budget: doctor turns, the diagnosis included.
+            count: tokens of a text, as the doctor reads it; None: for who looks nothing up.
+            chart: whether the chart is told first.
         """
         if case.source == QUESTIONS:
             return SingleTurn(case)
@@ -134,11 +147,12 @@ class ConsultationFactory:
             else ScriptedPatient(known, matcher, embed)
         )
         opened = ChartConsultation if chart else Consultation
-        return opened(case, patient, self.rules, budget, self.retrieve, self.diseases if llm or imported else ())
+        library = self.library(count) if count is not None and self.rules.search_results else None
+        return opened(case, patient, self.rules, budget, library, self.diseases if llm or imported else ())
 
-    def seat(self, spec: EpisodeSpec, *, chart: bool = False) -> Consultation | SingleTurn:
+    def seat(self, spec: EpisodeSpec, count: Count | None = None, *, chart: bool = False) -> Consultation | SingleTurn:
         """The consultation of an episode; see `consultation`."""
-        return self.consultation(spec.case, spec.turn_budget, chart=chart)
+        return self.consultation(spec.case, spec.turn_budget, count, chart=chart)
 
     def opening(self, case: Case, budget: int, *, chart: bool = False) -> list[Message]:
         """What the doctor reads before the first turn; nobody has to be there to answer, and nothing is loaded."""
@@ -169,24 +183,12 @@ class ConsultationFactory:
         return specs
 
 
-def _found(hit: Hit) -> FoundPassage:
-    passage = hit.passage
-    return FoundPassage(
-        passage_id=passage.passage_id,
-        title=passage.title,
-        text=passage.text,
-        source=passage.source,
-        licence=passage.licence,
-        score=hit.score,
-    )
-
-
 def open_factory(params: Params, index: Path, cases: Path | None = None) -> ConsultationFactory:
     """Load the starter clinic and the rules of the consultation; `cases` is the folder of the case table, where there
     is one yet.
     """
     starter = params.patient_cases.starter
-    clinic = load_starter(ROOT / starter.directory, starter.second_complaint, starter.language)
+    clinic = load_clinic(ROOT, starter)
     return ConsultationFactory(
         rules=params.consultation,
         clinic=clinic,

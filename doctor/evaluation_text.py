@@ -1,6 +1,7 @@
 """An evaluation as figures and text: the terminal's table, `dvc plots`, and what is looked at more closely."""
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,23 @@ def closed_distance(metrics: Evaluation) -> float:
         return float("nan")
     trained, start, best = (found[name].mean for name in ("trained", "warm_start", "bayes_optimal"))
     return (trained - start) / (best - start) if best > start else float("nan")
+
+
+def headline(metrics: Evaluation) -> dict[str, float]:
+    """The ten figures that two runs are compared by: the trained doctor on the first source, and the accuracy alone on
+    any other. What nobody measured is left out.
+    """
+    found = metrics.accuracies
+    figures = {name: found[name].mean for name in found if name.split("@")[0] in ("trained", "warm_start")}
+    if table := metrics.doctors.get("trained"):
+        overall = table.overall
+        figures |= {name: overall.mean(name) for name in ("reward", "top3", "turns", "fact_recall", "red_flags_missed")}
+    if accuracy := found.get("trained"):
+        figures |= {"trained_low": accuracy.low, "trained_high": accuracy.high}
+    if (both := metrics.comparisons.get("trained minus warm_start")) and both.mcnemar:
+        figures["p_against_warm_start"] = both.mcnemar.p
+    figures["closed"] = closed_distance(metrics)
+    return {name: figure for name, figure in sorted(figures.items()) if not math.isnan(figure)}
 
 
 def write_accuracy_plot(metrics: Evaluation, path: Path) -> None:
@@ -63,7 +81,22 @@ def table_text(metrics: Evaluation, words: Texts) -> str:
         for name, share in unplaced.items()
         if share > 0
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_searches_text(metrics, words)])
+
+
+def _searches_text(metrics: Evaluation, words: Texts) -> list[str]:
+    """A line for each doctor who searched."""
+    searched = {name: table.overall for name, table in metrics.doctors.items() if table.overall.mean("searches") > 0}
+    return [
+        f"{words.name(name)}: "
+        + words.say(
+            "table_searches",
+            f"{overall.mean('searches'):.2f}",
+            f"{overall.mean('searches_found'):.0%}",
+            f"{overall.mean('searches_repeated'):.0%}",
+        )
+        for name, overall in searched.items()
+    ]
 
 
 def _row_text(name: str, summary: Summary, words: Texts) -> list[str]:

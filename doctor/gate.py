@@ -38,6 +38,7 @@ class Decision:
     cases: int  # compared
     excluded: int  # cases that either doctor had learned from
     checks: tuple[Check, ...] = ()
+    key: str = ""  # stands for all that it depends on
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""

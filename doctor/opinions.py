@@ -8,7 +8,7 @@ from pathlib import Path
 from clinic.cases import Case
 from clinic.config import HumanParams, PresetParams, RewardModelParams
 from clinic.errors import ClinicError
-from clinic.events import Answered, Diagnosed, event_from_json
+from clinic.events import Answered, Diagnosed, read_events
 from clinic.judging import Ask, Subject, answer_subject, consultation_subject, judge
 from clinic.ratings import ask_for_ratings, read_ratings, transcript_id
 from clinic.rewards import PRESETS
@@ -66,12 +66,13 @@ async def _verdict(ask: Ask, case: Case, trajectory: Trajectory, criteria: Seque
 
 def subject_of(case: Case, trajectory: Trajectory) -> Subject:
     """What a judge is shown of one episode."""
-    match event_from_json(trajectory.events[-1]):
+    events = read_events(trajectory.events)
+    match events[-1]:
         case Answered(text):
             return answer_subject(case.self_report, [fact.text for fact in case.facts], text)
         case Diagnosed(diagnosis, recommendation):
-            return consultation_subject(case, trajectory.texts, diagnosis, recommendation)
-    return consultation_subject(case, trajectory.texts, "", "")
+            return consultation_subject(case, trajectory.texts, diagnosis, recommendation, events)
+    return consultation_subject(case, trajectory.texts, "", "", events)
 
 
 def _by_model(params: RewardModelParams, root: Path) -> Gather:

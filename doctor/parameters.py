@@ -1,6 +1,5 @@
 """`params.yaml`, parsed once at the edge into frozen models. A mistake is one line: file, key, value, fix."""
 
-import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,16 +14,12 @@ from ruamel.yaml.error import YAMLError
 from clinic.config import JUDGED, SINGLE_TURN, ConsultationParams, PatientCasesParams, PresetName, RewardParams
 from clinic.errors import shortened
 from clinic.yaml_files import load_yaml
+from doctor.places import HOME as HOME
+from doctor.places import ROOT as ROOT
 from kb.config import KnowledgeBaseParams
 from rl.config import SECRET, DecodingParams, LanguageModelParams, LoraParams, MachinesParams, RolloutParams, SFTParams
 
 T = TypeVar("T")
-ROOT = Path(__file__).resolve().parent.parent
-"""The checkout that is running: its parameters, code and outputs."""
-HOME = Path(os.environ.get("ANAMNESIS_HOME") or os.environ.get("DVC_ROOT") or ROOT).resolve()
-"""The project that owns checkpoints, runs and the MLflow store: the parent's in `dvc exp run --temp`, else the same
-checkout.
-"""
 
 MOVED = {
     "base_model": "recipes/base_model.yaml",
@@ -86,6 +81,37 @@ class BestOfNParams(_Section):
     )
 
 
+class CopyingParams(_Section):
+    """First exercise: lists of invented names, written again and again."""
+
+    lists: int = Field(ge=1, description="how many")
+    names: int = Field(ge=1, description="of a list, at most; how many is drawn")
+    tokens: int = Field(
+        ge=16,
+        description="of a list with its repetitions, about; it is written at least twice, from then on it is learned",
+    )
+    sft: SFTParams = Field(description="the supervised training")
+
+
+class ReadingParams(_Section):
+    """Second exercise: lines of a library, then charts, and the name of the line that each fits."""
+
+    exercises: int = Field(ge=1, description="how many")
+    lines: int = Field(ge=1, description="of an exercise, at most")
+    charts: int = Field(ge=1, description="of an exercise")
+    sft: SFTParams = Field(description="the supervised training")
+
+
+class LookupParams(_Section):
+    """Lessons in looking things up, on conditions that exist nowhere."""
+
+    invented: int = Field(ge=40, description="conditions, drawn anew for each kind of lesson")
+    copying: CopyingParams = Field(description="first exercise")
+    reading: ReadingParams = Field(description="second exercise")
+    dialogues: int = Field(ge=1, description="consultations with a search, beside the resident's others")
+    known_share: float = Field(ge=0, le=1, description="of these: with a condition that the resident knows")
+
+
 class WarmStartParams(_Section):
     """Section `warm_start`."""
 
@@ -111,6 +137,9 @@ class WarmStartParams(_Section):
     )
     unrelated_share: float = Field(ge=0, le=1, description="of those illnesses: have nothing to do with the patient")
     forced_cases: int = Field(ge=1, description="validation dialogues on which the forced diagnosis is measured")
+    lookups: LookupParams | None = Field(
+        description="null: none; or lessons in searching and in reading what was found, {invented, copying, reading, dialogues, known_share} (profile rare)"
+    )
     sft: SFTParams = Field(description="the supervised training")
 
 
@@ -166,6 +195,19 @@ class EvaluateDoctorParams(_Section):
     )
 
 
+class InboxParams(_Section):
+    """What is asked of a file that arrives in an inbox, beside what the stage that reads it asks."""
+
+    max_rejected_share: float = Field(
+        ge=0,
+        le=1,
+        description="of a file's documents that may be unusable; of its cases it is patient_cases.max_rejected_share",
+    )
+    max_file_mb: float = Field(
+        gt=0, description="megabytes of a file that git is given; folders that DVC tracks take any size"
+    )
+
+
 class RetrainParams(_Section):
     """Section `retrain`: when a challenger takes the champion's place (docs/how-to/schedule-retraining.md)."""
 
@@ -192,6 +234,11 @@ class RetrainParams(_Section):
     approval: bool = Field(
         description="true: a better challenger waits for a person, who resumes the flow run in Prefect's UI"
     )
+    keep_promoted: int | None = Field(
+        ge=0,
+        description="copies in models/registry that stay after a decision: so many of the last promoted, beside those in use; null: all (see `python -m commands.prune`)",
+    )
+    inbox: InboxParams = Field(description="bounds for files of an inbox")
 
 
 class LanguageModels(_Section):
@@ -259,6 +306,10 @@ class Params(_Section):
         if self.warm_start.start == "imitation" and not self.patient_cases.starter.cases:
             raise ValueError(
                 "warm_start.start imitation needs cases of the starter clinic, and patient_cases.starter.cases is 0; choose best_of_n, recorded or none, or draw some"
+            )
+        if self.warm_start.lookups is not None and not self.consultation.search_results:
+            raise ValueError(
+                "warm_start.lookups teaches to search, and consultation.search_results is 0, no library; set lookups to null, or show some results"
             )
         if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
             raise ValueError(

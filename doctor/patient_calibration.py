@@ -37,7 +37,7 @@ FILES = {
     "primock57": ("", "primock57.jsonl.gz"),
 }
 HALVES_ZH = ("open", "sealed", "fresh open", "fresh sealed")
-HALVES = (*HALVES_ZH, "third sealed", "fourth sealed", "fifth sealed")
+HALVES = (*HALVES_ZH, "third sealed", "fourth sealed", "fifth sealed", "sixth sealed")
 SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
 _SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)
 _CONCLUSION = re.compile(r"\A\s*(?:imp|plan|ddx|diagnosis)\b", re.IGNORECASE)

@@ -7,7 +7,8 @@ import numpy as np
 
 from clinic.cases import QUESTIONS, Case
 from clinic.diagnoses import relation
-from clinic.events import Asked, Ending, Invalid, final_diagnosis, leaks_of, one_by_one, read_events
+from clinic.events import Asked, Ending, Event, Invalid, final_diagnosis, leaks_of, one_by_one, read_events
+from clinic.metrics import searching
 from clinic.patients.base import Matcher
 from clinic.patients.fidelity import fidelity
 from clinic.rewards import Scorer
@@ -89,6 +90,7 @@ def step_metrics(
         "rollout/valid_questions": sum(q.topic is not None and not q.repeated for q in questions)
         / max(len(questions), 1),
     }
+    metrics |= _searches(cases, trajectories, recorded)
     scored = [score for score in scores if score.turns]
     names = {name for score in scored for turn in score.turns for name in turn}
     for name in sorted(names):
@@ -96,6 +98,20 @@ def step_metrics(
             np.mean([sum(turn.get(name, 0.0) for turn in score.turns) for score in scored])
         )
     return metrics
+
+
+def _searches(
+    cases: Sequence[Case], trajectories: Sequence[Trajectory], recorded: Sequence[Sequence[Event]]
+) -> dict[str, float]:
+    """Searches an episode; of the searches the share that found the condition, and the share of repeats."""
+    by_id = {case.case_id: case for case in cases}
+    rows = [searching(by_id[t.case_id], events) for t, events in zip(trajectories, recorded, strict=True)]
+    count = [row["searches"] or 0.0 for row in rows]
+    total = sum(count)
+    return {"rollout/searches": total / max(len(rows), 1)} | {
+        f"rollout/{name}": sum(n * (row[name] or 0.0) for n, row in zip(count, rows, strict=True)) / max(total, 1)
+        for name in ("searches_found", "searches_repeated")
+    }
 
 
 def patient_metrics(

@@ -33,6 +33,7 @@ def lines_said(thought: str, action: Action) -> list[Line]:
         ("thinks", thought),
         (f"Doctor{what}", action.text),
         ("advice", action.recommendation),
+        ("evidence", ", ".join(action.evidence)),
         ("not understood", action.error),
     ]
     return [(label, text) for label, text in lines if text or label.startswith("Doctor")]

@@ -1,11 +1,12 @@
-"""What `retrain` does in the checkout that it works in: reproduce what is stale, register the result as challenger, let it
-meet the champion. Who becomes champion is for `retrain` to say.
+"""What `retrain` does in the checkout that it works in: admit what is new, reproduce what is stale, register the result as
+challenger, let it meet the champion. Who becomes champion is for `retrain` to say.
 """
 
 import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prefect import flow
 
@@ -16,9 +17,11 @@ from doctor.reward_recipe import load_reward
 from rl.files import write_json
 from tasks.command_line import USER_ERRORS, process
 from tasks.gate import compare_with_champion
+from tasks.inbox import Arrival, admit
 from tasks.registry import MODEL_NAME, register_challenger
 from tasks.report import summary
 from tasks.versioning import VersioningError, in_workspace, reproduce
+from tasks.workspace import WorkspaceError, record
 from tracking import registry, runs
 from tracking.console import follow, named
 from tracking.errors import TrackingError
@@ -33,27 +36,39 @@ class Challenge:
     decision: Decision | None  # None: it is the champion
     approval: bool  # a better one waits for a person's word
     report: str
+    keep_promoted: int | None = None  # copies of models that stay; None: all
+    arrivals: tuple[Arrival, ...] = ()  # files that lay in the inbox
 
 
 @flow(name="challenge", flow_run_name=named, on_running=[follow])
-def challenge(targets: tuple[str, ...] = ()) -> Challenge:
+def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None) -> Challenge:
     """Bring the pipeline up to date, register its doctor and compare it with the champion; nobody is promoted.
 
     Args:
         targets: stages to bring up to date; without any, all.
+        inbox: a folder; what is valid in it is copied into this checkout and committed first.
     """
     params = load_params()  # a mistake is told before DVC clears what a stage is to make
     load_algorithm(params)
     load_reward(params.reward.preset)
+    arrivals = admit(params, inbox) if inbox is not None else []
+    if admitted := [arrival for arrival in arrivals if not arrival.reason]:
+        told = "\n".join(map(str, admitted))
+        record(ROOT, [arrival.name for arrival in admitted], f"[data] {len(admitted)} files of the inbox\n\n{told}")
     reproduce(targets)
     challenger, registered = register_challenger(params, ROOT / "models/doctor")
     decision = compare_with_champion(params, challenger)
     return Challenge(
-        challenger=challenger, decision=decision, approval=params.retrain.approval, report=summary(registered)
+        challenger=challenger,
+        decision=decision,
+        approval=params.retrain.approval,
+        report=summary(registered),
+        keep_promoted=params.retrain.keep_promoted,
+        arrivals=tuple(arrivals),
     )
 
 
-def challenge_in(place: Path, targets: tuple[str, ...]) -> Challenge:
+def challenge_in(place: Path, targets: tuple[str, ...], inbox: Path | None) -> Challenge:
     """The same in another checkout, by the code and the parameters that stand there.
 
     Raises:
@@ -62,23 +77,33 @@ def challenge_in(place: Path, targets: tuple[str, ...]) -> Challenge:
     """
     result = place.with_name("challenge.json")
     result.unlink(missing_ok=True)
-    in_workspace(["flows.challenge", "--result", str(result), *targets], place)
+    given = ["--inbox", str(inbox)] if inbox is not None else []
+    in_workspace(["flows.challenge", "--result", str(result), *given, *targets], place)
     told = json.loads(result.read_text(encoding="utf-8"))
     runs.setup(ROOT)
     challenger = registry.numbered(MODEL_NAME, told["challenger"])
     if challenger is None:
         raise TrackingError(f"{MODEL_NAME} version {told['challenger']} was registered and is not there")
     decision = Decision.from_json(told["decision"]) if told["decision"] is not None else None
-    return Challenge(challenger=challenger, decision=decision, approval=told["approval"], report=told["report"])
+    return Challenge(
+        challenger=challenger,
+        decision=decision,
+        approval=told["approval"],
+        report=told["report"],
+        keep_promoted=told["keep_promoted"],
+        arrivals=tuple(Arrival(**arrival) for arrival in told["arrivals"]),
+    )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m flows.challenge", description=__doc__)
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
     parser.add_argument("--result", type=Path, required=True, help="a JSON file to write: the version, the decision")
+    parser.add_argument("--inbox", type=Path, help="a folder of new files; what is valid is committed to this checkout")
     given = parser.parse_args()
-    with process("challenge", VersioningError, *USER_ERRORS):
-        made = challenge(tuple(given.targets))
+    with process("challenge", VersioningError, WorkspaceError, *USER_ERRORS):
+        made = challenge(tuple(given.targets), given.inbox)
         decided = made.decision.to_json() if made.decision is not None else None
-        found = {"challenger": made.challenger.number, "decision": decided, "approval": made.approval}
-        write_json(given.result, found | {"report": made.report})
+        found: dict[str, Any] = {"challenger": made.challenger.number, "decision": decided, "approval": made.approval}
+        found |= {"report": made.report, "keep_promoted": made.keep_promoted}
+        write_json(given.result, found | {"arrivals": [vars(one) for one in made.arrivals]})

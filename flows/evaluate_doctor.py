@@ -7,12 +7,12 @@ from prefect import flow
 from clinic.doctors import at_random, greedy
 from clinic.tables import Evaluation
 from doctor.evaluation import open_evaluation_sets
-from doctor.evaluation_text import write_accuracy_plot
+from doctor.evaluation_text import headline, write_accuracy_plot
 from doctor.parameters import ROOT, load_params
 from rl.files import write_json
 from tasks.command_line import run
 from tasks.evaluation import compare, evaluate_fitted, evaluate_full_information, evaluate_policy, evaluate_reference
-from tasks.outputs import output, plots_file
+from tasks.outputs import metrics_file, output, plots_file
 from tasks.report import evaluation_page
 from tracking.console import follow, named
 from tracking.recorder import record_evaluation
@@ -56,6 +56,7 @@ def evaluate_doctor(
             metrics |= evaluate_reference(test_set, "bayes_no_questions", greedy, 0)
             metrics |= evaluate_full_information(test_set)
     write_json(out, metrics.to_json())
+    write_json(metrics_file(out, "summary"), headline(metrics))
     write_accuracy_plot(metrics, plots_file(out, "evaluate_doctor.csv"))
     page = evaluation_page(
         params,

@@ -1,11 +1,12 @@
 """Medical texts -> searchable index."""
 
+import json
 from pathlib import Path
 
 from prefect import flow
 
-from doctor.parameters import load_params
-from rl.files import write_json
+from doctor.places import ROOT
+from kb.config import read_params
 from tasks.command_line import run
 from tasks.knowledge_base import index_documents, measure_retrieval
 from tasks.outputs import metrics_file, output
@@ -16,10 +17,11 @@ from tracking.console import follow, named
 def knowledge_base(out: Path | None = None, params_file: Path | None = None) -> None:
     """Split documents into passages, embed them, build the index, measure retrieval where queries are given."""
     out = output(out, "kb_index")
-    params = load_params(params_file).knowledge_base
-    counts = index_documents(params, out)
-    quality = measure_retrieval(params, out)
-    write_json(metrics_file(out, "knowledge_base"), {**counts, **quality})
+    params = read_params(params_file or ROOT / "params.yaml")
+    measured = {**index_documents(params, out), **measure_retrieval(params, out)}
+    metrics = metrics_file(out, "knowledge_base")
+    metrics.parent.mkdir(parents=True, exist_ok=True)
+    metrics.write_text(json.dumps(measured, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

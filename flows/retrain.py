@@ -1,4 +1,4 @@
-"""The scheduled one: reproduce what is stale, register the result as challenger, let it meet the champion, report."""
+"""The scheduled one: admit what is new, reproduce what is stale, register the result as challenger, let it meet the champion, report."""
 
 import argparse
 import logging
@@ -15,10 +15,12 @@ from doctor.gate import Decision, markdown
 from doctor.parameters import ROOT
 from flows.challenge import Challenge, challenge, challenge_in
 from tasks.command_line import USER_ERRORS, process
-from tasks.gate import settle
+from tasks.gate import received, settle
+from tasks.inbox import file_away
+from tasks.registry import prune_copies
 from tasks.server import AWAITED, wait_until_healthy
 from tasks.versioning import VersioningError
-from tasks.workspace import WorkspaceError, keep, workspace
+from tasks.workspace import WorkspaceError, head, keep, workspace
 from tasks.workspace import push as sent
 from tracking.console import follow, named
 
@@ -34,7 +36,9 @@ class Approval(RunInput):
 
 
 @flow(name="retrain", flow_run_name=named, on_running=[follow])
-def retrain(targets: tuple[str, ...] = (), branch: str | None = None, push: bool = False) -> str:
+def retrain(
+    targets: tuple[str, ...] = (), branch: str | None = None, push: bool = False, inbox: str | None = None
+) -> str:
     """Run the whole pipeline through DVC, register the doctor, once per hash, and promote it if it is better than the
     champion; returns the report.
 
@@ -43,16 +47,28 @@ def retrain(targets: tuple[str, ...] = (), branch: str | None = None, push: bool
         branch: work in a checkout of the last commit, runs/retrain/workspace, and commit lock and figures to this branch;
             the user's files stay as they are. Empty: work in the project's own folder and commit nothing.
         push: send the branch to `origin`, and data and models to DVC's remote.
+        inbox: a folder of new cases and documents, which mirrors the project: what is valid is committed to the branch, the
+            rest goes to `rejected` in it. Empty: none.
     """
     if not branch:
+        if inbox:
+            raise WorkspaceError(
+                "an inbox needs a branch that its files are committed to; name one (--branch retrained)"
+            )
         return _settled(challenge(targets), None)
     with workspace(ROOT, branch) as place:
-        made = challenge_in(place, targets)
+        folder = (ROOT / inbox).resolve() if inbox else None
+        made = challenge_in(place, targets, folder)
+        received(made.challenger, made.arrivals)
         commit = keep(
             place, branch, f"[retrain] {made.challenger.tags.get('algorithm', 'doctor')} {made.challenger.sha256[:12]}"
         )
         if commit is not None:
-            log.info("lock and figures are commit %s of branch %s", commit[:12], branch)
+            log.info("lock, figures and what came in are commit %s of branch %s", commit[:12], branch)
+        if folder is not None:
+            file_away(folder, made.arrivals, head(place))
+        if commit is None and not made.challenger.tags.get("retrain.commit"):
+            commit = head(place)  # of a run that was killed before it said so, or of the user's
         if push and (failure := sent(place, branch)) is not None:
             log.error("%s", failure)
         return _settled(made, commit)
@@ -65,7 +81,10 @@ def _settled(made: Challenge, commit: str | None) -> str:
     if decision is not None and promote and made.approval:
         said = _ask(decision, challenger.sha256)
         promote, why = said.promote, said.why or ("approved" if said.promote else "not approved")
-    return f"{made.report}\n{settle(challenger, decision, promote, why, commit)}"
+    told = settle(challenger, decision, promote, why, commit, made.arrivals)
+    if made.keep_promoted is not None:
+        prune_copies(made.keep_promoted)
+    return f"{made.report}\n{told}"
 
 
 def _ask(decision: Decision, sha256: str) -> Approval:
@@ -85,9 +104,12 @@ if __name__ == "__main__":
         "--branch",
         help="work in a checkout of its own and commit lock and figures to this branch; without it, work here",
     )
+    parser.add_argument(
+        "--inbox", help="a folder of new cases and documents; with --branch, which what is valid is committed to"
+    )
     parser.add_argument("--push", action="store_true", help="send the branch and DVC's data to their remotes")
     given = parser.parse_args()
     with process("retrain", VersioningError, WorkspaceError, *USER_ERRORS):
         if address := os.environ.pop(AWAITED, None):
             wait_until_healthy(address)
-        sys.stdout.write(retrain(tuple(given.targets), given.branch, given.push) + "\n")
+        sys.stdout.write(retrain(tuple(given.targets), given.branch, given.push, given.inbox) + "\n")

@@ -1,23 +1,30 @@
 """Files and folders -> documents, with every bad record accounted for.
 
-What it leaves out: HTML, PDF and XML, and any judgement on what a text says.
+What it leaves out: any judgement on what a text says.
 """
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
+from kb.cleaning import cleaned, one_line
+from kb.config import JOINTS, DocumentSource
 from kb.errors import KnowledgeBaseError, shortened
-from kb.files import sha256_file, sha256_text
-from kb.readers import SUFFIXES, Record, Rejected, read_records, suffix_of
+from kb.files import sha256_text
+from kb.readers import SUFFIXES, read_records
+from kb.records import Record, Rejected
 from kb.sentences import first_heading, has_body
+from kb.sources import SourceFile, Sources, source_files
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN_LICENCE = "unknown"
-_OWN_FIELDS = frozenset({"doc_id", "title", "text", "source", "licence", "license"})
+_OWN_FIELDS = frozenset({"doc_id", "title", "text", "source", "licence", "license", "url", "language", "date"})
+_ID_DIGITS = 16  # of the hash that names a record: two of a million share one with a chance of 3e-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +35,11 @@ class Document:
         doc_id: unique in the corpus.
         title: one line, may be empty.
         text: the body; Markdown headings in it open sections.
-        source: who published it, or the file it came from if the file does not say.
+        source: who published it, or the file it came from, relative to the project, if nobody says.
         licence: as stated, or "unknown".
+        url: its address, or "".
+        language: as stated, or "".
+        date: as stated, or "".
         metadata: every other stated field, as text.
     """
 
@@ -38,149 +48,189 @@ class Document:
     text: str
     source: str
     licence: str
+    url: str = ""
+    language: str = ""
+    date: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
         """Hash of every field, so that a change of the licence alone is seen too."""
-        fields = [self.doc_id, self.title, self.text, self.source, self.licence, self.metadata]
-        return sha256_text(json.dumps(fields, sort_keys=True, ensure_ascii=True))
+        fields = [self.doc_id, self.title, self.text, self.source, self.licence, self.url, self.language, self.date]
+        return sha256_text(json.dumps([*fields, self.metadata], sort_keys=True, ensure_ascii=True))
 
 
 class _UnusableError(Exception):
     """Reason why a record is no document; becomes a `Rejected`."""
 
 
-def source_files(paths: Sequence[Path]) -> list[tuple[Path, str]]:
-    """List the files to read as (file, name), where the name is the path inside its folder.
-
-    Folders are searched recursively, in sorted order; hidden files and folders are left out.
-
-    Raises:
-        KnowledgeBaseError: if a path does not exist.
-    """
-    found: dict[Path, str] = {}
-    for path in paths:
-        if path.is_dir():
-            for file in sorted(path.rglob("*")):
-                name = file.relative_to(path)
-                if file.is_file() and not any(part.startswith(".") for part in name.parts):
-                    found.setdefault(file, name.as_posix())
-        elif path.is_file():
-            found.setdefault(path, path.name)
-        else:
-            raise KnowledgeBaseError(
-                f"knowledge base source {path} does not exist: correct 'sources' or fetch the data"
-            )
-    return list(found.items())
-
-
-def hash_sources(paths: Sequence[Path]) -> dict[str, str]:
-    """Map every source file, as a POSIX path, to its SHA-256, for the index manifest.
-
-    Raises:
-        KnowledgeBaseError: if a path does not exist.
-    """
-    return {file.as_posix(): sha256_file(file) for file, _ in source_files(paths)}
-
-
-def load_documents(paths: Sequence[Path]) -> tuple[list[Document], list[Rejected]]:
+def load_documents(
+    sources: Sources, root: Path, licences: Sequence[str] | None
+) -> tuple[list[Document], list[Rejected]]:
     """Read every document of the given files and folders.
 
-    A record that cannot be used is returned as a `Rejected`, never dropped in silence; of two
-    records with one doc_id the first is kept. A record without a `doc_id` is named after its
-    file (and line, in JSONL).
+    What cannot be used is returned as a `Rejected`, never dropped in silence; of two
+    records with one doc_id the first is kept.
 
     Args:
-        paths: files or folders; `.md`, `.txt`, `.jsonl` and `.jsonl.gz` are read.
+        sources: files or folders, relative to `root`; `kb.readers.SUFFIXES` are read.
+        root: the project.
+        licences: documents under any other licence are rejected; None: none is. Case, spaces, hyphens do not matter.
 
     Returns:
-        Documents in the order of `paths`, and the rejected records.
+        Documents in the order of `sources`, and what was rejected, with paths relative to `root`.
 
     Raises:
-        KnowledgeBaseError: if a path does not exist, a gzip file is damaged, or no document is
+        KnowledgeBaseError: if a source does not exist, a file needs a library that is not installed, or no document is
             left, since an empty index would only fail later and further away.
     """
+    files, rejected = source_files(sources, root)
+    documents, unusable = documents_of(files, licences)
+    rejected += unusable
+    if not documents:
+        raise KnowledgeBaseError(_nothing_found([file.name for file in files], rejected))
+    logger.info("loaded %d documents, rejected %d records", len(documents), len(rejected))
+    return documents, rejected
+
+
+def documents_of(files: Sequence[SourceFile], licences: Sequence[str] | None) -> tuple[list[Document], list[Rejected]]:
+    """The same of files that are listed already; maybe nothing comes of them.
+
+    Raises:
+        KnowledgeBaseError: if a file needs a library that is not installed.
+    """
+    allowed = None if licences is None else {_comparable(licence) for licence in licences}
     documents: dict[str, Document] = {}
     rejected: list[Rejected] = []
-    for item in _records(paths):
-        if isinstance(item, Rejected):
-            rejected.append(item)
-            continue
-        record, default_id = item
-        try:
-            document = _document(record, default_id)
-        except _UnusableError as error:
-            rejected.append(Rejected(record.path, record.line, shortened(str(error))))
-            continue
-        if document.doc_id in documents:
-            reason = f"duplicate doc_id {document.doc_id!r}: give this record a doc_id of its own"
-            rejected.append(Rejected(record.path, record.line, shortened(reason)))
-            continue
-        documents[document.doc_id] = document
-    if not documents:
-        raise KnowledgeBaseError(_nothing_found(paths, rejected))
-    logger.info("loaded %d documents, rejected %d records", len(documents), len(rejected))
+    for file in files:
+        found, unusable = documents_in(file)
+        rejected += unusable
+        for document, line in found:
+            if allowed is not None and _comparable(document.licence) not in allowed:
+                reason = f"licence {document.licence!r} is none of 'licences' ({', '.join(licences or ())})"
+            elif document.doc_id in documents:
+                reason = f"duplicate doc_id {document.doc_id!r}: give this record a doc_id of its own"
+            else:
+                documents[document.doc_id] = document
+                continue
+            rejected.append(Rejected(Path(file.name), line, shortened(reason)))
     return list(documents.values()), rejected
 
 
-def _records(paths: Sequence[Path]) -> Iterator[Rejected | tuple[Record, str]]:
-    for file, name in source_files(paths):
-        stem = name.removesuffix(suffix_of(file) or "")
-        for record in read_records(file):
-            if isinstance(record, Rejected):
-                yield record
-            else:
-                yield record, stem if record.line is None else f"{stem}:{record.line}"
+def documents_in(file: SourceFile) -> tuple[list[tuple[Document, int | None]], list[Rejected]]:
+    """Read one file. What comes of it depends on its bytes and on `file` alone.
+
+    A record without a doc_id is named after its file; where a file has several, after its content too, so that a record
+    put in before it does not rename it.
+
+    Returns:
+        Documents, each with its line, and what was rejected.
+
+    Raises:
+        KnowledgeBaseError: if the library for the file's format is not installed.
+    """
+    columns = file.source.fields.columns() if file.source.fields else {}
+    unseen = {column for group in columns.values() for column in group}
+    found: list[tuple[Document, int | None]] = []
+    rejected: list[Rejected] = []
+    for record in read_records(file.path):
+        if isinstance(record, Rejected):
+            rejected.append(replace(record, path=Path(file.name), reason=one_line(record.reason)))
+            continue
+        unseen -= record.fields.keys()
+        try:
+            found.append((_document(record, file, columns), record.line))
+        except _UnusableError as error:
+            rejected.append(Rejected(Path(file.name), record.line, shortened(str(error))))
+    if unseen and (found or rejected):
+        reason = f"no record has the column {min(unseen)!r} that 'fields' of its source names"
+        rejected.append(Rejected(Path(file.name), None, shortened(reason)))
+    return found, rejected
 
 
-def _nothing_found(paths: Sequence[Path], rejected: Sequence[Rejected]) -> str:
-    where = ", ".join(str(path) for path in paths) or "an empty list of sources"
+def _comparable(licence: str) -> str:
+    return re.sub(r"[\s_-]+", " ", licence.casefold()).strip()
+
+
+def _nothing_found(names: Sequence[str], rejected: Sequence[Rejected]) -> str:
+    where = f"{len(names)} files of 'sources'" if names else "'sources'"
     if not rejected:
         return f"no documents in {where}: add {', '.join(SUFFIXES)} files or correct 'sources'"
-    first = rejected[0]
-    at = str(first.path) if first.line is None else f"{first.path}:{first.line}"
     return (
-        f"no documents in {where}: all {len(rejected)} records were rejected, "
-        f"the first at {at} ({first.reason}); correct them"
+        f"no documents in {where}: all {len(rejected)} records were rejected, the first is {rejected[0]}; correct them"
     )
 
 
-def _document(record: Record, default_id: str) -> Document:
-    fields = record.fields
-    text = _text_field(fields, "text").replace("\r\n", "\n").strip()
+def _document(record: Record, file: SourceFile, columns: Mapping[str, Sequence[str]]) -> Document:
+    fields = _mapped(record.fields, columns)
+    text = cleaned(_text_field(fields, "text"))
     if not text:
         raise _UnusableError("no text: the field 'text' is missing or blank")
     if not has_body(text):
         raise _UnusableError("no text below the headings")
+    given: DocumentSource = file.source
+
+    def stated(name: str, otherwise: str | None) -> str:
+        return one_line(_text_field(fields, name)) or one_line(otherwise or "")
+
     document = Document(
-        doc_id=_text_field(fields, "doc_id").strip() or default_id,
-        title=_title(record, text),
+        doc_id=stated("doc_id", None) or _default_id(record, file),
+        title=_title(fields, record, text),
         text=text,
-        source=_one_line(_text_field(fields, "source")) or record.path.as_posix(),
-        licence=_one_line(_text_field(fields, "licence") or _text_field(fields, "license")) or UNKNOWN_LICENCE,
+        source=stated("source", given.source) or file.name,
+        licence=stated("licence", None) or stated("license", given.licence) or UNKNOWN_LICENCE,
+        url=stated("url", None),
+        language=stated("language", given.language),
+        date=stated("date", None),
         metadata=_metadata(fields),
     )
     _check_unicode(document)
     return document
 
 
-def _title(record: Record, text: str) -> str:
-    """Stated title, else focus and qtype, else the first heading, else a text file's name."""
-    title = _one_line(_text_field(record.fields, "title"))
+def _default_id(record: Record, file: SourceFile) -> str:
+    if not record.many:
+        return file.stem
+    content = json.dumps(record.fields, sort_keys=True, ensure_ascii=True, default=str)
+    return f"{file.stem}:{sha256_text(content)[:_ID_DIGITS]}"
+
+
+def _mapped(fields: Mapping[str, object], columns: Mapping[str, Sequence[str]]) -> dict[str, object]:
+    """The fields with those of the map put together from their columns, which are left out."""
+    if not columns:
+        return dict(fields)
+    used = {column for group in columns.values() for column in group}
+    mapped = {name: value for name, value in fields.items() if name not in used}
+    for name, group in columns.items():
+        parts = [part for column in group for part in _values(fields.get(column), column)]
+        mapped[name] = JOINTS.get(name, "; ").join(part for part in parts if part)
+    return mapped
+
+
+def _values(value: object, column: str) -> list[str]:
+    if isinstance(value, list):
+        return [_text_field({column: item}, column) for item in value]
+    return [_text_field({column: value}, column)]
+
+
+def _title(fields: Mapping[str, object], record: Record, text: str) -> str:
+    """Stated title, else focus and qtype, else the first heading, else the name of a file that is one document."""
+    title = one_line(_text_field(fields, "title"))
     if title:
         return title
-    parts = (_one_line(_text_field(record.fields, name)) for name in ("focus", "qtype"))
+    parts = (one_line(_text_field(fields, name)) for name in ("focus", "qtype"))
     title = ": ".join(part for part in parts if part) or first_heading(text)
-    if title or record.line is not None:
-        return title
-    return _one_line(record.path.stem.replace("_", " ").replace("-", " "))
+    if title or record.many:
+        return one_line(title)
+    return one_line(record.path.stem.replace("_", " ").replace("-", " "))
 
 
 def _text_field(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
     if value is None:
         return ""
+    if name == "date" and isinstance(value, date):  # YAML makes one of 2024-05-01
+        return value.isoformat()
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise _UnusableError(f"field '{name}' is {type(value).__name__}, not text")
     return str(value)
@@ -204,13 +254,10 @@ def _metadata(fields: Mapping[str, object]) -> dict[str, str]:
 def _check_unicode(document: Document) -> None:
     r"""Refuse lone surrogates, which JSON can spell (`\ud800`) and UTF-8 cannot store."""
     stated = [document.doc_id, document.title, document.text, document.source, document.licence]
+    stated += [document.url, document.language, document.date]
     stated += [*document.metadata.keys(), *document.metadata.values()]
     for value in stated:
         try:
             value.encode()
         except UnicodeEncodeError as error:
             raise _UnusableError("not valid Unicode: the record holds half a surrogate pair") from error
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

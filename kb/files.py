@@ -9,6 +9,8 @@ from pathlib import Path
 from kb.errors import KnowledgeBaseError
 
 _CHUNK_BYTES = 1 << 20
+DAMAGE = (OSError, EOFError, zlib.error)
+"""What reading a file raises that is unreadable or a damaged gzip."""
 
 
 def sha256_text(text: str) -> str:
@@ -25,20 +27,29 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    r"""Yield (line number from 1, raw line without its end) of a plain or `.gz` file.
+def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    r"""Yield (line number from 1, raw line without its end) of a plain or `.gz` file, up to where it is damaged.
 
     Lines are bytes, so that one undecodable line does not cost the whole file, and only `\n`
     ends a line.
 
     Raises:
-        KnowledgeBaseError: if the file is missing or is a damaged gzip, since the lines behind
-            the damage would be lost without a word.
+        OSError, EOFError, zlib.error: at the damage (`DAMAGE`), after every whole line before it.
+    """
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            yield number, line.rstrip(b"\r\n")
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """As `raw_lines`, of a file that is wanted whole or not at all.
+
+    Raises:
+        KnowledgeBaseError: if the file is missing, unreadable or a damaged gzip, since the lines
+            behind the damage would be lost without a word.
     """
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line.rstrip(b"\r\n")
+        yield from raw_lines(path)
     except FileNotFoundError as error:
         raise KnowledgeBaseError(f"{path} is missing: check the path or fetch the file") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

@@ -1,25 +1,32 @@
-"""Embed only what is new: vectors of unchanged passages come from the previous index.
+"""Compute only what is new: passages of unchanged documents and vectors of unchanged texts come from the cache.
 
-A vector is reused if what was embedded (title, section, text) has the same hash and the same
-embedder made it. Shape suffixes: N passages, D dimension.
+What comes out is the same with any cache and with none. Shape suffixes: N passages, D dimension.
 """
 
+import hashlib
+import inspect
+import json
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from kb import passages as _passages
+from kb import sentences as _sentences
+from kb import splitting as _splitting
+from kb.cache import Cache
+from kb.documents import Document
 from kb.embed import Embedder, Vectors
-from kb.errors import KnowledgeBaseError
-from kb.index import KnowledgeIndex
 from kb.passages import Passage
+from kb.splitting import split_passages
 
 logger = logging.getLogger(__name__)
 
-SAME_VECTOR = 0.999  # cosine; rounding differs between devices by far less, other weights by more
-_PROGRESS_EVERY = 2048  # passages between two log lines
+Progress = Callable[[int, int], None]
+"""Told how many passages of how many are embedded."""
+
+KEPT_EVERY = 2048  # passages between two transactions; a kill loses so many at most
 
 
 @dataclass(frozen=True)
@@ -28,59 +35,85 @@ class EmbeddedPassages:
 
     Attributes:
         vectors: float32, shape (N, D), row i for passage i.
-        embedded: passages the embedder had to read.
-        reused: passages whose vector was there already; both counts add up to N.
+        embedded: texts that the embedder had to read.
     """
 
     vectors: Vectors
     embedded: int
-    reused: int
 
 
-def embed_passages(passages: Sequence[Passage], embedder: Embedder, reuse: Path | None) -> EmbeddedPassages:
-    """Embed passages, taking over the vectors of a previous index where nothing changed.
+def split_documents(
+    documents: Sequence[Document], embedder: Embedder, max_tokens: int, overlap_tokens: int, cache: Cache | None
+) -> list[Passage]:
+    """As `split_passages`, which sees only the documents that are not in the cache as they are now.
 
-    An absent, corrupt or foreign previous index costs time, not the build: everything is embedded
-    anew, and the log says why. One reused vector is computed again as a check, so that new
-    weights under an old name are noticed.
+    Raises:
+        KnowledgeBaseError: as `split_passages`.
+    """
+    maker = _hash("passages", embedder.weights, max_tokens, overlap_tokens, _splitter_code())
+    known = {} if cache is None else cache.get(maker, [document.sha256 for document in documents])
+    new = [document for document in documents if document.sha256 not in known]
+    fresh: dict[str, list[Passage]] = {document.doc_id: [] for document in new}
+    for passage in split_passages(new, embedder.count_tokens, max_tokens, overlap_tokens) if new else []:
+        fresh[passage.doc_id].append(passage)
+    if cache is not None:
+        cache.put(maker, {document.sha256: _to_bytes(fresh[document.doc_id]) for document in new})
+    logger.info("split %d of %d documents, the others are known", len(new), len(documents))
+    return [
+        passage
+        for document in documents
+        for passage in (fresh[document.doc_id] if document.doc_id in fresh else _from_bytes(known[document.sha256]))
+    ]
+
+
+def embed_passages(
+    passages: Sequence[Passage],
+    embedder: Embedder,
+    cache: Cache | None,
+    progress: Progress | None = None,
+    kept_every: int = KEPT_EVERY,
+) -> EmbeddedPassages:
+    """Embed passages, each text once, and only those whose vectors are not in the cache.
 
     Args:
         passages: N passages.
         embedder: makes the vectors that are missing.
-        reuse: folder of the previous index, or None; may be the one about to be replaced.
+        cache: where vectors are kept, by what the embedder is and what it read; None: nowhere.
+        progress: told after every part.
+        kept_every: texts of a part; what is embedded is in the cache before the next part begins.
     """
-    known = _known_vectors(embedder, reuse)
-    rows = [row for row, passage in enumerate(passages) if passage.sha256 in known]
-    if rows and not _still_same(passages[rows[0]], known, embedder):
-        logger.warning("embedder %s no longer makes the vectors in %s", embedder.name, reuse)
-        known, rows = {}, []
-    vectors_ND = np.empty((len(passages), embedder.dimension), dtype=np.float32)
-    for row in rows:
-        vectors_ND[row] = known[passages[row].sha256]
-    missing = [row for row, passage in enumerate(passages) if passage.sha256 not in known]
-    for first in range(0, len(missing), _PROGRESS_EVERY):
-        part = missing[first : first + _PROGRESS_EVERY]
-        vectors_ND[part] = embedder.encode([passages[row].embedded_text for row in part])
-        logger.info("embedded %d of %d passages", first + len(part), len(missing))
-    return EmbeddedPassages(vectors_ND, embedded=len(missing), reused=len(rows))
+    maker = _hash("vectors", embedder.weights, embedder.compute)
+    texts = {passage.sha256: passage.embedded_text for passage in passages}
+    known = {} if cache is None else cache.get(maker, list(texts))
+    vectors = {name: np.frombuffer(content, np.float32) for name, content in known.items()}
+    missing = sorted(texts.keys() - vectors.keys(), key=lambda name: (-len(texts[name]), name))  # the longest first
+    for first in range(0, len(missing), kept_every):
+        part = missing[first : first + kept_every]
+        vectors_MD = embedder.encode([texts[name] for name in part])
+        vectors.update(zip(part, vectors_MD, strict=True))
+        if cache is not None:
+            cache.put(maker, {name: vectors[name].tobytes() for name in part})
+        if progress is not None:
+            progress(first + len(part), len(missing))
+    vectors_ND = np.empty((len(passages), embedder.dimension), np.float32)
+    for row, passage in enumerate(passages):
+        vectors_ND[row] = vectors[passage.sha256]
+    logger.info("embedded %d of %d texts, the others are known", len(missing), len(texts))
+    return EmbeddedPassages(vectors_ND, embedded=len(missing))
 
 
-def _known_vectors(embedder: Embedder, reuse: Path | None) -> dict[str, Vectors]:
-    if reuse is None or not reuse.is_dir():
-        return {}
-    try:
-        previous = KnowledgeIndex.load(reuse)
-    except KnowledgeBaseError as error:
-        logger.warning("not reusing the previous index: %s", error)
-        return {}
-    made_by = (previous.manifest.embedder, previous.manifest.dimension)
-    if made_by != (embedder.name, embedder.dimension):
-        logger.info("not reusing vectors of %s in %s: another embedder", made_by[0], reuse)
-        return {}
-    vectors_ND = previous.vectors()
-    return {p.sha256: vectors_ND[row] for row, p in enumerate(previous.passages)}
+def _splitter_code() -> str:
+    """Hash of the code that makes passages: other code may make others."""
+    return _hash(*(inspect.getsource(module) for module in (_passages, _sentences, _splitting)))
 
 
-def _still_same(passage: Passage, known: dict[str, Vectors], embedder: Embedder) -> bool:
-    fresh_D = embedder.encode([passage.embedded_text])[0]
-    return float(fresh_D @ known[passage.sha256]) >= SAME_VECTOR
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _to_bytes(passages: Sequence[Passage]) -> bytes:
+    return json.dumps([asdict(passage) for passage in passages], ensure_ascii=False).encode()
+
+
+def _from_bytes(content: bytes) -> list[Passage]:
+    return [Passage(**fields) for fields in json.loads(content)]

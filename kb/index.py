@@ -1,122 +1,140 @@
-"""Vectors and passages <-> the index folder. The only door to faiss.
+"""Passages and their vectors <-> the index folder.
 
-A folder holds `index.faiss`, `passages.parquet` (row i of one is row i of the other),
-`manifest.json`, and, where the index keeps vectors only in compressed form, `vectors.npy`.
-It appears whole or not at all. Similarity is the inner product of unit vectors, so the cosine.
-Shape suffixes: N passages, Q queries, K hits, D dimension.
+A folder holds `passages.arrow`, the words in `bm25/`, the vectors in `index.faiss` (row i is passage i in all three),
+`rejected.jsonl` (what could not be used), `manifest.json` with the hash of every file, and where the vectors are only kept
+in compressed form `vectors.npy`. It appears whole or not at all. Shape suffixes: N passages, Q queries, D dimension.
 """
 
 import logging
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from math import isqrt
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import faiss
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from kb.embed import Vectors
+from kb.config import KnowledgeBaseParams
+from kb.embed import Embedder, Vectors
 from kb.errors import KnowledgeBaseError
 from kb.files import sha256_file
-from kb.manifest import (
-    MANIFEST_FILE,
-    REBUILD,
-    SCHEMA_VERSION,
-    IndexKind,
-    Manifest,
-    read_manifest,
-    write_manifest,
-)
+from kb.lexical import LexicalIndex
+from kb.manifest import MANIFEST_FILE, REBUILD, SCHEMA_VERSION, Manifest, read_manifest, write_manifest
+from kb.nearest import INDEX_FILE, RECALL_WANTED, Rows, VectorIndex
 from kb.passages import Passage
+from kb.records import Rejected, write_rejected
 
 logger = logging.getLogger(__name__)
 
-HNSW_FROM = 50_000  # passages from which on a neighbour graph is worth its build time
-IVF_PQ_ABOVE = 1_000_000  # passages above which full vectors no longer fit comfortably in memory
-HNSW_NEIGHBOURS = 32
-HNSW_BUILD_WIDTH = 200  # candidates kept while linking (efConstruction)
-HNSW_SEARCH_WIDTH = 128  # candidates kept while searching (efSearch); recall of the top 100
-IVF_CELLS_PER_ROOT = 4  # cells = this * sqrt(passages), the usual choice of the faiss guidelines
-IVF_PROBES = 64  # cells looked into per query
-PQ_DIMENSIONS_PER_BYTE = 8  # compression: 8 float32 become 1 byte
 UNIT_TOLERANCE = 1e-3
-
-INDEX_FILE = "index.faiss"
-PASSAGES_FILE = "passages.parquet"
-VECTORS_FILE = "vectors.npy"
-_COLUMNS = [field.name for field in fields(Passage)]
+PASSAGES_FILE = "passages.arrow"
+REJECTED_FILE = "rejected.jsonl"
+FILTERS = ("source", "licence", "language")
 
 
-def choose_kind(n_passages: int) -> IndexKind:
-    """Flat below 50,000 passages, HNSW up to a million, IVF-PQ above."""
-    if n_passages < HNSW_FROM:
-        return IndexKind.FLAT
-    return IndexKind.HNSW if n_passages <= IVF_PQ_ABOVE else IndexKind.IVF_PQ
-
-
-def build_index(
+def build_index(  # noqa: PLR0913  what stands in an index folder
     passages: Sequence[Passage],
-    vectors_ND: Vectors,
+    vectors_ND: Vectors | None,
     directory: Path,
-    embedder_name: str,
+    embedder: Embedder,
+    params: KnowledgeBaseParams,
     *,
     sources: Mapping[str, str],
+    rejected: Sequence[Rejected] = (),
+    queries_QD: Vectors | None = None,
 ) -> Manifest:
     """Build the index folder, replacing an older index there only when the new one is complete.
 
     Args:
         passages: N passages with distinct ids.
-        vectors_ND: float32, shape (N, D), unit length; row i belongs to passage i.
+        vectors_ND: float32, shape (N, D), unit length, row i for passage i; None: found by words alone.
         directory: where the folder goes; must be absent, empty, or an index.
-        embedder_name: the embedder that made the vectors.
-        sources: source file to SHA-256, for the manifest (see `kb.documents.hash_sources`).
+        embedder: that made the vectors.
+        params: how words and vectors are indexed and searched.
+        sources: source file to SHA-256, for the manifest.
+        rejected: what could not be used; it is told in `rejected.jsonl`.
+        queries_QD: vectors of real queries, on which recall is measured; None: on passages.
 
     Returns:
         The manifest written.
 
     Raises:
-        KnowledgeBaseError: if passages and vectors do not fit together, or `directory` holds
-            something that is not an index, which is never deleted.
+        KnowledgeBaseError: if passages and vectors do not fit together, or `directory` holds something that is not an
+            index, which is never deleted.
     """
     _check_input(passages, vectors_ND)
-    kind = choose_kind(len(passages))
     with _replacing(directory) as partial:
-        index = _make_index(vectors_ND, kind)
-        faiss.write_index(index, str(partial / INDEX_FILE))
-        frame = pd.DataFrame([asdict(passage) for passage in passages], columns=_COLUMNS)
-        frame.to_parquet(partial / PASSAGES_FILE, engine="pyarrow", index=False)
-        if kind is IndexKind.IVF_PQ:
-            np.save(partial / VECTORS_FILE, vectors_ND)
+        nearest = VectorIndex.build(vectors_ND, params.index) if vectors_ND is not None else None
+        if nearest is not None:
+            nearest.save(partial)
+        LexicalIndex.build(passages, params.bm25).save(partial)
+        _write_passages(passages, partial / PASSAGES_FILE)
+        write_rejected(rejected, partial / REJECTED_FILE)
+        recall = None if nearest is None else nearest.recall(queries_QD)
+        written = sorted(path for path in partial.rglob("*") if path.is_file())
         manifest = Manifest(
             schema_version=SCHEMA_VERSION,
-            embedder=embedder_name,
-            dimension=vectors_ND.shape[1],
-            index_kind=kind,
+            embedder=embedder.name,
+            weights=embedder.weights,
+            compute=embedder.compute,
+            fusion=params.fusion,
+            bm25=params.bm25,
+            index=params.index,
+            index_kind=None if nearest is None else nearest.kind,
+            dimension=0 if nearest is None else nearest.dimension,
+            recall_at_10=recall,
             n_documents=len({passage.doc_id for passage in passages}),
             n_passages=len(passages),
-            files={path.name: sha256_file(path) for path in sorted(partial.iterdir())},
+            files={path.relative_to(partial).as_posix(): sha256_file(path) for path in written},
             sources=dict(sources),
             licences=_licences(passages),
         )
         write_manifest(manifest, partial)
-    logger.info("built %s index of %d passages in %s", kind, len(passages), directory)
+    if recall is not None and recall < RECALL_WANTED:
+        logger.warning(
+            "the %s index in %s finds %.3f of the 10 nearest passages, less than %.2f: raise index.probes and "
+            "index.rerank, or choose another index.kind",
+            *(manifest.index_kind, directory, recall, RECALL_WANTED),
+        )
+    logger.info("built %s index of %d passages in %s", manifest.index_kind or "word", len(passages), directory)
     return manifest
+
+
+class PassageTable(Sequence[Passage]):
+    """Passages by row, memory-mapped: one is read when it is asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        """Wrap a table that has the fields of a `Passage` as columns."""
+        self.table = table
+
+    def __len__(self) -> int:
+        """Return N."""
+        return int(self.table.num_rows)
+
+    def __getitem__(self, row: Any) -> Any:
+        """Return the passage of a row; a slice gives a tuple of them."""
+        if isinstance(row, slice):
+            return tuple(self[number] for number in range(*row.indices(len(self))))
+        place = row if row >= 0 else row + len(self)
+        if not 0 <= place < len(self):
+            raise IndexError(row)
+        return Passage(**self.table.slice(place, 1).to_pylist()[0])
 
 
 @dataclass(frozen=True)
 class KnowledgeIndex:
-    """A loaded index folder. Made by `load`, read by `kb.search` and `kb.incremental`."""
+    """A loaded index folder. Made by `load`, read by `kb.search`."""
 
     directory: Path
     manifest: Manifest
-    passages: tuple[Passage, ...]
-    _index: faiss.Index
+    passages: PassageTable
+    words: LexicalIndex
+    nearest: VectorIndex | None
 
     @classmethod
     def load(cls, directory: Path) -> "KnowledgeIndex":
@@ -126,56 +144,54 @@ class KnowledgeIndex:
             KnowledgeBaseError: if anything is missing, corrupt or inconsistent.
         """
         manifest = read_manifest(directory)
-        for name in (INDEX_FILE, PASSAGES_FILE):
+        kind = manifest.index_kind
+        for name in (PASSAGES_FILE, *([INDEX_FILE] if kind is not None else [])):
             if name not in manifest.files:
                 raise KnowledgeBaseError(f"{directory / MANIFEST_FILE} lists no {name}: {REBUILD}")
-        frame = pd.read_parquet(directory / PASSAGES_FILE, engine="pyarrow", columns=_COLUMNS)
-        rows = frame.itertuples(index=False, name=None)
-        passages = tuple(Passage(**dict(zip(_COLUMNS, row, strict=True))) for row in rows)
-        index = faiss.read_index(str(directory / INDEX_FILE))
-        sizes = {"manifest": manifest.n_passages, "parquet": len(passages), "faiss": index.ntotal}
-        if len(set(sizes.values())) > 1 or index.d != manifest.dimension:
+        with pa.memory_map(str(directory / PASSAGES_FILE)) as file:
+            passages = PassageTable(pa.ipc.open_file(file).read_all())
+        words = LexicalIndex.load(directory, manifest.bm25)
+        nearest = None if kind is None else VectorIndex.load(directory, kind, manifest.index)
+        sizes = {"manifest": manifest.n_passages, "passages": len(passages), "words": len(words)}
+        if nearest is not None:
+            sizes["vectors"] = len(nearest)
+        dimension = 0 if nearest is None else nearest.dimension
+        if len(set(sizes.values())) > 1 or dimension != manifest.dimension:
             raise KnowledgeBaseError(
-                f"{directory} is inconsistent (passages: {sizes}, dimension {index.d} and "
-                f"{manifest.dimension}): {REBUILD}"
+                f"{directory} is inconsistent (passages: {sizes}, dimension {dimension} and {manifest.dimension}): {REBUILD}"
             )
-        return cls(directory, manifest, passages, index)
+        return cls(directory, manifest, passages, words, nearest)
 
-    def search(self, vectors_QD: Vectors, k: int) -> tuple[Vectors, NDArray[np.int64]]:
-        """Find the passages nearest to each query vector.
-
-        Args:
-            vectors_QD: float32, shape (Q, D), unit length.
-            k: hits per query, 1 or more.
-
-        Returns:
-            Scores (cosine, best first) and passage rows, both of shape (Q, K) with K the smaller
-            of `k` and N. An approximate index may find fewer: the places left have row -1.
+    def allowed(self, filters: Mapping[str, str | Collection[str]]) -> Rows:
+        """Rows of the passages whose source, licence and language are among those named, ascending.
 
         Raises:
-            KnowledgeBaseError: if `k` or the shape of the vectors is wrong.
+            KnowledgeBaseError: if a filter is of another field.
         """
-        if k < 1:
-            raise KnowledgeBaseError(f"search for k={k} passages: ask for 1 or more")
-        if vectors_QD.ndim != 2 or vectors_QD.shape[1] != self.manifest.dimension:
-            raise KnowledgeBaseError(
-                f"query vectors of shape {vectors_QD.shape} for an index of dimension "
-                f"{self.manifest.dimension}: embed with {self.manifest.embedder!r}"
-            )
-        queries_QD = np.ascontiguousarray(vectors_QD, dtype=np.float32)
-        scores_QK, rows_QK = self._index.search(queries_QD, min(k, len(self.passages)))
-        return np.asarray(scores_QK, np.float32), np.asarray(rows_QK, np.int64)
-
-    def vectors(self) -> Vectors:
-        """Return the vectors as they were given to `build_index`: float32, shape (N, D)."""
-        if self.manifest.index_kind is IndexKind.IVF_PQ:
-            return np.asarray(np.load(self.directory / VECTORS_FILE), np.float32)
-        return np.asarray(self._index.reconstruct_n(0, len(self.passages)), np.float32)
+        allowed_N = np.ones(len(self.passages), bool)
+        for name, wanted in filters.items():
+            if name not in FILTERS:
+                raise KnowledgeBaseError(f"a filter on {name!r}: passages are filtered by {', '.join(FILTERS)}")
+            values = pa.array([wanted] if isinstance(wanted, str) else sorted(wanted), pa.string())
+            found = pc.is_in(self.passages.table.column(name), value_set=values)
+            allowed_N &= found.combine_chunks().to_numpy(zero_copy_only=False)
+        return np.flatnonzero(allowed_N).astype(np.int64)
 
 
-def _check_input(passages: Sequence[Passage], vectors_ND: Vectors) -> None:
+def _write_passages(passages: Sequence[Passage], path: Path) -> None:
+    table = pa.Table.from_pylist([asdict(passage) for passage in passages])
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _check_input(passages: Sequence[Passage], vectors_ND: Vectors | None) -> None:
     if not passages:
         raise KnowledgeBaseError("no passages to index: check that the sources hold text")
+    repeated = [name for name, n in Counter(p.passage_id for p in passages).items() if n > 1]
+    if repeated:
+        raise KnowledgeBaseError(f"passage id {repeated[0]!r} occurs twice: make ids distinct")
+    if vectors_ND is None:
+        return
     if vectors_ND.ndim != 2 or vectors_ND.dtype != np.float32 or len(vectors_ND) != len(passages):
         raise KnowledgeBaseError(
             f"{len(passages)} passages with vectors of shape {vectors_ND.shape} and type "
@@ -184,40 +200,6 @@ def _check_input(passages: Sequence[Passage], vectors_ND: Vectors) -> None:
     worst = float(np.abs(np.linalg.norm(vectors_ND, axis=1) - 1).max())
     if not worst <= UNIT_TOLERANCE:  # catches NaN too
         raise KnowledgeBaseError(f"vectors are not of unit length (off by {worst:.3g}): normalise them before indexing")
-    repeated = [name for name, n in Counter(p.passage_id for p in passages).items() if n > 1]
-    if repeated:
-        raise KnowledgeBaseError(f"passage id {repeated[0]!r} occurs twice: make ids distinct")
-
-
-def _make_index(vectors_ND: Vectors, kind: IndexKind) -> faiss.Index:
-    """Train and fill an index. From faiss 1.15.1 on the bytes do not depend on the threads."""
-    n_passages, dimension = vectors_ND.shape
-    index = _empty_index(n_passages, dimension, kind)
-    if not index.is_trained:
-        index.train(vectors_ND)
-    index.add(vectors_ND)
-    return index
-
-
-def _empty_index(n_passages: int, dimension: int, kind: IndexKind) -> faiss.Index:
-    match kind:
-        case IndexKind.FLAT:
-            return faiss.IndexFlatIP(dimension)
-        case IndexKind.HNSW:
-            graph = faiss.IndexHNSWFlat(dimension, HNSW_NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
-            graph.hnsw.efConstruction = HNSW_BUILD_WIDTH
-            graph.hnsw.efSearch = HNSW_SEARCH_WIDTH
-            return graph
-        case IndexKind.IVF_PQ:
-            if dimension % PQ_DIMENSIONS_PER_BYTE:
-                raise KnowledgeBaseError(
-                    f"an IVF-PQ index needs a dimension divisible by {PQ_DIMENSIONS_PER_BYTE}, "
-                    f"not {dimension}: use another embedder"
-                )
-            recipe = f"IVF{IVF_CELLS_PER_ROOT * isqrt(n_passages)},PQ{dimension // PQ_DIMENSIONS_PER_BYTE}"
-            cells = faiss.index_factory(dimension, recipe, faiss.METRIC_INNER_PRODUCT)
-            faiss.extract_index_ivf(cells).nprobe = IVF_PROBES
-            return cells
 
 
 def _licences(passages: Sequence[Passage]) -> dict[str, int]:

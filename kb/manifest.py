@@ -8,12 +8,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kb.config import Bm25Params, Compute, FusionParams, VectorIndexParams
 from kb.errors import KnowledgeBaseError
 from kb.files import sha256_file
 
 MANIFEST_FILE = "manifest.json"
-SCHEMA_VERSION = 1
-REBUILD = "rebuild it with `dvc repro knowledge_base`"
+SCHEMA_VERSION = 2
+REBUILD = "rebuild it with `dvc repro knowledge_base` or `python -m kb build`"
 
 
 class IndexKind(StrEnum):
@@ -29,9 +30,15 @@ class Manifest(BaseModel):
 
     Attributes:
         schema_version: of this file's layout.
-        embedder: name of the embedder; queries need the same one.
-        dimension: D of its vectors.
-        index_kind: chosen by the number of passages.
+        embedder: name of the embedder; queries need the same one, but for `lexical`.
+        weights: hash of the embedder's weights and tokenizer.
+        compute: number format in which the passages were embedded.
+        fusion: how a search brings words and vectors together, if it is not told otherwise.
+        bm25: numbers of the search by words.
+        index: which vector index was asked for, and how wide it searches.
+        index_kind: the one that there is; None without vectors.
+        dimension: D of the vectors; 0 without.
+        recall_at_10: share of the 10 nearest that the vector index finds; None without vectors.
         n_documents: documents with at least one passage.
         n_passages: rows of the index.
         files: file name to SHA-256, for every file but this one.
@@ -43,8 +50,14 @@ class Manifest(BaseModel):
 
     schema_version: int
     embedder: str
+    weights: str
+    compute: Compute
+    fusion: FusionParams
+    bm25: Bm25Params
+    index: VectorIndexParams
+    index_kind: IndexKind | None
     dimension: int
-    index_kind: IndexKind
+    recall_at_10: float | None
     n_documents: int
     n_passages: int
     files: dict[str, str]

@@ -1,6 +1,18 @@
 """What is searched: pieces of documents."""
 
+import json
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Origin(NamedTuple):
+    """A document that says the same as a passage."""
+
+    doc_id: str
+    title: str
+    source: str
+    url: str
+    licence: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,10 +24,14 @@ class Passage:
         doc_id: the document it was cut from.
         title: the document's title, cut if it would crowd out the text.
         section: the heading it stands under, or "".
-        text: a verbatim slice of the document.
+        text: a verbatim slice of the document; one that begins inside a table has the table's header in front.
         source: the document's.
         licence: the document's.
         sha256: hash of what is embedded; equal hashes have equal vectors.
+        url: the document's, or "".
+        language: the document's, or "".
+        date: the document's, or "".
+        also: the other documents that say the same, as JSON (a list of `Origin`s), or ""; see `origins`.
     """
 
     passage_id: str
@@ -26,6 +42,15 @@ class Passage:
     source: str
     licence: str
     sha256: str
+    url: str = ""
+    language: str = ""
+    date: str = ""
+    also: str = ""
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """The other documents that say the same."""
+        return tuple(Origin(*one) for one in json.loads(self.also)) if self.also else ()
 
     @property
     def embedded_text(self) -> str:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from math import log2
 from pathlib import Path
+from statistics import fmean
 
 from kb.errors import KnowledgeBaseError
 from kb.files import numbered_lines
@@ -24,12 +25,37 @@ QRELS_HEADER = ["query_id", "doc_id", "relevance"]
 def retrieval_quality(
     ranked_ids: Mapping[str, Sequence[str]], qrels: Qrels, relevance: int, k: int
 ) -> dict[str, float]:
-    """Average retrieval quality over queries.
+    """Average retrieval quality over queries: the means of `quality_by_query`, which says what is measured.
 
-    The queries averaged are those ranked; one without any document of at least grade `relevance`
-    has no recall and is left out of every average (and logged). A query that found nothing
-    belongs in `ranked_ids` with an empty list: it scores 0. Per query, with cut-off k:
+    A query without any document of at least grade `relevance` has no recall and is left out of every average (and
+    logged).
 
+    Returns:
+        The mean of every measure, 0 to 1, and `n_queries`, the number of queries averaged.
+
+    Raises:
+        KnowledgeBaseError: as `quality_by_query`, and if no query is left to average.
+    """
+    measured = quality_by_query(ranked_ids, qrels, relevance, k)
+    if not measured:
+        raise KnowledgeBaseError(
+            f"none of {len(ranked_ids)} queries has a document of relevance {relevance} or more: "
+            "lower the relevance or check that queries and qrels belong together"
+        )
+    if len(measured) < len(ranked_ids):
+        logger.warning("%d queries have nothing relevant", len(ranked_ids) - len(measured))
+    names = next(iter(measured.values()))
+    return {name: fmean(one[name] for one in measured.values()) for name in names} | {"n_queries": len(measured)}
+
+
+def quality_by_query(
+    ranked_ids: Mapping[str, Sequence[str]], qrels: Qrels, relevance: int, k: int
+) -> dict[str, dict[str, float]]:
+    """Measure how well each query was answered.
+
+    A query that found nothing belongs in `ranked_ids` with an empty list: it scores 0. With cut-off k:
+
+    - hit@1 = whether the first document is relevant.
     - recall@k = relevant documents among the first k / all relevant documents in the qrels.
       The denominator is not capped at k: with two relevant documents, recall@1 is at most 0.5.
     - ndcg@k = DCG@k / ideal DCG@k, where DCG@k = sum over ranks r = 1..k of
@@ -41,41 +67,33 @@ def retrieval_quality(
         ranked_ids: query id to document ids, best first, no id twice.
         qrels: grades of the judged documents.
         relevance: lowest grade that counts as relevant; 2 is strict in MedQuAD.
-        k: cut-off of the three measures; recall@1 is reported besides.
+        k: cut-off; recall@1 is reported besides.
 
     Returns:
-        `recall@1`, `recall@<k>`, `ndcg@<k>`, `mrr@<k>`, each 0 to 1, and `n_queries`, the number
-        of queries averaged.
+        Query id to `hit@1`, `recall@1`, `recall@<k>`, `ndcg@<k>`, `mrr@<k>`; without the queries that have nothing
+        relevant.
 
     Raises:
-        KnowledgeBaseError: if a query is unknown to the qrels, a ranking repeats a document, or
-            no query is left to average.
+        KnowledgeBaseError: if a query is unknown to the qrels, or a ranking repeats a document.
 
     Source:
         Jarvelin and Kekalainen, doi:10.1145/582415.582418, with the linear gain of trec_eval.
     """
     if relevance < 1 or k < 1:
         raise KnowledgeBaseError(f"relevance is {relevance} and k is {k}: both must be 1 or more")
-    sums = {"recall@1": 0.0, f"recall@{k}": 0.0, f"ndcg@{k}": 0.0, f"mrr@{k}": 0.0}
-    n_queries = 0
+    measured: dict[str, dict[str, float]] = {}
     for query_id, ranking in ranked_ids.items():
         grades = _grades(query_id, ranking, qrels)
         relevant = {doc_id for doc_id, grade in grades.items() if grade >= relevance}
-        if not relevant:
-            continue
-        n_queries += 1
-        for name in {"recall@1", f"recall@{k}"}:
-            sums[name] += _recall(ranking, relevant, int(name.removeprefix("recall@")))
-        sums[f"ndcg@{k}"] += _ndcg(ranking, grades, k)
-        sums[f"mrr@{k}"] += _reciprocal_rank(ranking, relevant, k)
-    if n_queries == 0:
-        raise KnowledgeBaseError(
-            f"none of {len(ranked_ids)} queries has a document of relevance {relevance} or more: "
-            "lower the relevance or check that queries and qrels belong together"
-        )
-    if n_queries < len(ranked_ids):
-        logger.warning("%d queries have nothing relevant", len(ranked_ids) - n_queries)
-    return {name: total / n_queries for name, total in sums.items()} | {"n_queries": n_queries}
+        if relevant:
+            measured[query_id] = {
+                "hit@1": float(not relevant.isdisjoint(ranking[:1])),
+                "recall@1": _recall(ranking, relevant, 1),
+                f"recall@{k}": _recall(ranking, relevant, k),
+                f"ndcg@{k}": _ndcg(ranking, grades, k),
+                f"mrr@{k}": _reciprocal_rank(ranking, relevant, k),
+            }
+    return measured
 
 
 def load_queries(queries_path: Path, qrels_path: Path) -> tuple[dict[str, str], Qrels]:

@@ -1,12 +1,11 @@
-"""File formats -> raw records: Markdown with front matter, plain text, JSONL.
+"""File formats -> raw records: Markdown with front matter, plain text, JSONL, and HTML, PDF and XML next door.
 
 A reader only finds out which fields a file states. What a document must have is decided in
-`kb.documents`, once for all formats.
+`kb.documents`, once for all formats. What is damaged is a `Rejected`; what stood before the damage is kept.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -14,34 +13,14 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent
 
 from kb.errors import shortened
-from kb.files import numbered_lines
+from kb.files import DAMAGE, raw_lines
+from kb.medquad import read_medquad
+from kb.pdf import read_pdf
+from kb.records import Record, Rejected
+from kb.web_pages import read_html
 
-SUFFIXES = (".md", ".txt", ".jsonl", ".jsonl.gz")
+SUFFIXES = (".md", ".txt", ".html", ".htm", ".pdf", ".xml", ".jsonl", ".jsonl.gz")
 _FENCE = "---"
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A record that could not become a document. Made by the loaders, read by whoever reports.
-
-    Attributes:
-        path: the file.
-        line: line number from 1, or None if the whole file is meant.
-        reason: one line.
-    """
-
-    path: Path
-    line: int | None
-    reason: str
-
-
-@dataclass(frozen=True)
-class Record:
-    """The fields one record states, not yet checked. Made here, read by `kb.documents`."""
-
-    path: Path
-    line: int | None
-    fields: Mapping[str, object]
 
 
 def suffix_of(path: Path) -> str | None:
@@ -54,13 +33,19 @@ def read_records(path: Path) -> Iterator[Record | Rejected]:
     """Yield the records of one file, in order; what cannot be read comes as a `Rejected`.
 
     Raises:
-        KnowledgeBaseError: if a gzipped file is damaged.
+        KnowledgeBaseError: if the library for HTML, PDF or XML is not installed.
     """
     match suffix_of(path):
         case ".md":
             yield _read_text(path, front_matter=True)
         case ".txt":
             yield _read_text(path, front_matter=False)
+        case ".html" | ".htm":
+            yield read_html(path)
+        case ".pdf":
+            yield from read_pdf(path)
+        case ".xml":
+            yield from read_medquad(path)
         case ".jsonl" | ".jsonl.gz":
             yield from _read_jsonl(path)
         case _:
@@ -72,6 +57,8 @@ def _read_text(path: Path, *, front_matter: bool) -> Record | Rejected:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return Rejected(path, None, f"not UTF-8 text ({error.reason} at byte {error.start})")
+    except DAMAGE as error:
+        return Rejected(path, None, f"cannot be read ({error})")
     if front_matter and text.split("\n", 1)[0].rstrip() == _FENCE:
         return _split_front_matter(path, text)
     return Record(path, None, {"text": text})
@@ -100,18 +87,22 @@ def _split_front_matter(path: Path, text: str) -> Record | Rejected:
 
 
 def _read_jsonl(path: Path) -> Iterator[Record | Rejected]:
-    for number, raw in numbered_lines(path):
-        if not raw.strip():
-            continue
-        try:
-            fields = json.loads(raw.decode("utf-8-sig"))
-        except UnicodeDecodeError as error:
-            yield Rejected(path, number, f"not UTF-8 text ({error.reason})")
-            continue
-        except (ValueError, RecursionError) as error:
-            yield Rejected(path, number, f"not JSON: {error}")
-            continue
-        if not isinstance(fields, dict):
-            yield Rejected(path, number, f"not a JSON object but {type(fields).__name__}")
-            continue
-        yield Record(path, number, fields)
+    number = 0
+    try:
+        for number, raw in raw_lines(path):
+            if raw.strip():
+                yield _json_record(path, number, raw)
+    except DAMAGE as error:
+        yield Rejected(path, number + 1, f"cannot be read from here on ({error}): fetch the file again")
+
+
+def _json_record(path: Path, number: int, raw: bytes) -> Record | Rejected:
+    try:
+        fields = json.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return Rejected(path, number, f"not UTF-8 text ({error.reason})")
+    except (ValueError, RecursionError) as error:
+        return Rejected(path, number, f"not JSON: {error}")
+    if not isinstance(fields, dict):
+        return Rejected(path, number, f"not a JSON object but {type(fields).__name__}")
+    return Record(path, number, fields, many=True)

@@ -44,6 +44,10 @@ class ChatFormat:
             self._cache[text] = self._plain_ids(self._lead + text)[len(lead) :]
         return self._cache[text]
 
+    def count(self, text: str) -> int:
+        """Tokens of somebody's words; nothing is kept of them."""
+        return len(self._plain_ids(self._lead + text)) - len(self._plain_ids(self._lead))
+
     def _plain_ids(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)) if text else []
 

@@ -59,5 +59,7 @@ class EpisodeSpec:
     privileged: dict[str, Any]
 
 
-Seat = Callable[[EpisodeSpec], Environment]
-"""Makes the environment of an episode. Belongs to the process that plays; never sent."""
+Count = Callable[[str], int]
+"""Tokens of a text, as the policy reads it."""
+Seat = Callable[[EpisodeSpec, Count], Environment]
+"""Makes the environment of an episode for the policy that plays it. Belongs to the process that plays; never sent."""

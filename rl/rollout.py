@@ -63,7 +63,7 @@ async def play(
 
     async def one_after_another() -> None:
         for i, spec in queue:
-            episode = Episode(spec, seat(spec), engine, chat, params, temperature, began)
+            episode = Episode(spec, seat(spec, chat.count), engine, chat, params, temperature, began)
             try:
                 while episode.stop_reason is None:
                     await episode.turn()

@@ -64,7 +64,7 @@ def teach_round(params: BaseModelParams, number: int) -> None:
         log.info("round %d was done by an earlier run: %s", number, out)
         return
     lesson = section.rounds[number - 1]
-    factory = open_factory(params, ROOT / "data/kb_index")
+    factory = open_factory(params, ROOT / "data/kb_index").common
     session = LocalSession(
         str(phase_folder(params, number - 1)), Place(), params.rollout, None, section.seed, seat=factory.seat
     )

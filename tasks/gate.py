@@ -4,10 +4,13 @@ import hashlib
 import json
 import logging
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from prefect import task
-from prefect.artifacts import create_markdown_artifact
+from prefect.artifacts import Artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case, read_cases
@@ -19,6 +22,7 @@ from doctor.references import commonest_rows
 from doctor.training import LEARNED_FROM
 from rl.checkpoint import folder_hash
 from rl.files import write_json
+from tasks.inbox import Arrival
 from tasks.registry import MODEL_NAME
 from tracking import registry, runs
 from tracking.errors import TrackingError
@@ -26,12 +30,14 @@ from tracking.progress import Phase
 from tracking.registry import Version
 
 log = logging.getLogger(__name__)
+PROMOTED, NOT_PROMOTED = "promoted", "not promoted"  # values of the tag `gate`
+ARRIVALS_TOLD = 200  # the last ones, on a version
 
 
 @task(cache_policy=NO_CACHE)
 def compare_with_champion(params: Params, challenger: Version) -> Decision | None:
     """Play both on the same held-out cases, of which neither has learned, and decide; None if the challenger is the
-    champion. A first challenger meets one who always names the commonest diagnosis. Decided once: the same two, cases and
+    champion, or stood back before this one. A first challenger meets one who always names the commonest diagnosis. Decided once: the same two, cases and
     bounds are not played again.
 
     Raises:
@@ -44,10 +50,12 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
     if challenger.tags.get("rolled_back"):
         return Decision(promoted=False, reason=f"rolled back {challenger.tags['rolled_back']}", cases=0, excluded=0)
     kept = _kept(params, challenger, champion)
+    if challenger.tags.get("gate") == NOT_PROMOTED and challenger.tags.get("gate.decided") == kept.stem:
+        return None
     if kept.exists():
         log.info("decided before: %s", kept)
         return Decision.from_json(json.loads(kept.read_text(encoding="utf-8")))
-    decision = _meet(params, challenger, champion)
+    decision = replace(_meet(params, challenger, champion), key=kept.stem)
     write_json(kept, decision.to_json())
     return decision
 
@@ -65,6 +73,7 @@ def _kept(params: Params, challenger: Version, champion: Version | None) -> Path
         "evaluate_doctor",
         "machines",
     )
+    told["retrain"] = {key: value for key, value in told["retrain"].items() if key not in ("keep_promoted", "inbox")}
     met = [challenger.sha256, champion.sha256 if champion else ""]
     parts = [
         met,
@@ -103,17 +112,35 @@ def _played(test_set: EvaluationSet, name: str, version: Version) -> list[Row | 
 
 
 @task(cache_policy=NO_CACHE)
+def received(challenger: Version, arrivals: Sequence[Arrival]) -> None:
+    """Write on a version which files came in, or were rejected, on the way to it: before they are moved out of the
+    inbox.
+    """
+    if arrivals:
+        known = challenger.tags.get("inbox", "").splitlines()
+        lines = list(dict.fromkeys([*known, *map(str, arrivals)]))[-ARRIVALS_TOLD:]
+        registry.describe(MODEL_NAME, challenger.number, {"inbox": "\n".join(lines)})
+
+
+@task(cache_policy=NO_CACHE)
 def settle(
-    challenger: Version, decision: Decision | None, promote: bool, why: str = "", commit: str | None = None
+    challenger: Version,
+    decision: Decision | None,
+    promote: bool,
+    why: str = "",
+    commit: str | None = None,
+    arrivals: Sequence[Arrival] = (),
 ) -> str:
-    """Move the alias `champion`, or leave it; write why on the version and its run, and as a Prefect artifact.
+    """Write the decision on the version and as a Prefect artifact, then move the alias `champion`, or leave it. Whoever
+    begins again after a kill writes the same and nothing twice.
 
     Args:
         challenger: the version.
-        decision: of the comparison; None if nothing was compared, the challenger being the champion.
+        decision: of the comparison; None if nothing was compared.
         promote: whether it takes the place: what was decided, or what a person said to it.
         why: what the person said.
-        commit: that holds the lock and the figures of this challenger, where one was made.
+        commit: that holds the lock and the figures of this challenger, where one is known.
+        arrivals: files of the inbox.
 
     Returns:
         What was done, in a line.
@@ -122,35 +149,60 @@ def settle(
     if commit is not None:
         registry.describe(MODEL_NAME, challenger.number, {"retrain.commit": commit})
     if decision is None:
-        return f"unchanged: version {challenger.number} is the champion already, nothing was compared"
+        return _unchanged(challenger, before, arrivals)
     against = f"version {before.number}" if before else "no champion yet: one who always names the commonest diagnosis"
     told = {
-        "gate": "promoted" if promote else "not promoted",
+        "gate": PROMOTED if promote else NOT_PROMOTED,
         "gate.reason": decision.reason + (f"; {why}" if why else ""),
     }
     told |= {"gate.against": against, "gate.cases": str(decision.cases)}
     if promote and before is not None:
         told["replaced"] = before.number
     registry.describe(MODEL_NAME, challenger.number, told)
+    _show(markdown(decision, promote, _about(challenger, before, against, why)))
+    registry.describe(MODEL_NAME, challenger.number, {"gate.decided": decision.key})
     if promote:
-        registry.point(MODEL_NAME, CHAMPION, challenger.number)
-    about = {
-        "challenger": f"version {challenger.number}, sha256 {challenger.sha256[:12]}",
-        "against": against + (f", sha256 {before.sha256[:12]}" if before else ""),
-    }
-    about |= {"a person said": why} if why else {}
-    about |= {"commit": f"`{commit}`"} if commit else {}
-    about |= {"training": f"MLflow run `{challenger.run_id}`"} if challenger.run_id else {}
-    create_markdown_artifact(
-        markdown(decision, promote, about), key="gate", description="Challenger against champion on held-out cases"
-    )
-    if promote:
+        registry.point(MODEL_NAME, CHAMPION, challenger.number)  # last: who finds it does nothing more
         return f"promoted: version {challenger.number} is the champion ({decision.reason})"
     return (
         f"not promoted: {against} stays ({told['gate.reason']})"
         if before
         else f"not promoted: no champion yet ({told['gate.reason']})"
     )
+
+
+def _unchanged(challenger: Version, before: Version | None, arrivals: Sequence[Arrival]) -> str:
+    """Told on a page only if something came in."""
+    is_champion = before is not None and before.number == challenger.number
+    told = f"version {challenger.number} " + (
+        "is the champion already, nothing was compared"
+        if is_champion
+        else f"was not promoted before, nothing was compared ({challenger.tags.get('gate.reason', '')})"
+    )
+    if arrivals:
+        _show("\n".join(["# Unchanged", "", told, "", *(f"- {arrival}" for arrival in arrivals)]) + "\n")
+    return f"unchanged: {told}"
+
+
+def _about(challenger: Version, before: Version | None, against: str, why: str) -> dict[str, str]:
+    """The head of a decision's page."""
+    tags = registry.tags_of(MODEL_NAME, challenger.number)
+    about = {
+        "challenger": f"version {challenger.number}, sha256 {challenger.sha256[:12]}",
+        "against": against + (f", sha256 {before.sha256[:12]}" if before else ""),
+    }
+    about |= {"a person said": why} if why else {}
+    about |= {"commit": f"`{tags['retrain.commit']}`"} if tags.get("retrain.commit") else {}
+    about |= {"training": f"MLflow run `{challenger.run_id}`"} if challenger.run_id else {}
+    came = "".join(f"\n    - {line}" for line in tags.get("inbox", "").splitlines())
+    return about | ({"inbox": came} if came else {})
+
+
+def _show(page: str) -> None:
+    """As a Prefect artifact, unless it is the last one already."""
+    last = cast("Artifact | None", Artifact.get("gate"))
+    if last is None or last.data != page:
+        create_markdown_artifact(page, key="gate", description="Challenger against champion on held-out cases")
 
 
 @task(cache_policy=NO_CACHE)

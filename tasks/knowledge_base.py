@@ -1,24 +1,23 @@
-"""Tasks of `knowledge_base`: documents -> passages -> vectors -> index, and its retrieval quality."""
+"""Tasks of `knowledge_base`: documents -> passages -> words and vectors -> index, and its retrieval quality."""
 
 import logging
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from doctor.parameters import ROOT
+from doctor.places import HOME, ROOT
+from kb.building import build_knowledge_base
 from kb.config import KnowledgeBaseParams
-from kb.documents import hash_sources, load_documents
 from kb.embed import load_embedder
-from kb.incremental import embed_passages
-from kb.index import KnowledgeIndex, build_index
+from kb.index import KnowledgeIndex
 from kb.quality import load_queries, retrieval_quality
 from kb.search import Searcher
-from kb.splitting import split_passages
+from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
+CACHE = HOME / "cache" / "kb.sqlite"
 STRICT = 2  # the relevance grade that counts as found
 DEPTH = 10
 
@@ -29,31 +28,22 @@ def index_documents(params: KnowledgeBaseParams, out: Path) -> dict[str, Any]:
 
     Records that cannot be used are counted and listed, not dropped silently.
     """
-    sources = [ROOT / source for source in params.sources]
-    documents, rejected = load_documents(sources)
-    for record in rejected:
-        log.warning("rejected document: %s", asdict(record))
-    embedder = load_embedder(params.embedder, params.batch_size)
-    passages = split_passages(documents, embedder.count_tokens, params.max_tokens, params.overlap_tokens)
-    embedded = embed_passages(passages, embedder, reuse=out)
-    hashes = {
-        str(Path(name).relative_to(ROOT)) if Path(name).is_relative_to(ROOT) else name: digest
-        for name, digest in hash_sources(sources).items()
-    }
-    manifest = build_index(passages, embedded.vectors, out, embedder.name, sources=hashes)
+    built = build_knowledge_base(params, ROOT, out, cache=CACHE, progress=Phase("embedding", "passages"))
+    manifest = built.manifest
     log.info(
-        "%d documents, %d passages (%d embedded, %d reused), index %s",
-        len(documents),
-        len(passages),
-        embedded.embedded,
-        embedded.reused,
-        manifest.index_kind,
+        "%d documents, %d passages (%d embedded, the others known), index of %s",
+        built.documents,
+        manifest.n_passages,
+        built.embedded,
+        manifest.index_kind or "words",
     )
+    vectors = {} if manifest.index_kind is None else {"index_recall@10": manifest.recall_at_10}
     return {
-        "documents": len(documents),
-        "passages": len(passages),
-        "rejected": len(rejected),
-        "dimension": embedder.dimension,
+        "documents": built.documents,
+        "passages": manifest.n_passages,
+        "rejected": built.rejected,
+        "dimension": manifest.dimension,
+        **vectors,
     }
 
 
@@ -63,6 +53,6 @@ def measure_retrieval(params: KnowledgeBaseParams, index: Path) -> dict[str, flo
     if params.queries is None or params.qrels is None:
         return {}
     queries, qrels = load_queries(ROOT / params.queries, ROOT / params.qrels)
-    searcher = Searcher(KnowledgeIndex.load(index), load_embedder(params.embedder, params.batch_size))
+    searcher = Searcher(KnowledgeIndex.load(index), load_embedder(params.embedder, params.batch_size, params.compute))
     ranked = searcher.search_documents(list(queries.values()), DEPTH)
     return dict(retrieval_quality(dict(zip(queries, ranked, strict=True)), qrels, STRICT, DEPTH))

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from doctor.parameters import ROOT
+from doctor.places import ROOT
 
 
 def output(out: Path | None, name: str) -> Path:

@@ -18,7 +18,7 @@ from clinic.diagnoses import flag_diagnosis, with_names_of_run
 from clinic.errors import ClinicError
 from clinic.loaders import GENERATED, load_source
 from clinic.rejections import refuse_too_many, told
-from clinic.starter import check_articles, check_worth_learning, draw_cases, load_starter
+from clinic.starter import check_articles, check_worth_learning, draw_cases, load_clinic
 from clinic.vocabulary import read_vocabulary, with_vocabulary
 from clinic.worth import with_worth
 from doctor.parameters import ROOT
@@ -35,9 +35,10 @@ def check_starter(params: PatientCasesParams) -> dict[str, float]:
     """
     if not params.starter.cases:
         return {}
-    directory = ROOT / params.starter.directory
-    clinic = load_starter(directory, params.starter.second_complaint, params.starter.language)
-    check_articles(directory, clinic)
+    clinic = load_clinic(ROOT, params.starter)
+    check_articles(ROOT / params.starter.directory, clinic.common)
+    if params.starter.rare is not None:
+        check_articles(ROOT / params.starter.rare.directory, clinic.rare)
     accuracy = check_worth_learning(clinic, WORTH_PATIENTS, params.starter.seed)
     return {f"bayes_{name}": round(float(value), 4) for name, value in accuracy.items()}
 
@@ -49,7 +50,7 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     Raises:
         ClinicError: a file is unusable, or too much of it; cases of different splits overlap; a split is empty.
     """
-    clinic = load_starter(ROOT / params.starter.directory, params.starter.second_complaint, params.starter.language)
+    clinic = load_clinic(ROOT, params.starter)
     drawn: list[Case] = list(draw_cases(clinic, params.starter.cases, params.starter.seed, params.split))
     imported, generated, rejected = _imported(params)
     cases = [*drawn, *imported]
@@ -98,11 +99,13 @@ def _imported(params: PatientCasesParams) -> tuple[list[Case], set[str], list[Re
     for source in params.imported:
         found, bad = load_source(at_root(source), params.split)
         drawn = source.format in GENERATED
+        if not found and not bad:
+            log.warning("%s: no case in it", source.path)
         generated |= {case.source for case in found} if drawn else set()
         if not drawn:  # of probabilities it is not records that are left out
-            for line in told(source.path, bad, len(found) + len(bad)):
+            for line in told(str(ROOT / source.path), bad, len(found) + len(bad)):
                 log.warning("%s", line)
-            refuse_too_many(source.path, bad, len(found) + len(bad), params.max_rejected_share)
+            refuse_too_many(str(ROOT / source.path), bad, len(found) + len(bad), params.max_rejected_share)
         cases += (
             [flag_opening(with_vocabulary(case, vocabulary)) for case in found]
             if vocabulary is not None and not drawn

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +11,13 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.tables import Evaluation
 from doctor.gate import CHALLENGER
-from doctor.parameters import HOME, ROOT, Params
+from doctor.parameters import ROOT, Params
 from rl.checkpoint import folder_hash
 from tracking import registry, runs
 from tracking.errors import TrackingError
 from tracking.provenance import output_digest
 from tracking.recorder import run_of
-from tracking.registry import Version
+from tracking.registry import COPIES, Version, seal
 
 log = logging.getLogger(__name__)
 MODEL_NAME = "anamnesis-doctor"
@@ -36,10 +35,7 @@ def immutable_copy(model: Path, registry: Path) -> tuple[Path, str]:
         temporary = registry / f".{digest}.partial"
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.copytree(model, temporary)
-        for path in temporary.rglob("*"):
-            if path.is_file():
-                path.chmod(0o444)
-        os.replace(temporary, copy)
+        seal(temporary, copy)
     return copy, digest
 
 
@@ -66,7 +62,7 @@ def register_challenger(params: Params, model: Path) -> tuple[Version, str]:
     """Register the model as `challenger` unless this hash is registered already; returns the version and a line that
     says what was done.
     """
-    copy, digest = immutable_copy(model, HOME / "models" / "registry")
+    copy, digest = immutable_copy(model, COPIES)
     runs.setup(ROOT)
     run_id = run_of(model)
     tags = {
@@ -86,6 +82,14 @@ def register_challenger(params: Params, model: Path) -> tuple[Version, str]:
         version,
         f"unchanged: {MODEL_NAME} version {number} already holds this model (sha256 {digest[:12]}), nothing registered",
     )
+
+
+@task(cache_policy=NO_CACHE)
+def prune_copies(promoted: int) -> None:
+    """Delete copies of models that nothing needs, without the last so many that were promoted."""
+    for copy in registry.superfluous(registry.copies(MODEL_NAME), promoted):
+        registry.prune(MODEL_NAME, copy)
+        log.info("version %s: its copy was deleted (retrain.keep_promoted: %d)", copy.number, promoted)
 
 
 def _description(tags: Mapping[str, str]) -> str:

@@ -25,7 +25,6 @@ from tasks.outputs import plots_file
 from tracking.report_page import Seen, write_accuracy_by_turns, write_confusion, write_report
 
 log = logging.getLogger(__name__)
-MLFLOW_UI = "mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"
 
 
 @task(cache_policy=NO_CACHE)
@@ -39,7 +38,7 @@ def summary(registered: str) -> str:
     told = "" if math.isnan(closed) else f"{words.say('summary_closed', f'{closed:.0%}')}\n"
     text = (
         f"\n{words.say('summary_title')}\n\n{table_text(metrics, words)}\n\n{told}{registered}\n\n"
-        f"{words.say('summary_look')}\n  MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false .venv/bin/{MLFLOW_UI} --workers 1\n"
+        f"{words.say('summary_look')}\n  make ui\n"
         f"  {words.say('summary_open', 'http://127.0.0.1:5000/#/experiments/1/runs')}\n"
     )
     create_markdown_artifact(f"```\n{text}\n```", key="retrain-report", description="Evaluation after retraining")

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from clinic.cases import Case, read_cases
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.lengths import check_openings, warn_of_long_turns
+from doctor.lookups import copying_accuracy, exercises, lookup_examples
 from doctor.parameters import ROOT, Params
 from doctor.starts import best_examples, recorded_examples
 from doctor.warm_start import examples, forced_accuracy
@@ -63,13 +64,19 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     warn_of_long_turns(lessons, params.rollout)
     policy = Policy(model)
     compute_in(policy, place.compute)
+    if section.lookups is not None and section.start == "imitation":
+        for name, practised, sft in exercises(chat, factory, section.lookups, params.seed):
+            train_supervised(policy, practised, sft, supervised(f"warm start, {name}"))
     loss = train_supervised(policy, lessons, section.sft, supervised("warm start"))
     policy.eval()
-    held_out = [
-        case for case in read_cases(cases / "cases.parquet", "validation") if case.source == factory.clinic.name
-    ][: section.forced_cases]
+    held_out = [case for case in read_cases(cases / "cases.parquet", "validation") if factory.common.draws(case)][
+        : section.forced_cases
+    ]
+    rank = partial(continuation_logprobs, policy)
+    if section.lookups is not None and section.start == "imitation":
+        told |= copying_accuracy(rank, chat, factory, section.lookups, params.seed, section.forced_cases)
     if held_out:
-        forced, bayes = forced_accuracy(partial(continuation_logprobs, policy), chat, factory, held_out, params)
+        forced, bayes = forced_accuracy(rank, chat, factory.common, held_out, params)
         told |= {
             "forced_accuracy": forced,
             "bayes_accuracy": bayes,
@@ -84,8 +91,10 @@ def _lessons(
 ) -> tuple[list[Example], dict[str, float]]:
     """What is learned, and what there is to tell of it."""
     if params.warm_start.start == "imitation":
-        drawn = [case for case in cases if case.source == factory.clinic.name]
-        return examples(chat, factory, drawn, params), {}
+        drawn = [case for case in cases if factory.common.draws(case)]
+        lookups = params.warm_start.lookups
+        searches = lookup_examples(chat, factory, drawn, lookups, params) if lookups is not None else ()
+        return [*examples(chat, factory.common, drawn, params), *searches], {}
     if params.warm_start.start == "recorded":
         found = recorded_examples(chat, factory, cases, params)
         return found, {"dialogues": len(found)}

@@ -9,14 +9,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from filelock import FileLock, Timeout
 
+from tracking.runs import MADE
+
 log = logging.getLogger(__name__)
 PLACE = Path("runs") / "retrain" / "workspace"
+OPENED = "refs/worktree/opened"  # the commit that a workspace began at; of this working tree alone
 _NOBODY = {"GIT_AUTHOR_NAME": "anamnesis", "GIT_AUTHOR_EMAIL": "anamnesis@localhost"}
 _NOBODY |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in _NOBODY.items()}
 
@@ -44,11 +47,15 @@ def workspace(project: Path, branch: str) -> Iterator[Path]:
     try:
         with FileLock(place.with_name(".workspace.lock"), timeout=0):
             _warn_of_edits(project)
+            _unlock(project, branch)
             if place.exists():
                 shutil.rmtree(place)
             _git(project, "worktree", "prune")
             start = branch if _is_ancestor(project, "HEAD", branch) else "HEAD"
-            _git(project, "worktree", "add", "--quiet", "--detach", str(place), start)
+            # twice forced: what was killed while git made it stays locked
+            _git(project, "worktree", "add", "--force", "--force", "--quiet", "--detach", str(place), start)
+            _git(place, "update-ref", OPENED, "HEAD")
+            _take_over(place, branch)
             _bring_data(project, place)
             yield place
     except Timeout:
@@ -87,6 +94,14 @@ def _checked_out(project: Path) -> dict[str, str]:
     return found
 
 
+def _unlock(project: Path, branch: str) -> None:
+    """Take away a lock on the branch that a killed git left: nobody else moves it while the workspace is held."""
+    lock = project / _git(project, "rev-parse", "--git-path", f"refs/heads/{branch}.lock")
+    if lock.exists():
+        log.warning("%s was left by a git that was killed, and is taken away", lock)
+        lock.unlink()
+
+
 def _warn_of_edits(project: Path) -> None:
     edited = _git(project, "diff", "--name-only", "HEAD").splitlines()
     if edited:
@@ -111,22 +126,91 @@ def _bring_data(project: Path, place: Path) -> None:
     _dvc(place, "checkout", "--quiet", "--allow-missing")
 
 
+def _take_over(place: Path, branch: str) -> None:
+    """What the branch alone has beside what a training makes, such as files of an inbox, into a workspace that begins at
+    the project's commit.
+
+    Raises:
+        WorkspaceError: the project changed one of those files too.
+    """
+    if (tip := _tip(place, branch)) is None or _is_ancestor(place, tip, "HEAD"):
+        return
+    base = _git(place, "merge-base", "HEAD", tip)
+    made = [f":(exclude){name}" for name in MADE]
+    changed = _git(place, "diff", "--name-only", "--no-renames", "-z", base, tip, "--", ".", *made).split("\0")
+    differing = [name for name in filter(None, changed) if _blob(place, "HEAD", name) != _blob(place, tip, name)]
+    for name in differing:
+        if _blob(place, "HEAD", name) != _blob(place, base, name):
+            raise WorkspaceError(
+                f"{name} is another on branch {branch} than in the last commit; run: git merge {branch}"
+            )
+    for name in differing:
+        if _blob(place, tip, name):
+            _git(place, "checkout", "--quiet", tip, "--", f":(literal){name}")
+        else:
+            _git(place, "rm", "--quiet", "--", f":(literal){name}")
+    if differing:
+        _commit(place, f"[retrain] What branch {branch} has", tip)
+
+
+def _blob(folder: Path, commit: str, name: str) -> str:
+    try:
+        return _git(folder, "rev-parse", "--verify", "--quiet", f"{commit}:{name}")
+    except WorkspaceError:
+        return ""
+
+
+def tracked_by_dvc(place: Path, name: str) -> Path | None:
+    """The folder that DVC tracks and a file lies in, relative to the checkout; None if git has it."""
+    folders = [Path(*parent.parts) for parent in PurePosixPath(name).parents if parent.parts]
+    return next((one for one in folders if (place / one).with_name(f"{one.name}.dvc").exists()), None)
+
+
+def is_ignored(place: Path, name: str) -> bool:
+    """Whether git would not be given a file of this name."""
+    try:
+        _git(place, "check-ignore", "--quiet", "--no-index", "--", name)
+    except WorkspaceError:
+        return False
+    return True
+
+
+def record(place: Path, names: Sequence[str], message: str) -> None:
+    """Commit files that came into a workspace, without moving any branch; what a folder of DVC's got goes into its cache."""
+    for folder in dict.fromkeys(filter(None, (tracked_by_dvc(place, name) for name in names))):
+        _dvc(place, "add", "--quiet", str(folder))
+    _commit(place, message)
+
+
 def keep(place: Path, branch: str, message: str) -> str | None:
     """Commit what changed in a workspace and let the branch point there, with what it pointed to as a parent.
 
     Returns:
         The commit; None if nothing changed since the one that the workspace was opened at.
     """
-    _git(place, "add", "--all")
-    tree, head = _git(place, "write-tree"), _git(place, "rev-parse", "HEAD")
-    if tree == _git(place, "rev-parse", "HEAD^{tree}"):
-        return None
-    parents = ["-p", head]
     tip = _tip(place, branch)
-    if tip is not None and not _is_ancestor(place, tip, head):
-        parents += ["-p", tip]
+    made = _commit(place, message, tip, even_if_empty=head(place) != _git(place, "rev-parse", OPENED))
+    if made is not None:
+        _git(place, "update-ref", "-m", "retrain", f"refs/heads/{branch}", made, tip or "")
+    return made
+
+
+def head(place: Path) -> str:
+    """The commit that a workspace is at."""
+    return _git(place, "rev-parse", "HEAD")
+
+
+def _commit(place: Path, message: str, other: str | None = None, *, even_if_empty: bool = False) -> str | None:
+    """Commit everything in a workspace, with a second parent unless the first holds it; None if nothing changed."""
+    _git(place, "add", "--all")
+    tree, at = _git(place, "write-tree"), head(place)
+    if tree == _git(place, "rev-parse", "HEAD^{tree}") and not even_if_empty:
+        return None
+    parents = ["-p", at]
+    if other is not None and not _is_ancestor(place, other, at):
+        parents += ["-p", other]
     made = _git(place, "commit-tree", tree, *parents, "-m", message, identified=True)
-    _git(place, "update-ref", "-m", "retrain", f"refs/heads/{branch}", made, tip or "")
+    _git(place, "update-ref", "--no-deref", "HEAD", made)
     return made
 
 

@@ -20,9 +20,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rl.sft import SFTPoint
 from tracking.console import Bar, Screen, screen
+
+if TYPE_CHECKING:  # torch comes with it, and not every stage needs that
+    from rl.sft import SFTPoint
 
 log = logging.getLogger(__name__)
 ADDRESS = "ANAMNESIS_PROGRESS"  # of the socket of the process that draws
@@ -73,7 +76,7 @@ class Phase:
         )
 
 
-def supervised(what: str) -> Callable[[SFTPoint], None]:
+def supervised(what: str) -> "Callable[[SFTPoint], None]":
     """A reporter for supervised training."""
     phase = Phase(what, "gradient steps")
     return lambda point: phase(

@@ -16,7 +16,7 @@ from typing import Any
 from clinic.cases import Case, read_cases
 from clinic.tables import Evaluation
 from doctor.evaluation_text import closed_distance, trajectories_of_note
-from doctor.parameters import HOME, ROOT
+from doctor.parameters import HOME, ROOT, Params
 from doctor.scoring import right
 from doctor.training import Training, history, kept, past_experience
 from rl.checkpoint import folder_hash
@@ -27,6 +27,7 @@ from tracking.console import Bar, duration
 from tracking.errors import AwayError
 from tracking.progress import Phase
 from tracking.provenance import output_digest
+from tracking.report_page import recorded
 from tracking.traces import Truth
 
 log = logging.getLogger(__name__)
@@ -167,9 +168,9 @@ class Recorder:
         runs.log_metrics_final(
             self._id,
             {
-                "chosen/last_step": float(steps[-1]),
-                "chosen/averaged": float(len(steps)),
-                "chosen/validation_accuracy": float(chosen["chosen_accuracy"]),
+                "selected/last_step": float(steps[-1]),
+                "selected/averaged": float(len(steps)),
+                "selected/validation_accuracy": float(chosen["chosen_accuracy"]),
             },
         )
         write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": self._id})
@@ -181,11 +182,11 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
     and name its data sets.
     """
     runs.setup(HOME)
-    told = run.params.model_dump(mode="json")
+    told = run.params.model_dump(mode="json", exclude=untouched(run.params))
     params = {
         **told,
         "reward": told["reward"] | run.reward.model_dump(mode="json", exclude={"name"}),
-        "recipe": run.algorithm.recipe.model_dump(mode="json"),
+        "recipe": run.algorithm.recipe.model_dump(mode="json", exclude={"name"}),
     }
     tags = {"prefect.flow_run_id": flow_run_id, "stage": "train_doctor", "checkpoints": str(run.folder)}
     with runs.training_run(run.params.run_name, run.input_hash, params, tags, ROOT) as run_id:
@@ -200,6 +201,12 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
             yield recorder
         finally:
             recorder.close()
+
+
+def untouched(params: Params) -> dict[str, Any]:
+    """What of `params.yaml` a training has nothing to do with, for its table of parameters."""
+    best_of_n = {} if params.warm_start.start == "best_of_n" else {"warm_start": {"best_of_n"}}
+    return {"evaluate_doctor": True, "retrain": True, "language_models": {"evaluation_judge"}, **best_of_n}
 
 
 def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:
@@ -239,7 +246,8 @@ def _record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, p
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
         return
     runs.log_metrics_final(run_id, final_metrics(metrics))
-    runs.log_artifacts(run_id, page)
+    told = recorded(page.read_text(encoding="utf-8"), time.strftime("%Y-%m-%d %H:%M %Z"), run_id, runs.origin(run_id))
+    runs.log_text(run_id, told, page.name)
     chosen, scores = trajectories_of_note(
         read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20
     )
@@ -277,12 +285,17 @@ def truths_of(cases: Mapping[str, Case], trajectories: Sequence[Trajectory]) -> 
 
 
 def final_metrics(metrics: Evaluation) -> dict[str, float]:
-    """The evaluation as MLflow metrics; what is not known, or withheld, is no metric."""
-    flat = {
-        f"eval/{name.replace('@', ' at ')}/{measure}": value.mean
-        for name, table in metrics.doctors.items()
-        for measure, value in table.overall.measures.items()
-        if value
-    }
+    """The evaluation as MLflow metrics: every measure of the trained doctor, the accuracy of those it is compared with,
+    whose tables the report has. What is not known, or withheld, is no metric.
+    """
+    flat: dict[str, float] = {}
+    for name, table in metrics.doctors.items():
+        doctor, _, source = name.partition("@")
+        where = f" at {source}" if source else ""
+        for measure, value in table.overall.measures.items():
+            if value and doctor == "trained":
+                flat[f"test/{measure}{where}"] = value.mean
+            elif value and measure == "accuracy":
+                flat[f"test_of_others/{doctor}{where}"] = value.mean
     closed = closed_distance(metrics)
-    return flat if math.isnan(closed) else flat | {"eval/closed_distance": closed}
+    return flat if math.isnan(closed) else flat | {"test/closed_distance": closed}

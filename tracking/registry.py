@@ -1,20 +1,31 @@
 """Registered models in MLflow: versions, what is said of each, and the aliases by which one is in use.
 
-One version per sha256; `models:/<name>@<alias>` resolves to an immutable folder, nothing is copied.
+One version per sha256. In a database `models:/<name>@<alias>` resolves to an immutable folder, nothing is copied. An MLflow
+server takes no folder of ours: it is given the files, and they come back by their hash where the folder is not there.
 """
 
-from collections.abc import Callable, Mapping
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from doctor.parameters import HOME
+from rl.checkpoint import folder_hash
+
 # prepares MLflow's environment, so before MLflow
 from tracking.errors import TrackingError
-from tracking.store import patiently
+from tracking.store import EXPERIMENT, patiently, transferring
 
 # isort: split
 import mlflow
 from mlflow.exceptions import MlflowException
+
+COPIES = HOME / "models" / "registry"  # of a version the folder named by its hash
+GONE = ".deleted"  # end of the name of a folder that is being deleted
+PRUNED = "pruned"  # tag of a version whose copy was deleted here: when
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +54,7 @@ def register(
 
     Args:
         model_name: made if missing.
-        directory: the immutable copy, named by its hash; `models:/<name>@<alias>` resolves to this very folder, nothing
-            is copied.
+        directory: the immutable copy, named by its hash.
         sha256: identity of the model.
         run_id: the training it came from.
         alias: for example `challenger`.
@@ -74,19 +84,69 @@ def register(
         version = str(first.version)
         for key in about.keys() - first.tags.keys() | {"path"}:
             patiently(client.set_model_version_tag, model_name, version, key, about[key])
+        if PRUNED in first.tags:
+            patiently(client.delete_model_version_tag, model_name, version, PRUNED)
     else:
-        version = str(
-            patiently(
-                client.create_model_version,
-                model_name,
-                directory.resolve().as_uri(),
-                run_id,
-                about,
-                description=description or None,
-            ).version
-        )
+        source, model_id = _uploaded(directory, run_id) if _is_served() else (directory.resolve().as_uri(), None)
+        create = client.create_model_version
+        made = patiently(create, model_name, source, run_id, about, description=description or None, model_id=model_id)
+        version = str(made.version)
     patiently(client.set_registered_model_alias, model_name, alias, version)
     return version, not found
+
+
+def _is_served() -> bool:
+    """Whether the registry is behind a server."""
+    return str(mlflow.get_registry_uri()).startswith(("http://", "https://"))
+
+
+def _uploaded(directory: Path, run_id: str | None) -> tuple[str, str]:
+    """Give the server the files, as a logged model, unless it has them all; returns where they are and the model's id."""
+    client = mlflow.MlflowClient()
+    experiment = patiently(client.get_experiment_by_name, EXPERIMENT).experiment_id
+    same = f"tags.sha256 = '{directory.name}' and tags.registered = 'copy'"
+    for one in patiently(client.search_logged_models, [experiment], same):
+        if one.status == "READY":
+            return one.artifact_location, one.model_id
+        patiently(client.delete_logged_model, one.model_id)  # a kill left it half
+    with transferring():
+        model = patiently(
+            client.create_logged_model,
+            experiment,
+            f"doctor-{directory.name[:12]}",
+            run_id,
+            {"sha256": directory.name, "registered": "copy"},
+            model_type="doctor",
+        )
+        patiently(client.log_model_artifacts, model.model_id, str(directory))
+        patiently(client.finalize_logged_model, model.model_id, "READY")
+    return model.artifact_location, model.model_id
+
+
+def _fetch(model_name: str, number: str, sha256: str) -> None:
+    """Bring a version's files from the server to their folder.
+
+    Raises:
+        TrackingError: they are not what was registered.
+    """
+    partial = COPIES / f".{sha256}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    with transferring():
+        patiently(mlflow.artifacts.download_artifacts, f"models:/{model_name}/{number}", dst_path=str(partial))
+    if folder_hash(partial) != sha256:
+        raise TrackingError(
+            f"{model_name} version {number} came from {mlflow.get_registry_uri()} with other bytes than sha256 {sha256}; register it again"
+        )
+    seal(partial, COPIES / sha256)
+
+
+def seal(partial: Path, copy: Path) -> None:
+    """Put a finished folder into its place, its files read-only."""
+    for path in partial.rglob("*"):
+        if path.is_file():
+            path.chmod(0o444)
+    os.replace(partial, copy)
 
 
 def version_at(model_name: str, alias: str, digest: Callable[[Path], str] | None = None) -> Version | None:
@@ -109,13 +169,12 @@ def _version(
             return None
         raise
     tags = dict(found.tags)
-    version = Version(
-        number=str(found.version),
-        sha256=tags.get("sha256", ""),
-        path=Path(tags.get("path", "")),
-        run_id=found.run_id or None,
-        tags=tags,
-    )
+    sha256, path = tags.get("sha256", ""), Path(tags.get("path", ""))
+    if sha256 and not path.is_dir() and _is_served() and not found.source.startswith("file:"):
+        path = COPIES / sha256
+        if not path.is_dir():
+            _fetch(model_name, str(found.version), sha256)
+    version = Version(number=str(found.version), sha256=sha256, path=path, run_id=found.run_id or None, tags=tags)
     intact(f"{model_name} version {version.number}", version, digest)
     return version
 
@@ -132,10 +191,69 @@ def intact(name: str, version: Version, digest: Callable[[Path], str] | None) ->
         TrackingError: the folder is gone or is not what was registered.
     """
     path, expected = version.path, version.sha256
+    if version.tags.get(PRUNED) and not path.is_dir():
+        commit = version.tags.get("retrain.commit") or version.tags.get("git.sha") or "its commit"
+        raise TrackingError(
+            f"{name} was pruned {version.tags[PRUNED]}; make it again: git checkout {commit} && dvc checkout && python -m flows.retrain"
+        )
     if not path.is_dir() or path.name != expected or (digest is not None and digest(path) != expected):
         raise TrackingError(
             f"{name} should be {path} with sha256 {expected}, which is missing or changed; restore it or move the alias"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """A version whose files lie in `COPIES`."""
+
+    number: str
+    folder: Path
+    promoted: bool
+    needed: str  # by what, in words; "" if by nothing
+
+
+def copies(model_name: str) -> list[Copy]:
+    """Versions with a copy here, the newest first, none if there is no such model. Needed is what an alias names, what
+    was not decided about yet, and what the champion replaced.
+    """
+    client = mlflow.MlflowClient()
+    try:
+        aliases = patiently(client.get_registered_model, model_name).aliases
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return []
+    found = {str(one.version): one.tags for one in patiently(client.search_model_versions, f"name = '{model_name}'")}
+    champion = found.get(str(aliases.get("champion")), {})
+    made = []
+    for number, tags in sorted(found.items(), key=lambda one: -int(one[0])):
+        needed = [alias for alias, of in aliases.items() if str(of) == number]
+        needed += ["not decided about"] * ("gate" not in tags)
+        needed += ["the champion before"] * (champion.get("replaced") == number)
+        folder = COPIES / tags.get("sha256", "-")
+        if folder.is_dir():
+            promoted = tags.get("gate") == "promoted"
+            made.append(Copy(number=number, folder=folder, promoted=promoted, needed=", ".join(needed)))
+    return made
+
+
+def superfluous(found: Sequence[Copy], promoted: int) -> list[Copy]:
+    """Those that nothing needs, without the newest so many that were promoted."""
+    stay = [one.number for one in found if one.promoted][:promoted]
+    return [one for one in found if not one.needed and one.number not in stay]
+
+
+def prune(model_name: str, copy: Copy) -> None:
+    """Delete a copy; its version says so first. What a kill leaves goes with the next."""
+    describe(model_name, copy.number, {PRUNED: f"on {time.strftime('%Y-%m-%d')}"})
+    os.replace(copy.folder, copy.folder.with_name(f".{copy.folder.name}{GONE}"))
+    for gone in copy.folder.parent.glob(f".*{GONE}"):
+        shutil.rmtree(gone)
+
+
+def tags_of(model_name: str, number: str) -> dict[str, str]:
+    """What is said of a version now."""
+    return dict(patiently(mlflow.MlflowClient().get_model_version, model_name, number).tags)
 
 
 def describe(model_name: str, number: str, tags: Mapping[str, str]) -> None:

@@ -18,18 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from clinic.actions import Kind, parse
 from clinic.cases import Case
 from clinic.diagnoses import relation
-from clinic.events import Asked, Event, Inquiry, final_diagnosis, told_topics
+from clinic.events import Asked, Event, Inquiry, Searched, final_diagnosis, told_topics
 from clinic.intervals import proportion
 from clinic.matching import normalise
 from clinic.metrics import MEASURES
-from clinic.tables import FEW, Evaluation
+from clinic.tables import FEW, Evaluation, Summary
 from doctor.report_texts import language_of, texts
 
 NO_DIAGNOSIS, SOMETHING_ELSE, OTHERS = "no diagnosis", "something else", "other conditions"
+RECORDED = Markup("<!--recorded-->")  # where the copy in MLflow says when and as what it was recorded
 SHOWN_CONDITIONS = 22  # with the rest folded, something else and no diagnosis, 25 columns
 SHOWN = 5  # best consultations, worst ones, and most frequent mistakes
 JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and others are spelt, and they reorder nothing
@@ -139,10 +141,11 @@ def report_html(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["decimals"] = lambda value: f"{value:z.3f}"
+    environment.filters["decimals"] = lambda value, places=3: f"{value:z.{places}f}"
     environment.filters["signed"] = lambda value: f"{value:+z.3f}".replace("-", "−")
     return environment.get_template("report.html.j2").render(
         t=words,
+        recorded=RECORDED,
         title=title,
         facts=facts,
         doctors=doctors,
@@ -150,7 +153,7 @@ def report_html(
         by_turns=accuracy_by_turns(seen),
         seen=len(seen),
         few=FEW,
-        measures=[name for name in MEASURES if any(table.overall.measures.get(name) for table in doctors.values())],
+        measures=[name for name in MEASURES if any(_is_told(table.overall, name) for table in doctors.values())],
         categories={
             name: max(table.categories[name].cases for table in doctors.values() if name in table.categories)
             for name in categories
@@ -160,6 +163,27 @@ def report_html(
         mistakes=[pair for pair in pairs if pair[0] != pair[1]][:SHOWN],
         consultations={"best": [_view(one) for one in best], "worst": [_view(one) for one in worst]},
     )
+
+
+def recorded(page: str, when: str, run_id: str, origin: Mapping[str, str]) -> str:
+    """The page with a line that says when and as what it was recorded; the page itself stays the same for the same inputs.
+
+    Args:
+        page: as `report_html` made it.
+        when: the date.
+        run_id: of the MLflow run.
+        origin: `git.sha` and `git.dirty` of that run.
+    """
+    words = texts("zh" if '<html lang="zh' in page else "en")
+    changed = words.say("changed") if origin.get("git.dirty") == "true" else ""
+    line = words.say("recorded", when, run_id, f"{origin.get('git.sha', 'unknown')[:12]}{changed}")
+    return page.replace(RECORDED, f"<p>{line}</p>", 1)
+
+
+def _is_told(summary: Summary, measure: str) -> bool:
+    """Whether a measure is there to be shown; searches only where there was one."""
+    found = summary.measures.get(measure)
+    return found is not None and not (measure == "searches" and found.mean == 0)
 
 
 def _visible(value: Any) -> Any:
@@ -299,7 +323,7 @@ def _utterances(one: Seen) -> list[dict[str, Any]]:
 
 def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -> dict[str, Any]:
     action, remarks = parse(text, max_questions=2 if isinstance(event, Asked) else 1), []
-    if isinstance(event, Inquiry) and event.repeated:
+    if isinstance(event, Inquiry | Searched) and event.repeated:
         remarks.append("known")
     if isinstance(event, Inquiry) and event.topic is None:
         remarks.append("unanswered")
@@ -308,7 +332,7 @@ def _turn(text: str, event: Event | None, rewards: Mapping[str, float] | None) -
         "kind": action.kind.value,
         "text": text,
         "thought": "",
-        "recommendation": action.recommendation,
+        "recommendation": " ".join([action.recommendation, *(f"[{one}]" for one in action.evidence)]).strip(),
         "remarks": remarks,
     }
     if action.kind is not Kind.INVALID:  # else the text stays as it was written

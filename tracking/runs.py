@@ -232,6 +232,11 @@ def log_artifacts(run_id: str, path: Path) -> None:
         patiently(client.log_artifact, run_id, str(path))
 
 
+def log_text(run_id: str, text: str, name: str) -> None:
+    """Keep a text as a file among the run's artifacts."""
+    patiently(mlflow.MlflowClient().log_text, run_id, text, name)
+
+
 def log_checkpoint(run_id: str, step: int, directory: Path, sha256: str, metrics: Mapping[str, float]) -> str:
     """Record a saved checkpoint as a logged model with its metrics. The weights stay where they are.
 

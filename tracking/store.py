@@ -10,8 +10,8 @@ import sqlite3
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -21,6 +21,7 @@ os.environ.setdefault("DO_NOT_TRACK", "true")
 # Its own patience with a server, by default 120 s a request and seven tries, would hold up what it is only to record.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 import mlflow
 import requests
@@ -42,6 +43,7 @@ DESCRIPTION = """Language-model doctors trained by reinforcement in simulated co
 One run per training, one point per rollout step. `reward/` what the reward measured, `rollout/` the consultations, `learn/` the
 updates, `validation/` held-out cases, `time/` where the time went. Traces: sample consultations, one span per doctor turn.
 Models: every saved checkpoint. The registry's `@challenger` is the latest doctor, `@champion` the one in use."""
+TRANSFER_S = 600  # of silence after a file of a model was sent
 REACH_S = 5.0  # within which a tracking server has to answer at the start
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)  # between tries while the store is locked; each try waits up to 20 s by itself
 
@@ -69,6 +71,17 @@ def patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
                 ) from error
         log.warning("the MLflow store is locked, trying again in %.1f s", pauses[0])
         time.sleep(pauses.pop(0))
+
+
+@contextmanager
+def transferring() -> Iterator[None]:
+    """Inside, a server may take minutes to answer: it puts a model of many gigabytes into its place first."""
+    before = os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"]
+    os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = str(max(int(before), TRANSFER_S))
+    try:
+        yield
+    finally:
+        os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = before
 
 
 def _is_away(error: BaseException | None) -> bool:

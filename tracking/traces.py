@@ -20,7 +20,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from clinic.events import FoundPassage, Searched, read_events
+from clinic.events import FoundPassage, Searched, read_events, speakers
 from rl.experience import Scores, StopReason, Trajectory
 
 # prepares MLflow's environment, so before MLflow
@@ -227,18 +227,20 @@ def _formula(components: Mapping[str, float]) -> str:
 
 def _spans(consultation: _Consultation) -> list[Span]:
     """The root, the turns, the searches. Inputs and outputs have the shapes that the UI shows as a chat."""
-    played, clock, messages = consultation.played, consultation.clock, list(consultation.played.texts)
+    played, clock, events = consultation.played, consultation.clock, read_events(consultation.played.events)
+    messages = [
+        {"role": "tool", "name": who, "content": message["content"]} if who == "library" else dict(message)
+        for message, who in zip(played.texts, speakers(played.texts, events), strict=True)
+    ]
     root = consultation.span_id("root")
     span = partial(_span, consultation)
     spans = [span(root, None, "consultation", (clock[0], clock[-1]), _said(SpanType.AGENT, messages))]
     places = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    events = read_events(played.events)
     for k, (place, (start, stop)) in enumerate(zip(places, played.turns, strict=True)):
         event = events[k] if k < len(events) else None  # the environment failed in this turn
         kind = event.kind if event else StopReason.FAILED
-        tokens = {
-            SpanAttributeKey.CHAT_USAGE: {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}
-        }
+        usage = {"input_tokens": start, "output_tokens": stop - start, "total_tokens": stop}
+        tokens = {SpanAttributeKey.CHAT_USAGE: usage} if played.token_ids else {}  # a served doctor's are not told
         about = {
             "event": event.to_json() if event else {"kind": kind},
             **tokens,
@@ -267,6 +269,7 @@ def _document(passage: FoundPassage) -> dict[str, Any]:
     about = {
         "doc_uri": passage.passage_id,
         "title": passage.title,
+        "section": passage.section,
         "source": passage.source,
         "licence": passage.licence,
         "score": passage.score,

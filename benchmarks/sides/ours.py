@@ -40,7 +40,7 @@ class Ours:
             params,
             rule,
             TEMPERATURE,
-            lambda spec: Patient(spec.case, spec.turn_budget),
+            lambda spec, _: Patient(spec.case, spec.turn_budget),
         )
         self.engine = ForcedEngine(self.session.engine, self._length)
         self.session.engine = self.engine  # type: ignore[assignment]

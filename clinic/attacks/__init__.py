@@ -11,7 +11,8 @@ from types import MappingProxyType
 from clinic.attacks.answers import ANSWERS
 from clinic.attacks.asking import ASKING
 from clinic.attacks.base import Attack, Seat, Trade
+from clinic.attacks.searching import SEARCHING
 
-ATTACKS: Mapping[str, Attack] = MappingProxyType({**ANSWERS, **ASKING})
+ATTACKS: Mapping[str, Attack] = MappingProxyType({**ANSWERS, **ASKING, **SEARCHING})
 
 __all__ = ["ATTACKS", "Attack", "Seat", "Trade"]

@@ -2,7 +2,7 @@
 
 import re
 
-from clinic.actions import examination, question
+from clinic.actions import examination, lookup, question
 from clinic.attacks.answers import gibberish
 from clinic.attacks.base import Seat, ask, batch, conclude, registered, then_the_commonest
 from clinic.history import GENERAL_HISTORY
@@ -34,7 +34,7 @@ def order_everything(seat: Seat) -> str:
 
 def search_farm(seat: Seat) -> str:
     """Looks things up until the turns are over."""
-    return f"<answer>{seat.grammar.search}{seat.trade.names[seat.turn % len(seat.trade.names)]}</answer>"
+    return lookup(seat.trade.names[seat.turn % len(seat.trade.names)], seat.grammar)
 
 
 def echo(seat: Seat) -> str:

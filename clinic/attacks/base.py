@@ -41,6 +41,9 @@ class Words:
     invitations: tuple[str, ...]  # questions about nothing
     demands: tuple[str, ...]  # for the answer itself
     foreign: str  # a turn in another language
+    planted_id: str  # of a passage that somebody slipped into the library
+    planted_title: str
+    planted: str  # its text; {} is the name that it wants to hear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +107,9 @@ def ask(seat: Seat, text: str) -> str:
     return question(without_marks(text) + "?", None, seat.grammar)
 
 
-def conclude(seat: Seat, name: str, advice: str | None = None) -> str:
+def conclude(seat: Seat, name: str, advice: str | None = None, evidence: Sequence[str] = ()) -> str:
     """A diagnosis, with the advice that fits everything."""
-    return diagnosis(name, seat.words.advice if advice is None else advice, seat.grammar)
+    return diagnosis(name, seat.words.advice if advice is None else advice, seat.grammar, evidence)
 
 
 def then_the_commonest(seat: Seat, turn: str) -> str:

@@ -16,7 +16,7 @@ from clinic.language import EN, PHRASES
 from clinic.loaders.free_text import Statement, is_present, opening_of, statements_of
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
-from clinic.loaders.rows import Row, read_table
+from clinic.loaders.rows import Row, read_table, tables_at
 from clinic.matching import normalise
 from clinic.splits import split_of
 
@@ -26,19 +26,29 @@ UNASKED = {"en": "Unasked", "zh": "未问"}
 
 
 def load(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejected]]:
-    """Read the cases of one table; see `clinic.loaders.load_source`."""
+    """Read the cases of one table, or of a folder's tables, which share the mapping; of two cases with one id the first is
+    kept. See `clinic.loaders.load_source`.
+    """
     if source.mapping is None:
         raise ClinicError(f"{source.path}: format own needs `mapping`, the file that says what its columns are")
     mapping = read_mapping(Path(source.mapping))
-    table, path = read_table(source.path), Path(source.path)
-    check_columns(mapping, Path(source.mapping), path, table.columns)
 
     def build(row: Row | BadRecord) -> Case:
         if isinstance(row, BadRecord):
             raise row
         return case_of(row, mapping, source, split)
 
-    return collect(path, table.rows, build)
+    cases: list[Case] = []
+    rejected: list[Rejected] = []
+    seen: dict[str, str] = {}
+    for path in tables_at(Path(source.path)):
+        table = read_table(str(path))
+        check_columns(mapping, Path(source.mapping), path, table.columns)
+        found, bad = collect(path, table.rows, build, seen)
+        seen |= {case.case_id: path.name for case in found}
+        cases += found
+        rejected += bad
+    return cases, rejected
 
 
 def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) -> Case:

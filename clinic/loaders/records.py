@@ -5,8 +5,9 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from clinic.cases import Case, Fact, Rejected, flag_opening
@@ -91,9 +92,14 @@ def text_at(record: Any, *keys: str) -> str:
 
 
 def collect(
-    path: Path, records: Iterable[tuple[int, T]], build: Callable[[T], Case]
+    path: Path,
+    records: Iterable[tuple[int, T]],
+    build: Callable[[T], Case],
+    seen: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[Case], list[Rejected]]:
-    """Build a case from every record; a bad one, and a second one with the same id, is rejected with its line."""
+    """Build a case from every record; a bad one, and a second one with the same id, is rejected with its line. `seen`: ids
+    of other files, and which.
+    """
     cases: dict[str, Case] = {}
     first: dict[str, int] = {}  # line of each id
     rejected: list[Rejected] = []
@@ -102,6 +108,8 @@ def collect(
             case = build(record)
             if case.case_id in cases:
                 raise BadRecord(f"case id {case.case_id!r} is used twice, first in line {first[case.case_id]}")
+            if case.case_id in seen:
+                raise BadRecord(f"case id {case.case_id!r} is used twice, first in {seen[case.case_id]}")
             cases[case.case_id], first[case.case_id] = flag_opening(case), number
         except BadRecord as error:
             rejected.append(Rejected(str(path), number, shortened(str(error))))

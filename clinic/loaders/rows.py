@@ -30,6 +30,19 @@ class Table:
     rows: Sequence[tuple[int, Row | BadRecord]]
 
 
+def is_table(path: Path) -> bool:
+    """Whether its name ends as that of a table does."""
+    return path.name.lower().removesuffix(".gz").endswith(FORMATS)
+
+
+def tables_at(place: Path) -> list[Path]:
+    """The tables of a folder and of those in it, in the order of their names, without hidden ones; a file is its own."""
+    if not place.is_dir():
+        return [place]
+    found = (path for path in sorted(place.rglob("*")) if path.is_file() and is_table(path))
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(place).parts)]
+
+
 def read_table(place: str) -> Table:
     """Read a table by the end of its name; `.jsonl`, `.csv` and `.tsv` may be gzipped (`.gz`).
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from clinic.cases import Case
 from clinic.diagnoses import relation
-from clinic.events import Event, final_diagnosis, told_topics
+from clinic.events import Event, Searched, final_diagnosis, told_topics
 from clinic.generative import GenerativeClinic
+from clinic.library import names_condition
 
 Components = dict[str, float]
 
@@ -32,6 +33,16 @@ class Record:
     def recommendation(self) -> str:
         """The recommendation given with the diagnosis."""
         return last.recommendation if (last := final_diagnosis(self.events)) else ""
+
+    @property
+    def evidence(self) -> float:
+        """Share of the cited passages that the doctor was shown and that name the condition; 0 where none is cited."""
+        last = final_diagnosis(self.events)
+        if last is None or not last.evidence:
+            return 0.0
+        shown = [one for event in self.events if isinstance(event, Searched) for one in event.passages]
+        good = {one.passage_id for one in shown if names_condition(self.case, one)}
+        return len(good.intersection(last.evidence)) / len(set(last.evidence))
 
     @property
     def verdict(self) -> str:

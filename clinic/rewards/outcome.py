@@ -14,7 +14,10 @@ Components:
                   (`clinic.worth`) of the present facts that the answer told.
     test          -`test_cost` for each examination or test, on cases of no generative clinic
     turn          -`turn_cost` each turn
-    repeat        -`repeat_cost` for a question about something already told or already asked
+    repeat        -`repeat_cost` for a question about something already told or already asked, and for a search repeated
+    search        -`search_cost` for each search
+    evidence      last turn, beside a right diagnosis: `evidence` x the share of the cited passages that a search of this
+                  consultation showed and that, as shown, name the condition
     invalid       -`invalid_cost` for a turn outside the grammar
     no_diagnosis  -`no_diagnosis_cost` when turns or tokens run out before a diagnosis
     safety        veto: a wrong diagnosis of an urgent case whose present red flags were never told loses all information
@@ -29,7 +32,7 @@ import numpy as np
 from clinic.cases import Case
 from clinic.config import OutcomeParams
 from clinic.diagnoses import relation
-from clinic.events import Ending, Event, Examined, Inquiry, Invalid, final_diagnosis, one_by_one, told_topics
+from clinic.events import Ending, Event, Examined, Inquiry, Invalid, Searched, final_diagnosis, one_by_one, told_topics
 from clinic.generative import Array, GenerativeClinic
 from clinic.rewards.base import Components, Preset, Record, missed_red_flags
 
@@ -41,7 +44,9 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
         components = {"turn": -constants.turn_cost, "information": constants.information * told}
         if isinstance(event, Invalid):
             components["invalid"] = -constants.invalid_cost
-        asked = [one for one in one_by_one([event]) if isinstance(one, Inquiry)]
+        if isinstance(event, Searched):
+            components["search"] = -constants.search_cost
+        asked = [one for one in one_by_one([event]) if isinstance(one, Inquiry | Searched)]
         if len(asked) > 1:
             components["turn"] *= len(asked)
         if any(one.repeated for one in asked):
@@ -53,6 +58,8 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
     if record.stop_reason != Ending.DIAGNOSED:
         last["no_diagnosis"] = -constants.no_diagnosis_cost
     last["diagnosis"] = _worth(constants, record)
+    if record.verdict == "exact" and (share := record.evidence):
+        last["evidence"] = constants.evidence * share
     if record.verdict == "other" and missed_red_flags(record.case, record.events):
         earned = sum(turn["information"] for turn in turns)
         last["safety"] = -max(earned, 0.0) - constants.missed_red_flag_cost
@@ -142,5 +149,19 @@ def _told_shares(case: Case, events: Sequence[Event]) -> list[float]:
 
 
 PRESET = Preset(
-    score, frozenset({"diagnosis", "information", "test", "turn", "repeat", "invalid", "no_diagnosis", "safety"})
+    score,
+    frozenset(
+        {
+            "diagnosis",
+            "evidence",
+            "information",
+            "test",
+            "turn",
+            "search",
+            "repeat",
+            "invalid",
+            "no_diagnosis",
+            "safety",
+        }
+    ),
 )

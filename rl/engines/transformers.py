@@ -2,8 +2,8 @@
 
 A session takes a slot at its first request and holds it until released. New tokens (the patient's words) are fed on top
 of the cache, never the whole dialogue again. Each step feeds the slots that wait with new tokens and decodes one token
-for all slots that are in the middle of a turn, in one forward, so none waits for another. With environments that answer
-without waiting, which slot runs when depends on nothing but the requests, so the same rollout gives the same bits.
+for all slots that are in the middle of a turn, in one forward, so none waits for another. With environments that wait
+for nothing but errands, which slot runs when depends on nothing but the requests, so the same rollout gives the same bits.
 
 Shapes: B rows in this forward, Q new tokens per row, U of all rows, L cached length, V vocabulary, D width.
 """
@@ -21,6 +21,7 @@ from rl.engines.base import Completion, Finish, Request, draw
 from rl.engines.logprob_check import largest_difference, probe_ids
 from rl.engines.slots import SlotCache, SlotRow, slot_attention
 from rl.engines.static import SlotTurn, StaticDecoder
+from rl.errands import back_from_errands
 from rl.errors import TrainingError
 from rl.handover import Handover, sequence_logprobs
 from rl.logits import logits_of
@@ -181,8 +182,7 @@ class TransformersEngine:
         """The pump: runs while there is work, hands the loop to the environments between forwards."""
         try:
             while True:
-                for _ in range(4):  # let finished turns reach their environment and come back as requests
-                    await asyncio.sleep(0)
+                await back_from_errands()
                 if self._waiting and (
                     not self._is_static or len(self._waiting) >= FEED_SHARE * (len(self._running) + len(self._waiting))
                 ):

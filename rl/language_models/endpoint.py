@@ -11,9 +11,9 @@ import logging
 import os
 import random
 import re
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import openai
 
@@ -22,6 +22,7 @@ from rl.errors import TrainingError
 from rl.language_models.bounded import RefusedReplyError, bounded_client
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 FIRST_PAUSE_S = 0.5  # before the second try; doubles from try to try
 LONGEST_PAUSE_S = 30.0
 LONGEST_RETRY_AFTER_S = 60.0  # of what the server asks for; the growing pause is added to it
@@ -102,19 +103,36 @@ class Endpoint:
         Raises:
             EndpointError: nothing usable answers there, or it does not serve the model.
         """
+        await self._insist(self._look)
+
+    async def models(self) -> list[str]:
+        """The names of the models that the server lists; none if it has no list.
+
+        Raises:
+            EndpointError: nothing usable answers there.
+        """
+        return await self._insist(self._listed)
+
+    async def _insist(self, look: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
         client, _ = await self._lane()
-        for left in reversed(range(self._params.retries + 1)):
+        left = self._params.retries
+        while True:
             try:
-                return await self._look(client)
+                return await look(client)
             except _TryError as error:
                 if not (left and error.again):
                     raise self._error(error.what, error.fix) from None
+                left -= 1
                 await asyncio.sleep(error.after_s + FIRST_PAUSE_S)
 
-    async def _look(self, client: openai.AsyncOpenAI) -> None:
+    async def _listed(self, client: openai.AsyncOpenAI) -> list[str]:
         listed = await self._ask(client.models.with_raw_response.list(), absent=(404, 405, 501))
-        models = listed.get("data") or () if isinstance(listed, Mapping) else ()
-        if not any(isinstance(model, Mapping) and model.get("id") == self._params.model for model in models):
+        models = listed.get("data") if isinstance(listed, Mapping) else None
+        found = [model.get("id") for model in models if isinstance(model, Mapping)] if isinstance(models, list) else []
+        return [name for name in found if isinstance(name, str)]
+
+    async def _look(self, client: openai.AsyncOpenAI) -> None:
+        if self._params.model not in await self._listed(client):
             body = self._body([{"role": "user", "content": "Hello"}], None) | {"max_tokens": 1}
             await self._ask(client.chat.completions.with_raw_response.create(**body))
 
@@ -184,7 +202,8 @@ class Endpoint:
 
     def _error(self, what: str, fix: str) -> EndpointError:
         shown = " ".join((what if self._key in ("", NO_KEY) else what.replace(self._key, "***")).split())[:SHOWN_CHARS]
-        return EndpointError(f"{self._params.url}, model {self._params.model}: {shown}; {fix}")
+        model = f", model {self._params.model}" if self._params.model else ""
+        return EndpointError(f"{self._params.url}{model}: {shown}; {fix}")
 
 
 def _text(reply: Any, whole: bool) -> str:

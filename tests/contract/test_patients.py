@@ -27,7 +27,7 @@ from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases, load_starter
 from doctor.parameters import ROOT, load_params
 from rl.config import EndpointParams, LocalModelParams, RolloutParams
-from rl.environment import EpisodeSpec
+from rl.environment import Count, EpisodeSpec
 from rl.errors import TrainingError
 from rl.language_models import endpoint as door
 from rl.language_models.endpoint import Endpoint
@@ -41,7 +41,9 @@ from tests.endpoint_server import MODEL, chat_server
 DATA = ROOT.parent / "shared/data/cases"
 SETS = {"agentclinic": "agentclinic_medqa.jsonl", "mtmeddialog_cases": "mtmeddialog_sft_cases.jsonl.gz"}
 SPLIT = SplitParams(salt="anamnesis", validation=0.10, test=0.15)
-RULES = ConsultationParams(turn_budget=8, instructions="full", search_results=2, max_questions=1, matching="lexical")
+RULES = ConsultationParams(
+    turn_budget=8, instructions="full", search_results=2, search_tokens=96, max_questions=1, matching="lexical"
+)
 SIMPLE = {
     "а": "a",
     "е": "e",
@@ -404,7 +406,7 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
     with chat_server(lambda messages: "Yes, I have that.", fault) as server:
         model = endpoint(server.url, timeout_s=12.0, retries=0, concurrency=256)
 
-        def seat(spec: EpisodeSpec) -> Consultation:
+        def seat(spec: EpisodeSpec, _: Count) -> Consultation:
             patient = LanguageModelPatient(spec.case, matcher, model.generate)
             return Consultation(spec.case, patient, params.consultation, spec.turn_budget, None)
 

@@ -14,11 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.server import free_port, wait_until_healthy
+from tests.faults.inside.sitecustomize import kill_run
 from tests.flows.conftest import ROOT, shrink
 
 INSIDE = Path(__file__).with_name("inside")
@@ -48,7 +50,7 @@ class Run:
 
     status: int
     seconds: float
-    writes: int
+    writes: tuple[str, ...]  # by name, in order
     log: str
 
     @property
@@ -56,8 +58,10 @@ class Run:
         return self.status in (-9, 137) or self.log.endswith("killed")
 
 
-def run(project: Path, environment: Mapping[str, str], kill: Kill | None) -> Run:
-    """`dvc repro` in a session of its own, to its end or to its kill."""
+def run(
+    project: Path, environment: Mapping[str, str], kill: Kill | None, command: Sequence[str] = ("dvc", "repro")
+) -> Run:
+    """A command to its end, or to its kill with all that it started."""
     count = project.parent / "writes"
     count.write_bytes(b"")
     given = {"FAULT_COUNT": str(count), "PYTHONPATH": str(INSIDE)}
@@ -66,7 +70,7 @@ def run(project: Path, environment: Mapping[str, str], kill: Kill | None) -> Run
     log, began = project.parent / "log", time.monotonic()
     with log.open("w") as out:
         process = subprocess.Popen(
-            ["dvc", "repro"],
+            command,
             cwd=project,
             env={**environment, **given},
             stdout=out,
@@ -76,9 +80,9 @@ def run(project: Path, environment: Mapping[str, str], kill: Kill | None) -> Run
         try:
             process.wait(kill.seconds if kill is not None and kill.seconds is not None else LONGEST_S)
         except subprocess.TimeoutExpired:
-            subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+            kill_run(str(count))
             process.wait()
-    return Run(process.returncode, time.monotonic() - began, len(count.read_bytes()), log.read_text())
+    return Run(process.returncode, time.monotonic() - began, tuple(count.read_text().splitlines()), log.read_text())
 
 
 def copy(folder: Path, environment: Mapping[str, str]) -> Path:
@@ -105,7 +109,7 @@ def chosen(rng: random.Random, whole: Run) -> Kill:
     """When to kill next."""
     if rng.random() < 0.5:
         return Kill(seconds=rng.uniform(1, whole.seconds))
-    return Kill(write=rng.randint(1, whole.writes), after=rng.random() < 0.5)
+    return Kill(write=rng.randint(1, len(whole.writes)), after=rng.random() < 0.5)
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -130,7 +134,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    rng = random.Random(options.seed)
+    with served() as (folder, environment):
+        return _kills(options.kills, random.Random(options.seed), folder, environment)
+
+
+@contextmanager
+def served() -> Iterator[tuple[Path, dict[str, str]]]:
+    """A folder that goes away, and the environment of runs there, with a Prefect server of their own."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         port = free_port()
@@ -141,7 +151,7 @@ def main() -> int:
             server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=ROOT)
         try:
             wait_until_healthy(address, server)
-            return _kills(options.kills, rng, folder, environment)
+            yield folder, environment
         finally:
             server.terminate()
             server.wait(20)
@@ -153,7 +163,7 @@ def _kills(wanted: int, rng: random.Random, folder: Path, environment: Mapping[s
     if whole.status:
         sys.exit(f"error: the run that nobody disturbs failed:\n{whole.log}")
     expected = hashes(project)
-    print(f"undisturbed: {whole.seconds:.0f} s, {whole.writes} writes, {' '.join(expected)}", flush=True)
+    print(f"undisturbed: {whole.seconds:.0f} s, {len(whole.writes)} writes, {' '.join(expected)}", flush=True)
     done = failed = rows = 0
     while done < wanted:
         project, ended, rows = copy(folder, environment), False, rows + 1

@@ -27,6 +27,7 @@ from clinic.loaders.mapping import read_mapping
 from clinic.ratings import ask_for_ratings, read_ratings
 from doctor.parameters import ROOT, ParameterError, load_params, read_yaml, validated
 from doctor.recipe import parse_algorithm
+from kb.config import DocumentSource
 from kb.documents import load_documents
 from kb.errors import KnowledgeBaseError
 from kb.quality import load_queries
@@ -35,6 +36,7 @@ from rl.errors import TrainingError
 from rl.models import new_tokenizer
 from rl.preferences import read_preferences
 from tests.faults.mutations import changed, cut, deep, json_line, text_of
+from tests.unit.kb.documents import MEDQUAD, PAGE, pdf
 
 TOLD = (ClinicError, KnowledgeBaseError, ParameterError, TrainingError)
 LIMIT_S = 2.0  # of processor time for a file
@@ -129,6 +131,20 @@ DOCUMENT = {
     "source": "us",
     "licence": "CC0-1.0",
     "tags": ["joints", "pain"],
+}
+COLUMNS = {
+    "id": "1",
+    "focus": "Gout",
+    "qtype": "signs",
+    "abstract": ["A red toe.", "It hurts."],
+    "year": 2020,
+    "by": "us",
+}
+MAPPED = {
+    "path": "cases.jsonl",
+    "fields": {"doc_id": "id", "title": ["focus", "qtype"], "text": "abstract", "date": "year", "source": "by"},
+    "licence": "CC0-1.0",
+    "language": "en",
 }
 RATING = {"transcript_id": "0123456789abcdef", "case_id": "c", "score": 0.5, "transcript": []}
 PAIR = {
@@ -226,6 +242,23 @@ def packed_documents(folder: Path, rng: random.Random) -> int:
     return PER_FILE
 
 
+def entry(folder: Path, rng: random.Random) -> int:
+    """A source of documents, as it is written into the parameters."""
+    (folder / "entry.yaml").write_bytes(text_of(_yaml, MAPPED, rng))
+    return 1
+
+
+def formatted(suffix: str, content: bytes, folder: Path, rng: random.Random) -> int:
+    """Ten files of a format that a library reads, damaged in one to three places, beside a sound document."""
+    (folder / "sound.md").write_text(TEXT)
+    for number in range(PAGES):
+        damaged = content
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            damaged = cut(damaged, rng)
+        (folder / f"{number}{suffix}").write_bytes(damaged)
+    return PAGES
+
+
 def queries(folder: Path, rng: random.Random) -> int:
     """Questions, and a table of grades."""
     one_line(QUERY, folder, rng)
@@ -273,9 +306,36 @@ def import_cases(name: str, folder: Path, records: int) -> None:
 
 def read_documents(folder: Path, records: int) -> None:
     """Every line and every page is a document or a rejection."""
-    found, rejected = load_documents([folder])
+    found, rejected = load_documents(["."], folder, None)
     assert all("\n" not in item.reason and len(item.reason) < LONGEST for item in rejected)
-    assert len(found) + len(rejected) == records
+    if list(folder.glob("*.gz")):  # damage may make two lines of one; what it costs is told
+        assert rejected or len(found) == records
+    else:
+        assert len(found) + len(rejected) == records
+
+
+def read_formatted(folder: Path, records: int) -> None:
+    """Every file leaves a trace, and the sound one beside them is there."""
+    found, rejected = load_documents(["."], folder, None)
+    assert all("\n" not in item.reason and len(item.reason) < LONGEST for item in rejected)
+    told = {document.doc_id.split(":")[0] for document in found} | {item.path.name for item in rejected}
+    assert "sound" in told
+    assert len(told - {"sound"}) >= (1 if list(folder.glob("*.xml")) else records)
+
+
+def read_mapped(folder: Path, records: int) -> None:
+    """Every line is a document or a rejection; a column that none has is one more."""
+    source = DocumentSource.model_validate(MAPPED)
+    found, rejected = load_documents([source], folder, None)
+    assert all("\n" not in item.reason and len(item.reason) < LONGEST for item in rejected)
+    assert records <= len(found) + len(rejected) <= records + 1
+
+
+def read_entry(folder: Path, _records: int) -> None:
+    """An entry of `sources`, as the parameters are read."""
+    place = folder / "entry.yaml"
+    entry = read_yaml(place)
+    validated(entry, place, TypeAdapter(DocumentSource).validate_python)
 
 
 def read_ratings_and_ask(folder: Path, _records: int) -> None:
@@ -348,6 +408,11 @@ FILES: dict[str, tuple[int, Write, Read]] = {  # how many records, who gets them
     "mapping": (400, mapping, _table("own")),
     "documents": (1200, documents, read_documents),
     "documents, packed": (400, packed_documents, read_documents),
+    "documents, HTML": (300, functools.partial(formatted, ".html", PAGE.encode()), read_formatted),
+    "documents, PDF": (300, functools.partial(formatted, ".pdf", pdf("Gout hurts.", "Rest.")), read_formatted),
+    "documents, XML": (600, functools.partial(formatted, ".xml", MEDQUAD.encode()), read_formatted),
+    "documents, mapped": (800, _lines(COLUMNS, "id"), read_mapped),
+    "entry of sources": (300, entry, read_entry),
     "ratings": (400, functools.partial(one_line, RATING), read_ratings_and_ask),
     "preferences": (400, functools.partial(one_line, PAIR), read_pairs),
     "judged queries": (300, queries, read_judged),

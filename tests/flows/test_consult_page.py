@@ -141,3 +141,7 @@ def test_what_can_be_mended_is_a_line(tab):
     begin(tab)
     told = "models/no such is neither a folder nor an alias of anamnesis-doctor"
     tab.until(f"document.querySelector('#problem')?.innerText.includes({told!r})")
+    tab.write("#doctor input", "http://127.0.0.1:9/v1")
+    tab.press("Enter")
+    tab.click("#start")
+    tab.until("document.querySelector('#problem')?.innerText.includes('was not named when this page was started')")

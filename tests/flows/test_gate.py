@@ -112,6 +112,9 @@ def test_a_worse_challenger_leaves_the_champion_and_is_kept_with_the_reason(sabo
     assert str(worse.version) == "2"
     assert worse.tags["gate"] == "not promoted"
     assert worse.tags["gate.against"] == "version 1"
+    before = sabotaged.decisions()
+    assert "unchanged: version 2 was not promoted before, nothing was compared (right more often" in sabotaged.retrain()
+    assert sabotaged.decisions() == before
 
 
 def test_a_better_challenger_takes_the_place_and_the_way_back_is_one_command(sabotaged: Project) -> None:

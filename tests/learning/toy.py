@@ -97,7 +97,7 @@ class Toy:
 
 
 def seat_in(game: Game) -> Seat:
-    return lambda spec: Toy(game, spec.case)
+    return lambda spec, _: Toy(game, spec.case)
 
 
 def episodes(game: Game, samples: int, step: int, seed: int) -> list[EpisodeSpec]:

@@ -156,17 +156,13 @@ def test_the_worker_finds_its_servers():
     assert f"--pool {pool} " in WORKER
 
 
-def test_the_registry_is_reached_past_the_server(monkeypatch):
-    """MLflow's server refuses a version whose source is a folder, and that is what every version here is."""
+def test_the_worker_needs_no_database(monkeypatch):
+    """Runs, artifacts and the registry go through MLflow's server, which keeps the models' files."""
     import mlflow
-    from mlflow.exceptions import MlflowException
-    from mlflow.server.handlers import _validate_source_run
 
-    with pytest.raises(MlflowException, match="Invalid model version source"):
-        _validate_source_run("file:///project/models/registry/0", "")
     environment = SERVICES["worker"]["environment"]
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
-        monkeypatch.setenv(name, environment[name])
+    assert not [name for name, value in environment.items() if name.startswith("PG") or "postgres" in value]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", environment["MLFLOW_TRACKING_URI"])
     monkeypatch.setattr("mlflow.tracking._tracking_service.utils._tracking_uri", None)
-    assert mlflow.get_tracking_uri() == "http://mlflow:5000"
-    assert mlflow.get_registry_uri() == "postgresql://mlflow@postgres/mlflow"
+    assert mlflow.get_registry_uri() == "http://mlflow:5000"
+    assert "--artifacts-destination" in shlex.split(SERVICES["mlflow"]["command"])

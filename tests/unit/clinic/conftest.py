@@ -140,7 +140,7 @@ def split() -> SplitParams:
 @pytest.fixture(scope="session")
 def rules() -> ConsultationParams:
     return ConsultationParams(
-        turn_budget=4, instructions="short", search_results=2, max_questions=1, matching="lexical"
+        turn_budget=4, instructions="short", search_results=2, search_tokens=96, max_questions=1, matching="lexical"
     )
 
 

@@ -39,6 +39,8 @@ PIECES = st.sampled_from(
         "检索：",
         "建议：",
         "你发烧吗？",
+        "Evidence: a#0",
+        "\n依据：",
     ]
 )
 
@@ -164,3 +166,33 @@ def test_what_a_doctor_writes_is_read_back_in_every_language():
         assert parse(diagnosis("肺炎", "休息", words), words) == Action(Kind.DIAGNOSIS, "肺炎", "休息")
     with pytest.raises(ValueError, match="language 'fr' is not spoken here; use one of: en, zh"):
         phrases("fr")
+
+
+@pytest.mark.parametrize(
+    ("body", "recommendation", "evidence"),
+    [
+        ("Gout\nRecommendation: Rest\nEvidence: gout#0, gout#3", "Rest", ("gout#0", "gout#3")),
+        ("Gout\nEvidence: [gout#0]; gout#0 a/b.md#1", "", ("gout#0", "a/b.md#1")),
+        ("Gout\nRecommendation: Rest\nEVIDENCE:", "Rest", ()),
+        ("痛风\n建议：休息\n依据：痛风#0、痛风#1。", "休息", ("痛风#0", "痛风#1")),
+        # evidence that is no line of its own, or not the last, is advice
+        ("Gout\nRecommendation: Rest. Evidence: weak", "Rest. Evidence: weak", ()),
+        ("Gout\nRecommendation: Rest\nEvidence: x\nDrink", "Rest\nEvidence: x\nDrink", ()),
+    ],
+)
+def test_a_third_line_cites_passages(body, recommendation, evidence):
+    action = parse(f"<answer>{'诊断：' if '痛' in body else 'Diagnosis: '}{body}</answer>")
+    assert (action.kind, action.recommendation, action.evidence) == (Kind.DIAGNOSIS, recommendation, evidence)
+
+
+def test_what_is_cited_is_read_as_it_is_written():
+    for words in (EN, ZH):
+        action = parse(diagnosis("x", "y", words, ("a#0", "b#1")), words)
+        assert (action.text, action.recommendation, action.evidence) == ("x", "y", ("a#0", "b#1"))
+        assert parse(diagnosis("x", "y", words), words).evidence == ()
+        assert words.full.count(words.evidence.strip()) == 1
+
+
+def test_evidence_alone_is_no_diagnosis():
+    assert parse("<answer>Diagnosis: \nEvidence: a#0</answer>").kind is Kind.INVALID
+    assert parse("<answer>Diagnosis: Evidence: a#0</answer>").kind is Kind.INVALID

@@ -33,14 +33,14 @@ WORDINGS = {
 
 @pytest.fixture
 def seat(make_case, rules):
-    def make(budget=4, retrieve=None, params=None, **changes):
+    def make(budget=4, library=None, params=None, **changes):
         case = make_case(**changes)
         return Consultation(
             case,
             ScriptedPatient(case, TopicMatcher(WORDINGS, MATCH_THRESHOLD).match),
             params or rules,
             budget,
-            retrieve,
+            library,
         )
 
     return make
@@ -128,19 +128,54 @@ def test_a_test_is_answered_like_a_question(seat):
     assert reply.event.topic == "cough"
 
 
-def passage(title, text):
-    return FoundPassage(passage_id=f"{title}#0", title=title, text=text, source="a book", licence="CC0-1.0", score=0.5)
+def passage(title, text, section=""):
+    return FoundPassage(
+        passage_id=f"{title}#0", title=title, section=section, text=text, source="a book", licence="CC0-1.0", score=0.5
+    )
 
 
-def test_search_asks_the_knowledge_base_for_so_many_passages(seat):
-    asked, found = [], [passage("A", "one"), passage("B", "two")]
-    consultation = seat(retrieve=lambda query, k: asked.append((query, k)) or found)
-    (reply,) = take(consultation, "<answer>Search: chest pain</answer>")
-    assert asked == [("chest pain", 2)]
-    assert reply.text == "A: one\nB: two (3 left)"
-    assert reply.event == Searched("chest pain", tuple(found))
-    assert take(seat(retrieve=lambda query, k: []), "<answer>Search: x</answer>")[0].text == "Nothing found. (3 left)"
+class Shelf:
+    """A library of these passages, whose reader counts words; shows them whole as long as they fit."""
+
+    def __init__(self, *passages):
+        self.passages, self.asked = passages, []
+
+    def tokens(self, text):
+        return len(text.split())
+
+    async def search(self, query, results, fits):
+        self.asked.append((query, results))
+        return next((found for n in range(results, 0, -1) if fits(found := self.passages[:n])), ())
+
+
+def test_a_search_shows_so_many_passages_set_off_from_what_the_consultation_says(seat):
+    library = Shelf(passage("A", "one", "Signs"), passage("B", ""), passage("C", "three"))
+    (reply,) = take(seat(library=library), "<answer>Search: chest pain</answer>")
+    assert library.asked == [("chest pain", 2)]
+    assert reply.text == "Library <<\n[A#0] A, Signs: one\n[B#0] B\n>> (3 left)"
+    assert reply.event == Searched("chest pain", library.passages[:2])
+    assert take(seat(library=Shelf()), "<answer>Search: x</answer>")[0].text == "Nothing found. (3 left)"
     assert take(seat(), "<answer>Search: x</answer>")[0].text == "There is no knowledge base here. (3 left)"
+    chinese = seat(library=Shelf(passage("痛风", "关节红肿。")), language="zh")
+    assert take(chinese, "<answer>检索：关节</answer>")[0].text == "资料库<<\n[痛风#0] 痛风: 关节红肿。\n>>（还剩3轮）"
+
+
+def test_the_whole_reply_is_within_the_budget_of_a_search(seat, rules):
+    long = Shelf(passage("A", "word " * 40), passage("B", "word " * 40))
+    for most, shown in ((100, 2), (60, 1)):
+        (reply,) = take(
+            seat(library=long, params=rules.model_copy(update={"search_tokens": most})), "<answer>Search: x</answer>"
+        )
+        assert len(reply.event.passages) == shown
+        assert len(reply.text.split()) <= most
+
+
+def test_what_was_looked_up_before_is_a_repeat(seat):
+    replies = take(
+        seat(9, library=Shelf(passage("A", "one"))),
+        *(f"<answer>Search: {query}</answer>" for query in ("chest pain", "Chest  PAIN!", "pain in the chest")),
+    )
+    assert [reply.event.repeated for reply in replies] == [False, True, False]
 
 
 def test_turn_budget_is_fixed_or_drawn_from_the_seed(rules):

@@ -23,6 +23,7 @@ from clinic.events import (
 PASSAGE = FoundPassage(
     passage_id="book#3",
     title="胸膜炎",
+    section="症状",
     text="呼吸时胸痛。\n多为感染所致。",
     source="a book",
     licence="CC0-1.0",
@@ -47,9 +48,17 @@ STORED = [
     ),
     (
         Searched("胸痛", (PASSAGE,)),
-        '{"kind": "search", "text": "胸痛", "hits": 1, "passages": [{"passage_id": "book#3", "title": "胸膜炎", "text": "呼吸时胸痛。\\n多为感染所致。", "source": "a book", "licence": "CC0-1.0", "score": 0.625}]}',
+        '{"kind": "search", "text": "胸痛", "hits": 1, "passages": [{"passage_id": "book#3", "title": "胸膜炎", "section": "症状", "text": "呼吸时胸痛。\\n多为感染所致。", "source": "a book", "licence": "CC0-1.0", "score": 0.625}]}',
+    ),
+    (
+        Searched("胸痛", repeated=True),
+        '{"kind": "search", "text": "胸痛", "hits": 0, "passages": [], "repeated": true}',
     ),
     (Diagnosed("Flu", "Rest"), '{"kind": "diagnosis", "diagnosis": "Flu", "recommendation": "Rest"}'),
+    (
+        Diagnosed("Flu", "Rest", ("flu#0",)),
+        '{"kind": "diagnosis", "diagnosis": "Flu", "recommendation": "Rest", "evidence": ["flu#0"]}',
+    ),
     (Invalid("hello", "no tag"), '{"kind": "invalid", "text": "hello", "error": "no tag"}'),
     (Answered("An ECG."), '{"kind": "answer", "text": "An ECG."}'),
 ]
@@ -63,6 +72,12 @@ def test_what_is_stored_reads_back(event, line):
 
 def test_a_search_stored_with_the_number_of_its_passages_alone_can_be_read():
     assert event_from_json({"kind": "search", "text": "x", "hits": 2}) == Searched("x")
+
+
+def test_a_passage_stored_without_its_section_can_be_read():
+    stored = {"passage_id": "a#0", "title": "A", "text": "one", "source": "s", "licence": "CC0", "score": 0.5}
+    (passage,) = event_from_json({"kind": "search", "text": "x", "hits": 1, "passages": [stored]}).passages
+    assert (passage.section, passage.shown) == ("", "[a#0] A: one")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +96,8 @@ def test_what_is_no_event_is_refused(spoilt):
 
 
 def test_readings_of_a_whole_consultation():
-    events = read_events(json.loads(line) for _, line in STORED[:5])
-    assert events == [event for event, _ in STORED[:5]]
+    events = read_events(json.loads(line) for _, line in STORED[:6])
+    assert events == [event for event, _ in STORED[:6]]
     assert (told_topics(events), leaks_of(events)) == ({"cough"}, 2)
     assert final_diagnosis(events) == Diagnosed("Flu", "Rest")
     assert final_diagnosis(events[:-1]) is None

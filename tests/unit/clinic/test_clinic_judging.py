@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clinic.events import Asked, Diagnosed, Invalid, Searched
 from clinic.judging import (
     CRITERIA,
     answer_subject,
@@ -61,6 +62,7 @@ def test_the_doctor_can_close_no_tag_and_write_no_role(make_case):
         ],
         attack,
         attack,
+        [Diagnosed(attack, attack)],
     )
     system, user = judge_messages(subject, TWO)
     material = user["content"].split("\nMaterial: ")[1]
@@ -99,3 +101,27 @@ def test_the_schema_asks_for_what_is_read():
     assert {tuple(sorted(v.items())) for v in schema["properties"].values()} == {
         (("maximum", 5), ("minimum", 0), ("type", "integer"))
     }
+
+
+@pytest.mark.parametrize(("found", "heard"), [("Library <<\nx\n>>", "I cough."), ("资料库<<\nx\n>>", "我咳嗽。")])
+def test_what_was_looked_up_is_said_by_the_library_and_not_by_the_patient(make_case, found, heard):
+    messages = [
+        {"role": "system", "content": "rules"},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "search"},
+        {"role": "user", "content": found},
+        {"role": "assistant", "content": "ask"},
+        {"role": "user", "content": heard},
+        {"role": "assistant", "content": "broken"},
+        {"role": "user", "content": "Not understood."},
+        {"role": "assistant", "content": "Flu"},
+    ]
+    asked = Asked(text="ask", topic=None, present=None, repeated=False)
+    events = [Searched("search"), asked, Invalid("broken", "x"), Diagnosed("Flu")]
+    said = consultation_subject(make_case(), messages, "Flu", "", events).material["transcript"]
+    speakers = ["patient", "doctor", "library", "doctor", "patient", "doctor", "patient", "doctor"]
+    assert [one["speaker"] for one in said] == speakers
+    assert [one["text"] for one in said] == [message["content"] for message in messages[1:]]
+    # the environment failed in the last turn, so there is no event of it
+    cut = consultation_subject(make_case(), messages, "", "", events[:-1]).material["transcript"]
+    assert cut == said

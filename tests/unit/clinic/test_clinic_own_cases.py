@@ -420,3 +420,26 @@ def test_too_many_rejections_stop_the_stage():
         refuse_too_many("/x/cases.csv", rejections(), 89, 0.1)
     assert "\n" not in str(caught.value)
     refuse_too_many("/x/cases.csv", [], 0, 0.0)
+
+
+def test_the_tables_of_a_folder_share_a_mapping_and_a_case_counts_once(place, split, tmp_path):
+    (tmp_path / "tables" / "2026").mkdir(parents=True)
+    given = place([ROW])
+    (tmp_path / "cases.jsonl").rename(tmp_path / "tables" / "a.jsonl")
+    other = STORY.replace("knee", "neck")
+    (tmp_path / "tables/2026/b.csv").write_text(f'story,dx\n"{STORY}",Gout\n"{other}",Gout\n"{other} Twice.",\n')
+    (tmp_path / "tables/.half.csv").write_text("st")
+    (tmp_path / "tables/README.md").write_text("What these are.")
+    source = given.model_copy(update={"path": str(tmp_path / "tables")})
+    cases, rejected = load_source(source, split)
+    assert [case.self_report for case in cases] == [
+        "A man of 40 comes with a sore knee.",
+        "A man of 40 comes with a sore neck.",
+    ]
+    assert [(one.path.rpartition("/")[2], one.line) for one in rejected] == [("b.csv", 4), ("a.jsonl", 1)]
+    assert "is used twice, first in b.csv" in rejected[1].reason
+    lines = told(source.path, rejected, 4)
+    assert lines[0] == "tables: 2 of 4 records are no cases"
+    assert any(line.endswith("(2026/b.csv:4)") for line in lines)
+    (tmp_path / "none").mkdir()
+    assert load_source(given.model_copy(update={"path": str(tmp_path / "none")}), split) == ([], [])

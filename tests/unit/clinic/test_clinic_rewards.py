@@ -14,7 +14,7 @@ from clinic.consultation import Consultation
 from clinic.dialogues import topic_matcher
 from clinic.doctors import ReferenceDoctor, at_random, greedy
 from clinic.errors import ClinicError
-from clinic.events import Asked, Diagnosed, Examined, Inquiry, Invalid, Searched
+from clinic.events import Asked, Diagnosed, Examined, FoundPassage, Inquiry, Invalid, Searched
 from clinic.patients.scripted import ScriptedPatient
 from clinic.rewards import PRESETS, REWARD_COMPONENTS, Scorer
 from clinic.rewards.base import Record, missed_red_flags
@@ -32,6 +32,8 @@ OUTCOME = OutcomeParams(
     information=0.5,
     turn_cost=0.01,
     repeat_cost=0.05,
+    search_cost=0.04,
+    evidence=0.1,
     invalid_cost=0.2,
     no_diagnosis_cost=0.25,
     missed_red_flag_cost=0.1,
@@ -58,8 +60,12 @@ def asked(topic, present=True, repeated=False, inquiry=Asked):
     return inquiry(text="?", topic=topic, present=present, repeated=repeated)
 
 
-def said(name, recommendation=""):
-    return Diagnosed(name, recommendation)
+def said(name, recommendation="", *evidence):
+    return Diagnosed(name, recommendation, evidence)
+
+
+def passage(passage_id, title, text=""):
+    return FoundPassage(passage_id=passage_id, title=title, text=text, source="s", licence="CC0-1.0", score=0.5)
 
 
 INVALID = Invalid("", "x")
@@ -108,10 +114,10 @@ def test_outcome_by_hand(make_case):
     assert turns[2] == {"turn": -0.01, "information": pytest.approx(0)}
     assert turns[3] == {"turn": -0.01, "information": pytest.approx(0)}
     assert turns[4] == {"turn": -0.01, "information": pytest.approx(0), "invalid": -0.2}
-    assert turns[5] == {"turn": -0.01, "information": pytest.approx(0)}
+    assert turns[5] == {"turn": -0.01, "information": pytest.approx(0), "search": -0.04}
     assert turns[6] == {"turn": -0.01, "information": pytest.approx(third), "test": -0.02}
     assert turns[7] == {"turn": -0.01, "information": pytest.approx(0), "diagnosis": 1.0}
-    assert total(turns) == pytest.approx(1 - 0.08 - 0.05 - 0.2 - 0.02 + 2 * third)
+    assert total(turns) == pytest.approx(1 - 0.08 - 0.05 - 0.2 - 0.04 - 0.02 + 2 * third)
 
 
 @pytest.mark.parametrize(
@@ -344,6 +350,61 @@ def test_the_gold_doctor_scores_full_marks_and_an_attack_does_not(toy, split, ru
         consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, 1, None)
         attack = asyncio.run(consultation.step(diagnosis(everything, "")))
         assert total(score.score(case, [attack.event], "diagnosed")) <= 0.0
+
+
+SHOWN = Searched(
+    "x",
+    (passage("a#0", "Pneumonia"), passage("b#1", "The chest", "It may be a lung infection."), passage("c#2", "Asthma")),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "cited", "share"),
+    [
+        ("Pneumonia", ["a#0"], 1.0),
+        ("lung infection", ["a#0", "b#1"], 1.0),
+        ("Pneumonia", ["a#0", "c#2"], 0.5),  # whoever cites everything is paid for a part
+        ("Pneumonia", ["a#0", "b#1", "c#2", "d#3"], 0.5),
+        ("Pneumonia", ["c#2"], None),  # shown, and names another
+        ("Pneumonia", ["pneumonia#0"], None),  # never shown
+        ("Pneumonia", [], None),
+        ("Asthma", ["c#2"], None),  # wrong, though the passage names what was said
+        ("Asthma", ["a#0"], None),
+        ("Chest disease", ["a#0"], None),  # broader is not exact
+    ],
+)
+def test_evidence_is_paid_beside_a_right_diagnosis_for_passages_that_were_shown_and_name_it(
+    make_case, name, cited, share
+):
+    plain = scorer().score(make_case(), [SHOWN, said(name)], "diagnosed")
+    turns = scorer().score(make_case(), [SHOWN, said(name, "", *cited)], "diagnosed")
+    evidence = turns[-1].pop("evidence", None)
+    assert evidence == (None if share is None else pytest.approx(0.1 * share))
+    assert turns == plain
+
+
+def test_what_is_cited_must_have_been_shown_in_this_consultation(make_case):
+    turns = scorer().score(make_case(), [said("Pneumonia", "", "a#0")], "diagnosed")
+    assert "evidence" not in turns[-1]
+
+
+def test_a_search_costs_its_price_and_a_repeated_one_counts_as_a_repeat(make_case):
+    turns = scorer().score(make_case(), [SHOWN, replace(SHOWN, repeated=True), said("x")], "diagnosed")
+    assert [turn.get("search") for turn in turns] == [-0.04, -0.04, None]
+    assert [turn.get("repeat") for turn in turns] == [None, -0.05, None]
+
+
+def test_gold_with_evidence_is_worth_full_marks_and_its_bonus_and_no_more(make_case):
+    shipped = SHIPPED["outcome"]
+    gold = [SHOWN, said("Pneumonia", "Chest X-ray", "a#0", "b#1")]
+    turns = Scorer(shipped, []).score(make_case(), gold, "diagnosed")
+    assert total(turns) == pytest.approx(shipped.correct + shipped.evidence)
+    assert shipped.evidence <= 0.1 * shipped.correct
+
+
+def test_citing_can_never_pay_nearly_what_a_diagnosis_does():
+    with pytest.raises(ValidationError, match="must stay within a tenth of correct"):
+        OutcomeParams.model_validate(OUTCOME.model_dump() | {"evidence": 0.2})
 
 
 def test_asking_can_never_pay_more_than_diagnosing():

@@ -52,11 +52,11 @@ def test_attacks_end_with_one_where_an_attack_pays(monkeypatch, capsys, earned, 
     asked = []
     monkeypatch.setattr(
         "doctor.attacks.on_starter",
-        lambda params, count, presets: asked.append((count, presets)) or earnings(presets, earned),
+        lambda params, count, presets, index: asked.append((count, presets, index)) or earnings(presets, earned),
     )
     found, out, _ = call(attacks, monkeypatch, capsys, "--cases", 7)
     assert found == status
-    assert asked == [(7, ("outcome", "doctoragent", "doctoragent_f1", "doctoragent_judge", "weighted"))]
+    assert asked == [(7, ("outcome", "doctoragent", "doctoragent_f1", "doctoragent_judge", "weighted"), None)]
     assert ("outcome: 1 of 1 attacks earn as much as an honest doctor: an attack;" in out) == bool(status)
     assert ("outcome: 0 of 1 attacks earn as much as an honest doctor; the honest doctor earns 0.100" in out) != bool(
         status
@@ -70,7 +70,7 @@ def test_attacks_on_a_preset_that_nobody_can_measure_here_is_no_pass(monkeypatch
         "doctor.parameters.load_params",
         lambda: params.model_copy(update={"reward": params.reward.model_copy(update={"preset": "human"})}),
     )
-    monkeypatch.setattr("doctor.attacks.on_starter", lambda params, count, presets: earnings(presets, 0.1))
+    monkeypatch.setattr("doctor.attacks.on_starter", lambda params, count, presets, index: earnings(presets, 0.1))
     status, _, err = call(attacks, monkeypatch, capsys)
     assert status == 1
     assert err == "error: reward.preset human is not measured: it asks a model or people\n"
@@ -255,6 +255,16 @@ def test_a_server_that_does_not_start_ends_the_job(monkeypatch, capsys):
         call(run, monkeypatch, capsys, "patient_cases")
     assert jobs[0].wait(10) != 0
     assert Path(ROOT / "dvc.yaml").exists()
+
+
+def test_a_misspelt_key_is_told_before_anything_is_started(monkeypatch, capsys):
+    def misspelt():
+        raise ParameterError("params.yaml: unknown key sed = 0; did you mean seed?")
+
+    monkeypatch.setattr(run, "load_params", misspelt)
+    monkeypatch.setattr(run, "starting_server", None)
+    status, out, err = call(run, monkeypatch, capsys)
+    assert (status, out, err) == (2, "", "error: params.yaml: unknown key sed = 0; did you mean seed?\n")
 
 
 STORY = "A man of {} comes with a sore knee. It began on Sunday. He denies fever. He takes aspirin."

@@ -9,7 +9,6 @@ from clinic.cases import QUESTIONS
 from clinic.config import ConsultationParams
 from clinic.consultation import Consultation
 from clinic.dialogues import at_once
-from clinic.events import Searched
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SingleTurn
@@ -117,29 +116,10 @@ def test_every_case_is_played_once_an_epoch_in_another_order(cases):
 
 
 def test_a_search_without_an_index_says_what_to_run(cases):
-    consultation = factory().consultation(cases[0], 4)
+    consultation = factory().consultation(cases[0], 4, len)
     words = consultation._words
     with pytest.raises(Exception, match="unused"):
         at_once(consultation.step(f"<answer>{words.search}fever</answer>"))
-
-
-def test_what_a_search_finds_is_in_its_event(cases):
-    from doctor.environments import _found
-    from kb.passages import Passage
-    from kb.search import Hit
-
-    passage = Passage(
-        passage_id="p1", doc_id="d", title="Gout", section="", text="Hot joint.", source="s", licence="CC0", sha256="0"
-    )
-    hit = Hit(passage=passage, score=0.5)
-    made = factory()
-    consultation = Consultation(
-        cases[0], ScriptedPatient(cases[0], made.matcher), made.rules, 4, lambda query, k: [_found(hit)]
-    )
-    reply = at_once(consultation.step(f"<answer>{consultation._words.search}joint</answer>"))
-    assert isinstance(reply.event, Searched)
-    assert (reply.event.passages[0].passage_id, reply.event.passages[0].score) == ("p1", 0.5)
-    assert "Gout: Hot joint." in (reply.text or "")
 
 
 def test_names_of_all_diseases_are_known(cases):

@@ -1,6 +1,7 @@
 """Evaluation on held-out cases: every doctor on the same ones, tables that say what was played."""
 
 import csv
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from doctor.environments import open_factory
 from doctor.evaluation import EvaluationSet, comparison, open_evaluation_sets, policy_table
 from doctor.evaluation_text import (
     closed_distance,
+    headline,
     table_text,
     told,
     trajectories_of_note,
@@ -203,6 +205,22 @@ def test_the_test_cases_are_a_sample_that_no_seed_changes(params, cases, test_se
 )
 def test_closed_distance(means, closed):
     assert closed_distance(evaluation(**means)) == pytest.approx(closed, nan_ok=True)
+
+
+def test_the_headline_leaves_out_what_nobody_measured():
+    assert headline(evaluation(trained=0.5, warm_start=0.25, **{"trained@mine": 0.75})) == {
+        "trained": 0.5,
+        "trained@mine": 0.75,
+        "trained_high": 0.6,
+        "trained_low": 0.4,
+        "turns": 3.0,
+        "warm_start": 0.25,
+    }
+    stored = json.loads((ROOT / "metrics/evaluate_doctor.json").read_text())
+    shipped = headline(Evaluation.from_json(stored))
+    assert shipped["trained"] == stored["trained"]["overall"]["accuracy"]["mean"]
+    assert {"reward", "top3", "red_flags_missed", "p_against_warm_start", "closed"} < set(shipped)
+    assert len(shipped) <= 12
 
 
 def test_the_table_says_what_is_missing_with_a_dash(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from clinic.metrics import Missing
 from doctor.gate import Check, Decision, decide, markdown
-from doctor.parameters import RetrainParams
+from doctor.parameters import InboxParams, RetrainParams
 from tests.unit.doctor.test_patient_calibration import CASE
 
 ASKED = RetrainParams(
@@ -18,6 +18,8 @@ ASKED = RetrainParams(
     category_margin=0.2,
     min_category_cases=30,
     approval=False,
+    keep_promoted=None,
+    inbox=InboxParams(max_rejected_share=0.05, max_file_mb=20),
 )
 
 

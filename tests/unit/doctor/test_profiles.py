@@ -49,7 +49,7 @@ def test_the_command_shows_and_writes_nothing() -> None:
     assert wrong.returncode == 1
     assert (
         wrong.stderr.strip()
-        == "error: there is no profile 'nope'; choose one of: chinese, own_cases, ppo_two_phase, rollout_8192, transformers, vllm"
+        == "error: there is no profile 'nope'; choose one of: chinese, own_cases, ppo_two_phase, rare, rollout_8192, transformers, vllm"
     )
 
 

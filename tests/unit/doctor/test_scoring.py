@@ -9,16 +9,13 @@ import pytest
 from clinic.cases import Case, write_cases
 from clinic.dialogues import at_once
 from clinic.doctors import ReferenceDoctor, at_random
-from clinic.events import FoundPassage
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases
-from doctor.environments import ConsultationFactory, _found, open_factory
+from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import ParameterError, load_params
 from doctor.reward_recipe import load_reward
 from doctor.scoring import accuracy, score_all, step_metrics, weighted_accuracy
 from doctor.sources import cases_of_draw
-from kb.passages import Passage
-from kb.search import Hit
 from rl.experience import StopReason, Trajectory, read_trajectories, write_trajectories
 
 PARAMS = load_params()
@@ -70,24 +67,6 @@ def played(factory: ConsultationFactory, case: Case, place: int) -> Trajectory:
         started_s=0.0,
         ended_s=1.0,
     )
-
-
-def test_a_search_hands_on_what_the_index_knows_of_a_passage() -> None:
-    passage = Passage(
-        passage_id="book#1",
-        doc_id="book",
-        title="Pleurisy",
-        section="Signs",
-        text="Pain on breathing.",
-        source="a book",
-        licence="CC0-1.0",
-        sha256="ab" * 32,
-    )
-    found = FoundPassage(
-        passage_id="book#1", title="Pleurisy", text="Pain on breathing.", source="a book", licence="CC0-1.0", score=0.75
-    )
-    assert _found(Hit(passage, 0.75)) == found
-    assert found.shown == "Pleurisy: Pain on breathing."
 
 
 def test_stored_experience_scored_again_under_another_preset(

@@ -1,11 +1,13 @@
-"""A twenty-line embedder and small builders shared by the tests of `kb`."""
+"""A thirty-line embedder and small builders shared by the tests of `kb`."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import pytest
 
+from kb.config import KnowledgeBaseParams, read_params
 from kb.documents import Document
 from kb.embed import Vectors
 from kb.passages import Passage
@@ -17,6 +19,7 @@ class FakeEmbedder:
 
     def __init__(self, name: str = "fake", dimension: int = 64, seed: int = 0) -> None:
         self.name, self.dimension, self.max_tokens = name, dimension, 256
+        self.weights, self.compute = f"{name} {seed}", "float32"
         self.seed = seed
         self.seen: list[str] = []
 
@@ -32,6 +35,9 @@ class FakeEmbedder:
     def count_tokens(self, texts: list[str]) -> list[int]:
         return [len(text.split()) + 2 for text in texts]
 
+    def unknown_share(self, texts: list[str]) -> float:
+        return sum(not text.isascii() for text in texts) / len(texts)
+
 
 @pytest.fixture
 def embedder() -> FakeEmbedder:
@@ -41,6 +47,12 @@ def embedder() -> FakeEmbedder:
 @pytest.fixture
 def make_embedder() -> type[FakeEmbedder]:
     return FakeEmbedder
+
+
+@pytest.fixture
+def params() -> KnowledgeBaseParams:
+    """As shipped."""
+    return read_params(Path(__file__).parents[3] / "params.yaml")
 
 
 @pytest.fixture

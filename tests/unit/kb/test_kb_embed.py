@@ -1,14 +1,16 @@
 """The default embedder itself: bundled, offline, a few seconds on one core."""
 
+import hashlib
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kb.documents import Document
-from kb.embed import DEFAULT_EMBEDDER, load_embedder, verify_weights
+from kb.documents import Document, load_documents
+from kb.embed import DEFAULT_EMBEDDER, _hash_model, load_embedder, verify_weights
 from kb.errors import KnowledgeBaseError
 from kb.splitting import split_passages
 
@@ -39,9 +41,14 @@ def test_nothing_in_nothing_out(default):
 
 
 def test_a_vector_does_not_depend_on_its_batch(default):
-    texts = ["short", "a rather longer text about the treatment of gout " * 5, "chest pain"]
-    alone = np.vstack([default.encode([text]) for text in texts])
-    np.testing.assert_allclose(default.encode(texts), alone, atol=1e-5)
+    """Not in one bit: an index made in two goes is the one made at once. The lengths are those at which a text has
+    nothing to pad, or something.
+    """
+    texts = [" ".join(["gout"] * count) for count in (1, 6, 6, 7, 14, 30, 254, 300)] + ["chest pain", "", "gout " * 20]
+    together = default.encode(texts)
+    for row, text in enumerate(texts):
+        np.testing.assert_array_equal(default.encode([text])[0], together[row])
+    np.testing.assert_array_equal(default.encode(texts[::-1]), together[::-1])
 
 
 def test_counts_include_special_tokens_and_go_past_the_limit(default):
@@ -65,6 +72,32 @@ def test_real_passages_fit(default):
     assert max(default.count_tokens([passage.embedded_text for passage in passages])) <= 64
 
 
+def test_bfloat16_is_close_and_has_the_same_weights(default):
+    """The compute format is no part of the weights: an index may be searched in the other one."""
+    fast = load_embedder(DEFAULT_EMBEDDER, 8, "bfloat16", device="cpu")
+    texts = ["heart attack", "a rather longer text about the treatment of gout " * 5]
+    vectors = fast.encode(texts)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert (np.sum(vectors * default.encode(texts), axis=1) >= 0.9999).all()
+    assert not np.array_equal(vectors, default.encode(texts))
+    assert (fast.compute, fast.weights) == ("bfloat16", default.weights)
+
+
+def test_other_weights_have_another_hash(default):
+    weights = next(default._model.parameters()).data
+    before = weights[0, 0].clone()
+    weights[0, 0] += 1
+    changed = _hash_model(default._model)
+    weights[0, 0] = before
+    assert changed != default.weights == _hash_model(default._model)
+
+
+def test_unknown_tokens_are_counted(default):
+    assert default.unknown_share(["chest pain", "aortic stenosis"]) == 0
+    assert default.unknown_share(["\u80f8\u75db\u4e09\u5929"]) > 0.3
+
+
 def test_changed_weights_are_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     with pytest.raises(KnowledgeBaseError, match="found no file: reinstall"):
@@ -84,8 +117,21 @@ def test_an_unknown_path_names_itself_and_the_fix(tmp_path, monkeypatch):
 def test_importing_the_package_is_light():
     """Only loading a model may pull in torch; a search client should not pay for it."""
     code = (
-        "import sys, kb.config, kb.search, kb.incremental, kb.quality\n"
+        "import sys, kb.config, kb.search, kb.building, kb.quality\n"
         "heavy = {'torch', 'sentence_transformers', 'transformers', 'prefect', 'mlflow', 'dvc'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_passages_of_the_bundled_articles_stay_as_they_are(default):
+    """What the shipped doctor searches: another hash here is another index, and other figures."""
+    root = Path(__file__).resolve().parents[3]
+    for folder, expected in (
+        ("data/starter/articles", "daf7be58bb8a8833"),
+        ("data/starter/zh/articles", "a5e175d6829ce4d0"),
+    ):
+        documents, _ = load_documents([folder], root, None)
+        passages = split_passages(documents, default.count_tokens, 256, 32)
+        listed = "\n".join(f"{passage.passage_id} {passage.sha256}" for passage in passages)
+        assert hashlib.sha256(listed.encode()).hexdigest()[:16] == expected

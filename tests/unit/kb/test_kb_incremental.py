@@ -1,72 +1,101 @@
-import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from kb.incremental import embed_passages
-from kb.index import KnowledgeIndex, build_index
+from kb.cache import Cache
+from kb.documents import Document
+from kb.incremental import embed_passages, split_documents
+from kb.index import build_index
 
 OLD = ["Gout hurts.", "Angina is chest pain.", "Asthma wheezes."]
 NEW = ["Gout hurts a lot.", "Angina is chest pain.", "Asthma wheezes.", "Flu is a fever."]
 
 
 @pytest.fixture
-def previous(tmp_path, embedder, make_passages):
-    passages = make_passages(OLD)
-    embedded = embed_passages(passages, embedder, None)
-    assert (embedded.embedded, embedded.reused) == (3, 0)
-    build_index(passages, embedded.vectors, tmp_path / "index", "fake", sources={})
+def cache(tmp_path):
+    return Cache(tmp_path / "kb.sqlite")
+
+
+def documents(texts, licence="CC0 1.0"):
+    return [Document(doc_id=f"d{i}", title="", text=text, source="s", licence=licence) for i, text in enumerate(texts)]
+
+
+def test_only_what_changed_is_embedded_again(cache, embedder, make_embedder, make_passages):
+    assert embed_passages(make_passages(OLD), embedder, cache).embedded == 3
     embedder.seen.clear()
-    return tmp_path / "index"
-
-
-def test_only_what_changed_is_embedded_again(previous, embedder, make_embedder, make_passages):
     passages = make_passages(NEW)
-    result = embed_passages(passages, embedder, previous)
-    assert (result.embedded, result.reused) == (2, 2)
-    check, *fresh = embedder.seen
-    assert check == passages[1].embedded_text
-    assert fresh == [passages[0].embedded_text, passages[3].embedded_text]
+    result = embed_passages(passages, embedder, cache)
+    assert result.embedded == 2
+    assert sorted(embedder.seen) == sorted([passages[0].embedded_text, passages[3].embedded_text])
     whole = make_embedder().encode([passage.embedded_text for passage in passages])
     np.testing.assert_array_equal(result.vectors, whole)
+    assert embed_passages(passages, embedder, cache).embedded == 0
 
 
-def test_rebuilding_in_place(previous, embedder, make_passages):
+def test_vectors_come_back_bit_for_bit(cache, embedder, make_passages):
+    passages = make_passages(OLD)
+    first = embed_passages(passages, embedder, cache).vectors
+    assert embed_passages(passages, embedder, cache).vectors.tobytes() == first.tobytes()
+
+
+def test_equal_texts_are_embedded_once(embedder, make_passages):
+    same = [replace(passage, sha256="h", title="") for passage in make_passages(["Same.", "Same."])]
+    result = embed_passages(same, embedder, None)
+    assert (result.embedded, len(embedder.seen)) == (1, 1)
+    np.testing.assert_array_equal(result.vectors[0], result.vectors[1])
+
+
+@pytest.mark.parametrize("other", [{"seed": 9}, {"name": "other"}, {"compute": "bfloat16"}])
+def test_another_embedder_is_another_maker(cache, make_embedder, make_passages, other):
+    passages = make_passages(OLD)
+    embed_passages(passages, make_embedder(), cache)
+    changed = make_embedder(**{name: value for name, value in other.items() if name != "compute"})
+    changed.compute = other.get("compute", "float32")
+    assert embed_passages(passages, changed, cache).embedded == 3
+    assert embed_passages(passages, make_embedder(), cache).embedded == 0
+
+
+def test_progress_is_told_part_by_part(cache, embedder, make_passages):
+    told = []
+    embed_passages(make_passages(NEW), embedder, cache, lambda *args: told.append(args), kept_every=3)
+    assert told == [(3, 4), (4, 4)]
+
+
+def test_only_changed_documents_are_split_again(cache, embedder):
+    first = split_documents(documents(OLD), embedder, 32, 4, cache)
+    assert first == split_documents(documents(OLD), embedder, 32, 4, None)
+
+    def counted(texts, **kwargs):
+        asked = []
+        embedder.count_tokens = lambda some: asked.extend(some) or [len(text.split()) + 2 for text in some]
+        return split_documents(documents(texts, **kwargs), embedder, 32, 4, cache), "\n".join(asked)
+
+    passages, asked = counted(OLD)
+    assert (passages, asked) == (first, "")
+    passages, asked = counted(NEW)
+    assert [passage.text for passage in passages] == NEW
+    assert "Gout" in asked
+    assert "Angina" not in asked
+    passages, asked = counted(OLD, licence="other")
+    assert {passage.licence for passage in passages} == {"other"}
+    assert "Angina" in asked
+
+
+def test_other_limits_are_other_passages(cache, embedder):
+    text = ["One two three. Four five six. Seven eight nine. Ten eleven twelve. Thirteen fourteen fifteen."]
+    assert len(split_documents(documents(text), embedder, 32, 4, cache)) == 1
+    assert len(split_documents(documents(text), embedder, 16, 4, cache)) > 1
+
+
+def test_an_index_does_not_depend_on_the_cache(tmp_path, cache, embedder, make_passages, params):
+    embed_passages(make_passages(OLD), embedder, cache)
     passages = make_passages(NEW)
-    result = embed_passages(passages, embedder, previous)
-    build_index(passages, result.vectors, previous, "fake", sources={})
-    assert KnowledgeIndex.load(previous).passages == tuple(passages)
-    again = embed_passages(passages, embedder, previous)
-    assert (again.embedded, again.reused) == (0, 4)
-
-
-def test_another_title_is_another_text_but_another_licence_is_not(previous, embedder, make_passages):
-    first, second, third = make_passages(OLD)
-    moved = make_passages([OLD[1], OLD[0], OLD[2]])
-    assert embed_passages(moved, embedder, previous).reused == 1
-    assert (first.licence, second.licence, third.licence) == ("CC0 1.0", "CC BY 4.0", "CC BY 4.0")
-
-
-def test_another_embedder_reuses_nothing(previous, make_embedder, make_passages):
-    passages = make_passages(OLD)
-    for other in (make_embedder("other"), make_embedder("fake", dimension=32)):
-        result = embed_passages(passages, other, previous)
-        assert (result.embedded, result.reused) == (3, 0)
-        assert result.vectors.shape == (3, other.dimension)
-
-
-def test_new_weights_under_the_old_name_are_noticed(previous, make_embedder, make_passages, caplog):
-    changed = make_embedder("fake", seed=9)
-    with caplog.at_level(logging.WARNING):
-        result = embed_passages(make_passages(OLD), changed, previous)
-    assert (result.embedded, result.reused) == (3, 0)
-    assert "no longer makes the vectors" in caplog.text
-
-
-def test_a_corrupt_or_absent_previous_index_costs_time_only(previous, embedder, make_passages, caplog):
-    passages = make_passages(OLD)
-    (previous / "index.faiss").write_bytes(b"junk")
-    with caplog.at_level(logging.WARNING):
-        assert embed_passages(passages, embedder, previous).embedded == 3
-    assert "index.faiss is corrupt" in caplog.text
-    assert embed_passages(passages, embedder, previous / "nowhere").embedded == 3
+    manifests = [
+        build_index(passages, vectors, tmp_path / name, embedder, params, sources={})
+        for name, vectors in (
+            ("cached", embed_passages(passages, embedder, cache).vectors),
+            ("fresh", embed_passages(passages, embedder, None).vectors),
+        )
+    ]
+    assert manifests[0] == manifests[1]

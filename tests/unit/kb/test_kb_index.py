@@ -1,47 +1,63 @@
 import json
+from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
 
-import kb.index
 from kb.errors import KnowledgeBaseError
-from kb.index import KnowledgeIndex, build_index, choose_kind
-from kb.manifest import IndexKind
-from kb.passages import Passage
+from kb.index import KnowledgeIndex, build_index
 
 SOURCES = {"a.md": "0" * 64}
 
 
 @pytest.fixture
-def built(tmp_path, embedder, make_passages):
+def built(tmp_path, embedder, make_passages, params):
     passages = make_passages(["Gout hurts. " * 20, "Angina is chest pain.", "Asthma wheezes."])
     vectors = embedder.encode([passage.embedded_text for passage in passages])
     directory = tmp_path / "index"
-    build_index(passages, vectors, directory, "fake", sources=SOURCES)
+    build_index(passages, vectors, directory, embedder, params, sources=SOURCES)
     return directory, passages, vectors
 
 
 def test_round_trip(built):
     directory, passages, vectors = built
     index = KnowledgeIndex.load(directory)
-    assert index.passages == tuple(passages)
-    np.testing.assert_array_equal(index.vectors(), vectors)
-    scores, rows = index.search(vectors, 1)
+    assert tuple(index.passages) == tuple(passages)
+    np.testing.assert_array_equal(index.nearest.vectors(), vectors)
+    scores, rows = index.nearest.search(vectors, 1)
     np.testing.assert_allclose(scores[:, 0], 1, atol=1e-6)
     assert [passages[row].sha256 for row in rows[:, 0]] == [p.sha256 for p in passages]
+    assert (index.words.scores("angina") > 0).sum() == 1
+    assert (index.passages[-1], index.passages[1:3]) == (passages[-1], tuple(passages[1:3]))
+    with pytest.raises(IndexError):
+        index.passages[len(passages)]
 
 
-def test_manifest_says_what_is_inside(built):
+def test_manifest_says_what_is_inside(built, params):
     directory, passages, _ = built
     manifest = json.loads((directory / "manifest.json").read_text())
     files = manifest.pop("files")
-    assert sorted(files) == ["index.faiss", "passages.parquet"]
+    assert {
+        "index.faiss",
+        "passages.arrow",
+        "bm25/passages/vocab.index.json",
+        "bm25/document_of.npy",
+    } <= set(files)
+    assert set(files) == {p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file()} - {
+        "manifest.json"
+    }
     assert manifest == {
-        "schema_version": 1,
+        "schema_version": 2,
         "embedder": "fake",
+        "weights": "fake 0",
+        "compute": "float32",
+        "fusion": params.fusion.model_dump(),
+        "bm25": params.bm25.model_dump(),
+        "index": params.index.model_dump(),
         "dimension": 64,
         "index_kind": "flat",
+        "recall_at_10": 1.0,
         "n_documents": 3,
         "n_passages": len(passages),
         "sources": SOURCES,
@@ -49,14 +65,23 @@ def test_manifest_says_what_is_inside(built):
     }
 
 
-def test_the_same_input_gives_the_same_bytes(built, tmp_path):
+def test_the_same_input_gives_the_same_bytes(built, tmp_path, embedder, params):
     directory, passages, vectors = built
-    build_index(passages, vectors, tmp_path / "again", "fake", sources=SOURCES)
-    for file in directory.iterdir():
-        assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
+    build_index(passages, vectors, tmp_path / "again", embedder, params, sources=SOURCES)
+    for file in filter(Path.is_file, directory.rglob("*")):
+        assert file.read_bytes() == (tmp_path / "again" / file.relative_to(directory)).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "passages.parquet"])
+def test_without_vectors_it_is_found_by_words(tmp_path, embedder, make_passages, params):
+    passages = make_passages(["Gout hurts.", "Angina is chest pain."])
+    manifest = build_index(passages, None, tmp_path / "index", embedder, params, sources={})
+    assert (manifest.index_kind, manifest.dimension, manifest.recall_at_10) == (None, 0, None)
+    index = KnowledgeIndex.load(tmp_path / "index")
+    assert index.nearest is None
+    assert np.argmax(index.words.scores("chest")) == 1
+
+
+@pytest.mark.parametrize("name", ["index.faiss", "passages.arrow", "bm25/passages/data.csc.index.npy"])
 def test_a_flipped_byte_is_found_and_named(built, name):
     directory = built[0]
     content = bytearray((directory / name).read_bytes())
@@ -66,7 +91,7 @@ def test_a_flipped_byte_is_found_and_named(built, name):
         KnowledgeIndex.load(directory)
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "passages.parquet", "manifest.json"])
+@pytest.mark.parametrize("name", ["index.faiss", "passages.arrow", "bm25/passages/vocab.index.json", "manifest.json"])
 def test_a_missing_file_is_named(built, name):
     (built[0] / name).unlink()
     with pytest.raises(KnowledgeBaseError, match=f"{name} is missing.*dvc repro knowledge_base"):
@@ -86,7 +111,8 @@ def test_a_missing_folder_is_named(tmp_path):
         ({"surprise": 1}, "not a manifest .surprise"),
         ({"n_passages": 77}, "inconsistent .*77"),
         ({"dimension": 5}, "inconsistent"),
-        ({"files": {}}, "lists no index.faiss"),
+        ({"files": {}}, "lists no passages.arrow"),
+        ({"index_kind": None}, "inconsistent"),
     ],
 )
 def test_a_wrong_manifest_is_refused_in_one_line(built, change, words):
@@ -97,7 +123,7 @@ def test_a_wrong_manifest_is_refused_in_one_line(built, change, words):
     assert "\n" not in str(caught.value)
 
 
-def test_a_failed_build_leaves_the_old_index_and_no_litter(built, tmp_path, monkeypatch):
+def test_a_failed_build_leaves_the_old_index_and_no_litter(built, tmp_path, monkeypatch, embedder, params):
     directory, passages, vectors = built
 
     def fail(*_):
@@ -105,25 +131,25 @@ def test_a_failed_build_leaves_the_old_index_and_no_litter(built, tmp_path, monk
 
     monkeypatch.setattr(faiss, "write_index", fail)
     with pytest.raises(OSError, match="disk full"):
-        build_index(passages[:1], vectors[:1], directory, "fake", sources={})
+        build_index(passages[:1], vectors[:1], directory, embedder, params, sources={})
     assert KnowledgeIndex.load(directory).manifest.n_passages == len(passages)
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
-def test_a_build_replaces_an_index_but_nothing_else(built, tmp_path):
+def test_a_build_replaces_an_index_but_nothing_else(built, tmp_path, embedder, params):
     directory, passages, vectors = built
-    build_index(passages[:1], vectors[:1], directory, "fake", sources={})
+    build_index(passages[:1], vectors[:1], directory, embedder, params, sources={})
     assert KnowledgeIndex.load(directory).manifest.n_passages == 1
     precious = tmp_path / "thesis"
     precious.mkdir()
     (precious / "chapter.txt").write_text("words")
     for place in (precious, precious / "chapter.txt"):
         with pytest.raises(KnowledgeBaseError, match=r"another folder|folder of its own"):
-            build_index(passages, vectors, place, "fake", sources={})
+            build_index(passages, vectors, place, embedder, params, sources={})
     assert (precious / "chapter.txt").read_text() == "words"
 
 
-def test_what_does_not_fit_together_is_refused(built, tmp_path):
+def test_what_does_not_fit_together_is_refused(built, tmp_path, embedder, params):
     _, passages, vectors = built
     for some, their, words in (
         ([], vectors[:0], "no passages"),
@@ -134,58 +160,25 @@ def test_what_does_not_fit_together_is_refused(built, tmp_path):
         (passages[:1] * 2, vectors[:2], "occurs twice"),
     ):
         with pytest.raises(KnowledgeBaseError, match=words):
-            build_index(some, their, tmp_path / "x", "fake", sources={})
+            build_index(some, their, tmp_path / "x", embedder, params, sources={})
 
 
-def test_search_refuses_wrong_questions(built):
+def test_filters_are_of_known_fields(built):
     index = KnowledgeIndex.load(built[0])
-    with pytest.raises(KnowledgeBaseError, match="1 or more"):
-        index.search(built[2], 0)
-    with pytest.raises(KnowledgeBaseError, match="dimension 64"):
-        index.search(built[2][:, :5], 1)
+    free = [row for row, passage in enumerate(index.passages) if passage.licence == "CC0 1.0"]
+    assert index.allowed({"licence": "CC0 1.0"}).tolist() == free
+    assert index.allowed({"licence": ["CC0 1.0", "CC BY 4.0"], "source": "book"}).tolist() == list(range(len(built[1])))
+    assert index.allowed({"licence": "none such"}).tolist() == []
+    with pytest.raises(KnowledgeBaseError, match="'colour': passages are filtered by source, licence, language"):
+        index.allowed({"colour": "red"})
 
 
-def test_the_kind_follows_the_size():
-    kinds = {1: "flat", 49_999: "flat", 50_000: "hnsw", 1_000_000: "hnsw", 1_000_001: "ivf_pq"}
-    assert {n: choose_kind(n).value for n in kinds} == kinds
-
-
-@pytest.mark.parametrize(
-    ("kind", "files", "least_recall"),
-    [
-        (IndexKind.HNSW, {"index.faiss", "passages.parquet"}, 0.99),
-        (IndexKind.IVF_PQ, {"index.faiss", "passages.parquet", "vectors.npy"}, 0.5),
-    ],
-)
-def test_approximate_kinds_find_themselves_and_keep_their_vectors(tmp_path, monkeypatch, kind, files, least_recall):
-    monkeypatch.setattr(kb.index, "choose_kind", lambda _: kind)
-    monkeypatch.setattr(kb.index, "IVF_CELLS_PER_ROOT", 1)
-    vectors = np.random.default_rng(0).normal(size=(2000, 16)).astype(np.float32)
+def test_a_poor_approximate_index_says_so(tmp_path, make_passages, make_embedder, params, caplog):
+    embedder = make_embedder(dimension=16)
+    passages = make_passages([f"word{number}" for number in range(600)])
+    vectors = np.random.default_rng(0).normal(size=(600, 16)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    passages = [
-        Passage(passage_id=f"d#{i}", doc_id="d", title="", section="", text="x", source="s", licence="l", sha256="h")
-        for i in range(2000)
-    ]
-    manifest = build_index(passages, vectors, tmp_path / "index", "fake", sources={})
-    assert (manifest.index_kind, set(manifest.files)) == (kind, files)
-    index = KnowledgeIndex.load(tmp_path / "index")
-    np.testing.assert_array_equal(index.vectors(), vectors)
-    _, rows = index.search(vectors[:200], 10)
-    assert np.mean([row in found for row, found in enumerate(rows)]) >= least_recall
-
-
-def test_a_graph_does_not_depend_on_the_number_of_threads(tmp_path, monkeypatch):
-    """Faiss before 1.15.1 linked in the order of the scheduler, and DVC saw a new index."""
-    monkeypatch.setattr(kb.index, "choose_kind", lambda _: IndexKind.HNSW)
-    vectors = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    passages = [
-        Passage(passage_id=f"d#{i}", doc_id="d", title="", section="", text="x", source="s", licence="l", sha256="h")
-        for i in range(1000)
-    ]
-    before, manifests = faiss.omp_get_max_threads(), []
-    for threads in (1, 2, 4):
-        faiss.omp_set_num_threads(threads)
-        manifests.append(build_index(passages, vectors, tmp_path / "index", "fake", sources={}))
-    faiss.omp_set_num_threads(before)
-    assert manifests[0] == manifests[1] == manifests[2]
+    poor = params.model_copy(update={"index": params.index.model_copy(update={"kind": "ivf_pq", "probes": 1})})
+    manifest = build_index(passages, vectors, tmp_path / "index", embedder, poor, sources={})
+    assert manifest.recall_at_10 < 0.95
+    assert f"finds {manifest.recall_at_10:.3f} of the 10 nearest" in caplog.text

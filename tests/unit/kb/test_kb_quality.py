@@ -1,11 +1,13 @@
 import gzip
 import json
+import random
 from math import log2
 
+import ir_measures
 import pytest
 
 from kb.errors import KnowledgeBaseError
-from kb.quality import load_queries, retrieval_quality
+from kb.quality import load_queries, quality_by_query, retrieval_quality
 
 QRELS = {"q1": {"a": 2, "b": 1}, "q2": {"c": 2, "d": 2, "e": 1}}
 RANKED = {"q1": ["b", "a", "x"], "q2": ["c", "x", "e"]}
@@ -18,6 +20,7 @@ def test_known_numbers_strict():
     ndcg_2 = (2 + 1 / log2(4)) / (2 + 2 / log2(3) + 1 / log2(4))
     assert quality == pytest.approx(
         {
+            "hit@1": (0 + 1) / 2,
             "recall@1": (0 + 1 / 2) / 2,
             "recall@10": (1 + 1 / 2) / 2,
             "ndcg@10": (ndcg_1 + ndcg_2) / 2,
@@ -113,3 +116,31 @@ def test_malformed_or_half_judged_queries_are_refused(tmp_path, queries, qrels, 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(KnowledgeBaseError, match=r"queries\.jsonl is missing"):
         load_queries(tmp_path / "queries.jsonl", tmp_path / "qrels.tsv")
+
+
+def test_trec_eval_measures_the_same():
+    """The oracle is trec_eval itself, through ir-measures."""
+    draw = random.Random(0)
+    documents = [f"d{number}" for number in range(60)]
+    qrels = {
+        f"q{number}": {doc: draw.choice([0, 0, 1, 2]) for doc in draw.sample(documents, 15)} for number in range(40)
+    }
+    ranked = {query: draw.sample(documents, draw.randint(0, 30)) for query in qrels}
+    run = {query: {doc: 100.0 - rank for rank, doc in enumerate(docs)} for query, docs in ranked.items()}
+    names = {
+        "hit@1": "Success(rel=2)@1",
+        "recall@1": "R(rel=2)@1",
+        "recall@10": "R(rel=2)@10",
+        "ndcg@10": "nDCG@10",
+        "mrr@10": "RR(rel=2)@10",
+    }
+    measures = {ours: ir_measures.parse_measure(theirs) for ours, theirs in names.items()}
+    judged = {query for query, grades in qrels.items() if 2 in grades.values()}
+    ours = quality_by_query(ranked, qrels, relevance=2, k=10)
+    theirs = {
+        (one.query_id, one.measure): one.value for one in ir_measures.iter_calc(list(measures.values()), qrels, run)
+    }
+    assert set(ours) == judged
+    for query in judged:
+        for name, measure in measures.items():
+            assert ours[query][name] == pytest.approx(theirs.get((query, measure), 0), abs=1e-6), (query, name)

@@ -4,7 +4,8 @@ import gzip
 
 import pytest
 
-from kb.readers import Record, Rejected, read_records, suffix_of
+from kb.readers import read_records, suffix_of
+from kb.records import Record, Rejected
 
 
 @pytest.mark.parametrize(
@@ -16,8 +17,9 @@ def test_the_kind_is_how_the_name_ends(tmp_path, name, suffix):
 
 
 def test_an_unknown_kind_is_told_which_there_are(tmp_path):
-    (found,) = read_records(tmp_path / "a.pdf")
-    assert found == Rejected(tmp_path / "a.pdf", None, "unknown file type: use .md, .txt, .jsonl, .jsonl.gz")
+    (found,) = read_records(tmp_path / "a.docx")
+    reason = "unknown file type: use .md, .txt, .html, .htm, .pdf, .xml, .jsonl, .jsonl.gz"
+    assert found == Rejected(tmp_path / "a.docx", None, reason)
 
 
 @pytest.mark.parametrize(

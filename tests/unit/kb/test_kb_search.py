@@ -11,16 +11,20 @@ TEXTS = [LONG, "Angina is chest pain on effort.", "Asthma wheezes at night.", "G
 
 
 @pytest.fixture
-def index(tmp_path, embedder, make_passages):
+def index(tmp_path, embedder, make_passages, params):
     passages = make_passages(TEXTS)
     vectors = embedder.encode([passage.embedded_text for passage in passages])
-    build_index(passages, vectors, tmp_path / "index", "fake", sources={})
+    build_index(passages, vectors, tmp_path / "index", embedder, params, sources={})
     return KnowledgeIndex.load(tmp_path / "index")
 
 
 @pytest.fixture
 def searcher(index, embedder):
-    return Searcher(index, embedder)
+    return Searcher(index, embedder, fusion(index, "dense"))
+
+
+def fusion(index, method, weight=0.3):
+    return index.manifest.fusion.model_copy(update={"method": method, "lexical_weight": weight})
 
 
 def test_the_best_passage_comes_first_with_its_cosine(searcher, embedder):
@@ -46,10 +50,10 @@ def test_more_than_there_is(searcher):
         searcher.search("gout", 0)
 
 
-def test_equal_scores_keep_the_order_of_the_index(tmp_path, embedder, make_passages):
+def test_equal_scores_keep_the_order_of_the_index(tmp_path, embedder, make_passages, params):
     passages = make_passages(["Same.", "Same.", "Same."])
     vectors = np.tile(embedder.encode(["Same."]), (3, 1))
-    build_index(passages, vectors, tmp_path / "ties", "fake", sources={})
+    build_index(passages, vectors, tmp_path / "ties", embedder, params, sources={})
     hits = Searcher(KnowledgeIndex.load(tmp_path / "ties"), embedder).search("same", 3)
     assert [hit.passage.doc_id for hit in hits] == ["d0", "d1", "d2"]
 
@@ -70,6 +74,53 @@ def test_more_passages_are_fetched_until_there_are_enough_documents(searcher, mo
 
 
 def test_another_embedder_is_refused(index, make_embedder):
-    for other in (make_embedder("other"), make_embedder("fake", dimension=32)):
+    for other in (make_embedder("other"), make_embedder("fake", dimension=32), None):
         with pytest.raises(KnowledgeBaseError, match="was built with 'fake'"):
             Searcher(index, other)
+    with pytest.raises(KnowledgeBaseError, match="other weights of 'fake'"):
+        Searcher(index, make_embedder("fake", seed=9))
+
+
+def test_words_need_no_embedder(index, embedder):
+    words = Searcher(index, None, fusion(index, "lexical"))
+    embedder.seen.clear()
+    assert [hit.passage.doc_id for hit in words.search("wheezes", 3)] == ["d2"]
+    assert words.search("unheard", 3) == []
+    assert embedder.seen == []
+
+
+@pytest.mark.parametrize("method", ["weighted", "rrf"])
+def test_with_all_weight_on_one_side_the_ranking_is_its_own(index, embedder, method):
+    query = "gout crystals and flare number c"
+
+    def ranking(name, weight):
+        return [
+            hit.passage.passage_id for hit in Searcher(index, embedder, fusion(index, name, weight)).search(query, 3)
+        ]
+
+    assert ranking(method, 0.0) == ranking("dense", 0.3)
+    assert ranking(method, 1.0) == ranking("lexical", 0.3)
+
+
+def test_the_index_says_how_it_is_searched(index, embedder):
+    assert Searcher(index, embedder).fusion == index.manifest.fusion
+    best = Searcher(index, embedder).search("gout crystals", 1)[0]
+    assert best.passage.doc_id == "d3"
+    assert best.score == pytest.approx(1)
+
+
+@pytest.mark.parametrize("method", ["weighted", "rrf", "dense", "lexical"])
+def test_filters_leave_as_many_hits_as_are_asked_for(index, embedder, method):
+    query = "gout flare hurts, angina on effort, asthma at night"
+    searcher = Searcher(index, embedder, fusion(index, method))
+    hits = searcher.search(query, 3, {"licence": "CC BY 4.0"})
+    assert {hit.passage.doc_id for hit in hits} == {"d1", "d2", "d3"}
+    assert searcher.search(query, 3, {"source": "nobody"}) == []
+
+
+def test_a_filtered_search_is_exact(index, embedder):
+    """The best among the allowed, as if there were no others."""
+    query, allowed = "gout flare number k", {"licence": "CC0 1.0"}
+    searcher = Searcher(index, embedder, fusion(index, "dense"))
+    everything = [hit for hit in searcher.search(query, 1000) if hit.passage.licence == "CC0 1.0"]
+    assert searcher.search(query, 2, allowed) == everything[:2]

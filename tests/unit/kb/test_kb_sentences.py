@@ -10,7 +10,7 @@ from kb.sentences import first_heading, has_body, split_sections, split_sentence
 
 PIECES = st.sampled_from(
     ["# Signs\n", "## Pain on effort #\n", "\n\n", "\n", "Fever. ", "It hurts! ", "of 38.5 degrees", "- a cough\n", "1) rest\n",
-     "发热。", "头痛！", " ", "\t", '"No."', "e.g. this ", "#hashtag\n", "    # code\n", "\r\n", "x"]
+     "发热。", "头痛！", " ", "\t", '"No."', "e.g. this ", "#hashtag\n", "    # code\n", "\r\n", "x", "| a | b. C |\n", "|---|---|\n", "|"]
 )  # fmt: skip
 TEXTS = st.lists(PIECES, max_size=25).map("".join)
 

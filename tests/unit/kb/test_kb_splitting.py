@@ -10,7 +10,7 @@ from kb.documents import Document
 from kb.errors import KnowledgeBaseError
 from kb.passages import embedded_text
 from kb.sentences import split_sections, split_sentences
-from kb.splitting import pack, split_passages
+from kb.splitting import CHARACTERS_PER_TOKEN, pack, split_passages
 
 
 def by_words(texts):
@@ -80,29 +80,35 @@ def test_heading_line_of_what_is_embedded():
 
 def test_packing_known_numbers():
     """Budget 10: fills up, prefers a paragraph end at half or more, repeats whole sentences."""
-    no = [False] * 6
-    assert pack([4, 4, 4, 4], no, 10, 0) == [(0, 2), (2, 4)]
-    assert pack([4, 4, 4, 4], no, 10, 4) == [(0, 2), (1, 3), (2, 4)]
-    assert pack([4, 4, 4, 4], no, 10, 3) == [(0, 2), (2, 4)]
-    assert pack([3, 3, 3, 3], [True, False, True, False], 10, 0) == [(0, 2), (2, 4)]
-    assert pack([3, 3, 3, 3], [True, True, False, False], 10, 0) == [(0, 3), (3, 4)]
-    assert pack([10, 10], no, 10, 9) == [(0, 1), (1, 2)]
-    assert pack([0, 0, 10], no, 10, 5) == [(0, 3)]
-    assert pack([4, 4, 9], no, 10, 4) == [(0, 2), (2, 3)]
-    assert pack([], [], 10, 0) == []
-    with pytest.raises(KnowledgeBaseError, match="cut it before packing"):
-        pack([11], no, 10, 0)
+
+    def packed(costs, overlap, opens=(), leads=()):
+        return pack(costs, opens or [False] * len(costs), leads or [0] * len(costs), 10, overlap)
+
+    assert packed([4, 4, 4, 4], 0) == [(0, 2), (2, 4)]
+    assert packed([4, 4, 4, 4], 4) == [(0, 2), (1, 3), (2, 4)]
+    assert packed([4, 4, 4, 4], 3) == [(0, 2), (2, 4)]
+    assert packed([3, 3, 3, 3], 0, [True, False, True, False]) == [(0, 2), (2, 4)]
+    assert packed([3, 3, 3, 3], 0, [True, True, False, False]) == [(0, 3), (3, 4)]
+    assert packed([10, 10], 9) == [(0, 1), (1, 2)]
+    assert packed([0, 0, 10], 5) == [(0, 3)]
+    assert packed([4, 4, 9], 4) == [(0, 2), (2, 3)]
+    assert packed([], 0) == []
+    assert packed([3, 3, 3, 3, 3, 3], 0, leads=[0, 3, 3, 3, 3, 3]) == [(0, 3), (3, 5), (5, 6)]
+    assert packed([3, 3, 3, 3, 3, 3], 3, leads=[0, 3, 3, 3, 3, 3]) == [(0, 3), (2, 4), (3, 5), (4, 6)]
+    for costs, leads in (([11], [0]), ([6], [5])):
+        with pytest.raises(KnowledgeBaseError, match="cut it before packing"):
+            packed(costs, 0, leads=leads)
 
 
 @given(
-    sentences=st.lists(st.tuples(st.integers(0, 10), st.booleans()), max_size=40),
+    sentences=st.lists(st.tuples(st.integers(0, 7), st.booleans(), st.integers(0, 3)), max_size=40),
     budget=st.integers(10, 30),
     overlap=st.integers(0, 29),
 )
 def test_packing_keeps_its_promises(sentences, budget, overlap):
-    costs = [cost for cost, _ in sentences]
-    ranges = pack(costs, [opens for _, opens in sentences], budget, overlap)
-    assert all(sum(costs[first:last]) <= budget for first, last in ranges)
+    costs, opens, leads = (list(column) for column in zip(*sentences, strict=True)) if sentences else ([], [], [])
+    ranges = pack(costs, opens, leads, budget, overlap)
+    assert all(leads[first] + sum(costs[first:last]) <= budget for first, last in ranges)
     assert [first for first, _ in ranges][:1] == [0] * bool(costs)
     assert [last for _, last in ranges][-1:] == [len(costs)] * bool(costs)
     for (first, end), (start, further) in pairwise(ranges):
@@ -180,3 +186,86 @@ def covered(body, pieces):
             return False
         done = max(done, max(starts) + len(piece))
     return done == len(letters)
+
+
+TABLE = (
+    "Doses:\n\n| Drug | Dose. Note |\n|---|---|\n"
+    + "\n".join(f"| drug {n} | {n} mg. Daily |" for n in range(12))
+    + "\n\nRest."
+)
+
+
+def test_a_table_that_is_cut_repeats_its_header_and_keeps_its_rows():
+    passages = split_passages([document(TABLE)], by_words, 50, 0)
+    header = "| Drug | Dose. Note |\n|---|---|"
+    rows = [line for passage in passages for line in passage.text.split("\n") if line.startswith("| drug")]
+    assert len(passages) == 3
+    assert rows == [f"| drug {n} | {n} mg. Daily |" for n in range(12)]
+    assert [passage.text.count(header) for passage in passages] == [1, 1, 1]
+    assert passages[0].text.startswith(f"Doses:\n\n{header}\n| drug 0")
+    assert passages[1].text.startswith(f"{header}\n| drug")
+    assert passages[1].text.removeprefix(f"{header}\n") in TABLE
+    assert max(by_words([passage.embedded_text for passage in passages])) <= 50
+
+
+def test_a_repeated_row_stands_below_the_header_too():
+    passages = split_passages([document(TABLE)], by_words, 50, 12)
+    for before, after in pairwise(passages):
+        assert before.text.split("\n")[-1] == after.text.split("\n")[2]
+        assert after.text.startswith("| Drug |")
+
+
+def test_a_header_too_long_is_not_repeated_and_a_row_too_long_is_cut():
+    wide = (
+        "| " + " | ".join(f"h{n}" for n in range(20)) + " |\n|---|\n" + "\n".join(f"| row {n} | x |" for n in range(20))
+    )
+    passages = split_passages([document(wide)], by_words, 60, 0)
+    assert sum(passage.text.count("h0") for passage in passages) == 1
+    row = "| a | b |\n|---|---|\n| c | " + " ".join(f"w{n}" for n in range(100)) + " |"
+    passages = split_passages([document(row)], by_words, 40, 0)
+    assert all(passage.text.startswith("| a | b |\n|---|---|") for passage in passages)
+    assert [word for passage in passages for word in passage.text.split() if word[0] == "w"] == [
+        f"w{n}" for n in range(100)
+    ]
+
+
+def test_a_hash_in_fenced_code_opens_no_section():
+    text = "# Use\n\n```sh\n# a remark\nmake\n```\n\n~~~~\n# b\n~~~\n# c\n~~~~\n\n# After\n\nEnd."
+    assert [section.title for section in split_sections(text)] == ["Use", "After"]
+    assert [section.title for section in split_sections("```\n# in\n")] == [""]
+    assert [section.title for section in split_sections("``` a`b\n# Out\n\nText.")] == ["", "Out"]
+
+
+@pytest.mark.parametrize(
+    "unknown", ["x" * 600_000, "x" * 600_000 + " end.", "# " + "y" * 5_000 + "\n\nText. " + "z" * 9_000]
+)
+def test_a_passage_is_bounded_in_characters_whatever_the_tokenizer_counts(unknown):
+    passages = split_passages([document(unknown, title="t" * 9_000)], by_words, 256, 32)
+    assert max(len(passage.text) for passage in passages) <= 256 * CHARACTERS_PER_TOKEN
+    assert max(len(passage.title) + len(passage.section) for passage in passages) <= 128 * CHARACTERS_PER_TOKEN
+    assert sum(passage.text.count(letter) for passage in passages for letter in "xyz") == unknown.split("\n\n")[
+        -1
+    ].count("x") + unknown.count("z")
+
+
+def test_texts_are_counted_in_few_calls_and_a_document_does_not_depend_on_its_neighbours():
+    documents = [
+        Document(
+            doc_id=f"d{n}",
+            title=f"T{n}",
+            text=f"One {n}. " * (n % 40) + "# A\n\nEnd." + " w" * n,
+            source="s",
+            licence="l",
+        )
+        for n in range(300)
+    ]
+    calls = []
+
+    def counted(texts):
+        calls.append(len(texts))
+        return by_words(texts)
+
+    together = split_passages(documents, counted, 32, 8)
+    assert len(calls) < 40
+    alone = [passage for one in documents for passage in split_passages([one], by_words, 32, 8)]
+    assert together == alone

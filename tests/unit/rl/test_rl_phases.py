@@ -58,7 +58,7 @@ def session(tmp_path, model, tokenizer, request) -> LocalSession:
         make_algorithm(RECIPES[name]),
         5,
         temperature=1.0,
-        seat=lambda _: OneTurn(),
+        seat=lambda *_: OneTurn(),
     )
 
 
@@ -87,7 +87,7 @@ def test_rollouts_after_learning_play_with_what_was_learned(tmp_path, model, tok
             make_algorithm(RECIPES["grpo"]),
             5,
             temperature=1.0,
-            seat=lambda _: OneTurn(),
+            seat=lambda *_: OneTurn(),
         )
         if forgetful:
             forget_when_asleep(session.engine)
@@ -156,7 +156,7 @@ def test_an_engine_one_step_ahead_stays_awake(tmp_path, model, tokenizer):
         make_algorithm(RECIPES["grpo"]),
         5,
         temperature=1.0,
-        seat=lambda _: OneTurn(),
+        seat=lambda *_: OneTurn(),
     )
     session._phases._ahead = True
     session.hold()

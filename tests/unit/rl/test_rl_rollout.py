@@ -109,7 +109,7 @@ def specs(count: int, make=Echo) -> list[EpisodeSpec]:
     ]
 
 
-def seat(spec: EpisodeSpec) -> Echo:
+def seat(spec: EpisodeSpec, count=len) -> Echo:
     return spec.case()
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.workspace import PLACE, WorkspaceError, keep, push, workspace
+from tasks import workspace as module
+from tasks.workspace import PLACE, WorkspaceError, keep, push, record, workspace
 
 
 def git(folder: Path, *words: str) -> str:
@@ -34,6 +35,21 @@ def project(tmp_path: Path) -> Path:
     git(made, "add", "-A")
     git(made, "commit", "-qm", "start")
     (made / "params.yaml").write_text("seed: 9\n")
+    return made
+
+
+@pytest.fixture
+def without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same without DVC, whose every command takes a second."""
+    made = tmp_path / "project"
+    made.mkdir()
+    git(made, "init", "-q", "-b", "main")
+    (made / ".gitignore").write_text("/runs/\n")
+    (made / "params.yaml").write_text("seed: 0\n")
+    git(made, "add", "-A")
+    git(made, "commit", "-qm", "start")
+    (made / "params.yaml").write_text("seed: 9\n")
+    monkeypatch.setattr(module, "_bring_data", lambda *_: None)
     return made
 
 
@@ -138,3 +154,75 @@ def test_a_commit_needs_no_name(project: Path, monkeypatch: pytest.MonkeyPatch, 
         made = keep(place, "retrained", "one")
     assert made is not None
     assert git(project, "log", "-1", "--format=%an", "retrained") == "anamnesis"
+
+
+def test_what_came_in_is_a_commit_of_its_own_and_the_branch_moves_with_the_rest(without_data: Path) -> None:
+    with workspace(without_data, "retrained") as place:
+        (place / "new.csv").write_text("a\n")
+        record(place, ["new.csv"], "[data] one")
+        assert git(place, "status", "--porcelain") == ""
+        assert not git(without_data, "branch", "--list", "retrained")  # a kill here leaves the branch as it was
+        made = keep(place, "retrained", "[retrain] nothing else changed")
+    assert made == git(without_data, "rev-parse", "retrained")
+    assert git(without_data, "diff", "--name-only", "main", "retrained") == "new.csv"
+
+
+@pytest.mark.slow
+def test_a_folder_of_dvcs_keeps_what_came_in(project: Path) -> None:
+    (project / "own").mkdir()
+    (project / "own" / "old.csv").write_text("old\n")
+    dvc(project, "add", "-q", "own")
+    git(project, "add", ".gitignore", "own.dvc")
+    git(project, "commit", "-qm", "own")
+    with workspace(project, "retrained") as place:
+        (place / "own" / "new.csv").write_text("new\n")
+        record(place, ["own/new.csv"], "[data] one")
+        keep(place, "retrained", "[retrain] one")
+    with workspace(project, "retrained") as place:
+        assert (place / "own" / "new.csv").read_text() == "new\n"
+    assert git(project, "diff", "--name-only", "main", "retrained") == "own.dvc"
+
+
+def test_what_came_in_stays_when_the_project_goes_on_without_the_branch(without_data: Path) -> None:
+    with workspace(without_data, "retrained") as place:
+        (place / "new.csv").write_text("a\n")
+        (place / "dvc.lock").write_text("lock: 1\n")
+        record(place, ["new.csv"], "[data] one")
+        first = keep(place, "retrained", "[retrain] one")
+    git(without_data, "commit", "-qam", "seed 9")
+    with workspace(without_data, "retrained") as place:
+        assert (place / "new.csv").read_text() == "a\n"
+        assert (place / "params.yaml").read_text() == "seed: 9\n"
+        assert not (place / "dvc.lock").exists()  # the project's own, or none
+        keep(place, "retrained", "[retrain] two")
+    assert git(without_data, "merge-base", "retrained", str(first)) == first
+    git(without_data, "merge", "-q", "retrained")
+    git(without_data, "rm", "-q", "new.csv")
+    git(without_data, "commit", "-qm", "not that one")
+    with workspace(without_data, "retrained") as place:
+        assert not (place / "new.csv").exists()
+
+
+def test_a_file_that_both_changed_is_for_the_user_to_mend(without_data: Path) -> None:
+    with workspace(without_data, "retrained") as place:
+        (place / "new.csv").write_text("a\n")
+        record(place, ["new.csv"], "[data] one")
+        keep(place, "retrained", "[retrain] one")
+    (without_data / "new.csv").write_text("mine\n")
+    git(without_data, "add", "new.csv")
+    git(without_data, "commit", "-qm", "mine")
+    with (
+        pytest.raises(WorkspaceError, match=r"new\.csv is another on branch retrained .* run: git merge retrained"),
+        workspace(without_data, "retrained"),
+    ):
+        pass
+
+
+def test_a_workspace_that_was_killed_while_git_made_it_is_made_anew(without_data: Path) -> None:
+    with workspace(without_data, "retrained"):
+        pass
+    (without_data / ".git/worktrees/workspace/locked").write_text("initializing")
+    (without_data / ".git/refs/heads/retrained.lock").touch()
+    with workspace(without_data, "retrained") as place:
+        (place / "new.csv").write_text("a\n")
+        assert keep(place, "retrained", "one") is not None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +16,12 @@ import mlflow
 import pytest
 
 from doctor.parameters import ROOT
+from rl.checkpoint import folder_hash
+from tasks.registry import immutable_copy
 from tasks.server import free_port
 from tracking import recorder as module
-from tracking import runs, store
-from tracking.errors import AwayError
+from tracking import registry, runs, store
+from tracking.errors import AwayError, TrackingError
 
 STEPS = 6
 
@@ -120,6 +123,53 @@ def test_a_training_neither_waits_for_a_dead_server_nor_loses_a_point(
         runs.training_run("x", "other", {}, {}, ROOT),
     ):
         pytest.fail("there is no server")
+
+
+@pytest.mark.slow
+def test_a_server_is_given_the_model_and_gives_it_to_who_lacks_it(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another machine by its hash; and to MLflow's own `models:/`, with not a byte more or less."""
+    here, there = tmp_path / "here/models/registry", tmp_path / "there/models/registry"
+    model = tmp_path / "doctor"
+    (model / "more").mkdir(parents=True)
+    (model / "model.safetensors").write_bytes(bytes(range(256)) * 4000)
+    (model / "more/config.json").write_text("{}")
+    copy, sha256 = immutable_copy(model, here)
+    monkeypatch.setattr(registry, "COPIES", here)
+    with runs.training_run("grpo-s0-x", "key", {}, {}, ROOT) as run_id:
+        pass
+    client = mlflow.MlflowClient()
+    half = client.create_logged_model("1", "killed", tags={"sha256": sha256, "registered": "copy"})
+    first = registry.register("doctor", copy, sha256, run_id, "champion", {"gate": "promoted"})
+    assert first == ("1", True)
+    assert registry.register("doctor", copy, sha256, run_id, "challenger", {}) == ("1", False)
+    assert [one.model_id for one in client.search_logged_models(["1"]) if one.model_id == half.model_id] == []
+    version = registry.version_at("doctor", "champion", folder_hash)
+    assert version is not None
+    assert (version.path, version.run_id) == (copy, run_id)
+
+    shutil.rmtree(here)
+    monkeypatch.setattr(registry, "COPIES", there)
+    version = registry.version_at("doctor", "champion", folder_hash)
+    assert version is not None
+    assert version.path == there / sha256
+    assert all(not path.stat().st_mode & 0o222 for path in version.path.rglob("*") if path.is_file())
+    assert registry.register("doctor", version.path, sha256, run_id, "champion", {}) == ("1", False)
+    downloaded = mlflow.artifacts.download_artifacts("models:/doctor@champion", dst_path=str(tmp_path / "vllm"))
+    assert folder_hash(Path(downloaded)) == sha256
+    (one,) = registry.copies("doctor")
+    registry.prune("doctor", one)
+    fetched = registry.numbered("doctor", "1", folder_hash)
+    assert fetched is not None
+    assert fetched.path.is_dir()
+
+    shutil.rmtree(there)
+    stored = next((tmp_path / "artifacts").rglob("model.safetensors"))
+    stored.write_bytes(b"other")
+    with pytest.raises(TrackingError, match=r"^doctor version 1 came from http://.* with other bytes"):
+        registry.version_at("doctor", "champion")
+    assert not (there / sha256).exists()
 
 
 def test_a_server_that_is_not_there_is_named_at_once_and_without_its_password(

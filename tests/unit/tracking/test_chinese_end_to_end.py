@@ -38,7 +38,9 @@ ROWS = [
         "建议": "吸入激素",
     },
 ]
-RULES = ConsultationParams(turn_budget=4, instructions="short", search_results=2, max_questions=1, matching="lexical")
+RULES = ConsultationParams(
+    turn_budget=4, instructions="short", search_results=2, search_tokens=96, max_questions=1, matching="lexical"
+)
 TURNS = (
     "<think>先问发烧。</think><answer>问题：有没有发烧？</answer>",
     "<answer>检查：胸片</answer>",

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from clinic.tables import DoctorTable, Evaluation, Interval, Summary
+from doctor.parameters import load_params
 from tracking import recorder as module
 from tracking.errors import AwayError
-from tracking.recorder import Recorder, final_metrics
+from tracking.recorder import Recorder, final_metrics, untouched
 
 PLAN = SimpleNamespace(steps=9, traces_per_step=2, keep_every=2)
 
@@ -170,17 +171,31 @@ def test_a_step_is_what_it_was_when_it_was_recorded(written):
 def test_what_is_withheld_is_no_metric():
     def doctor(mean, missing=()):
         accuracy = None if missing else Interval(mean, mean, mean)
-        return DoctorTable(Summary(9, {"accuracy": accuracy}, dict.fromkeys(missing, "without a turn")), {})
+        measures = {"accuracy": accuracy, "turns": Interval(6.0, 6.0, 6.0)}
+        return DoctorTable(Summary(9, measures, dict.fromkeys(missing, "without a turn")), {})
 
     whole = {"trained": doctor(0.5), "warm_start": doctor(0.25), "bayes_optimal": doctor(0.75)}
     cut = {"full_information@own": doctor(0.0, ("a",))}
-    assert final_metrics(Evaluation(doctors=whole | cut)) == {
-        "eval/trained/accuracy": 0.5,
-        "eval/warm_start/accuracy": 0.25,
-        "eval/bayes_optimal/accuracy": 0.75,
-        "eval/closed_distance": 0.5,
+    assert final_metrics(Evaluation(doctors=whole | cut | {"trained@own": doctor(0.25)})) == {
+        "test/accuracy": 0.5,
+        "test/turns": 6.0,
+        "test/accuracy at own": 0.25,
+        "test/turns at own": 6.0,
+        "test/closed_distance": 0.5,
+        "test_of_others/warm_start": 0.25,
+        "test_of_others/bayes_optimal": 0.75,
     }
     assert final_metrics(Evaluation(doctors=cut)) == {}
+
+
+def test_parameters_that_touch_no_training_are_not_shown_with_it():
+    params = load_params()
+    told = params.model_dump(exclude=untouched(params))
+    assert {"retrain", "evaluate_doctor"} & told.keys() == set()
+    assert told["language_models"].keys() == {"patient", "reward_judge"}
+    assert "best_of_n" not in told["warm_start"]
+    chosen = params.model_copy(update={"warm_start": params.warm_start.model_copy(update={"start": "best_of_n"})})
+    assert "best_of_n" in chosen.model_dump(exclude=untouched(chosen))["warm_start"]
 
 
 def test_an_evaluation_without_mlflow_says_how_to_record_it_later(monkeypatch, tmp_path, caplog):

@@ -18,10 +18,12 @@ from clinic.tables import Evaluation
 from doctor.report_texts import language_of, texts
 from tracking.report_page import (
     NO_DIAGNOSIS,
+    RECORDED,
     SOMETHING_ELSE,
     Seen,
     accuracy_by_turns,
     confusion,
+    recorded,
     report_html,
     write_accuracy_by_turns,
     write_confusion,
@@ -410,3 +412,13 @@ def test_a_chinese_run_has_a_chinese_page() -> None:
 def test_a_run_is_in_the_language_of_most_of_its_cases() -> None:
     assert language_of([]) == language_of(["zh", "en"]) == language_of(['en" onload="x']) == "en"
     assert language_of(["en", "zh", "zh"]) == "zh"
+
+
+def test_the_copy_in_mlflow_says_when_and_of_what_it_was_recorded():
+    page = report_html("t", {"seed": "0"}, Evaluation(), [], [])
+    said = recorded(page, "2026-11-24 20:00 UTC", "0123abcd", {"git.sha": "f" * 40, "git.dirty": "true"})
+    (line,) = (line for line in said.splitlines() if "0123abcd" in line)
+    assert "2026-11-24 20:00 UTC" in line
+    assert "commit ffffffffffff and uncommitted changes" in line
+    assert said.replace(line, RECORDED) == page
+    assert "uncommitted" not in recorded(page, "today", "1", {"git.sha": "a", "git.dirty": "false"})

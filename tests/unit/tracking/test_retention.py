@@ -1,5 +1,6 @@
 """What past trainings may be deleted: never the champion's, never the doctor's in use, never one that runs."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from doctor import parameters
 from rl.checkpoint import SEAL
 from rl.files import held
 from tracking import registry, runs
+from tracking.errors import TrackingError
 from tracking.retention import past_trainings, superfluous
 
 PROJECT = "checkpoints/mine"
@@ -105,6 +107,7 @@ def test_nothing_goes_unasked(root: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(sys, "argv", command)
     assert prune.main() == 0
     said = capsys.readouterr().out
+    assert "0 of 0 copies of models" in said
     assert "run-2  goes" in said
     assert "run-0  stays: champion (version 1)" in said
     assert "1 of 4 trainings" in said
@@ -113,3 +116,49 @@ def test_nothing_goes_unasked(root: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(sys, "argv", [*command, "--delete"])
     assert prune.main() == 0
     assert sorted(path.name for path in (root / PROJECT).iterdir() if path.is_dir()) == ["run-0", "run-1", "run-3"]
+
+
+@pytest.fixture
+def copies(store: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Six versions: four promoted one after another, one that stood back, one that nobody decided about."""
+    monkeypatch.setattr(registry, "COPIES", store / "models/registry")
+    name = request.node.name.partition("[")[0]
+    for number, gate in enumerate(["promoted"] * 3 + ["not promoted", "promoted", None], start=1):
+        folder = registry.COPIES / hashlib.sha256(f"{name}{number}".encode()).hexdigest()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "weights").write_text(str(number))
+        about = {"gate": gate, "retrain.commit": f"commit-{number}"} if gate else {}
+        registry.register(name, folder, folder.name, None, "challenger", about)
+    registry.describe(name, "5", {"replaced": "1"})  # after a way back, say
+    registry.point(name, "champion", "5")
+    return name
+
+
+@pytest.mark.parametrize(("promoted", "gone"), [(0, "432"), (1, "432"), (2, "42"), (9, "4")])
+def test_copies_stay_that_are_in_use_or_were_promoted_last(copies: str, promoted: int, gone: str) -> None:
+    found = registry.copies(copies)
+    needed = {one.number: one.needed for one in found if one.needed}
+    assert needed == {"6": "challenger, not decided about", "5": "champion", "1": "the champion before"}
+    assert "".join(one.number for one in registry.superfluous(found, promoted)) == gone
+
+
+def test_a_version_whose_copy_went_says_so_and_how_to_have_it_again(copies: str) -> None:
+    for one in registry.superfluous(registry.copies(copies), 0):
+        registry.prune(copies, one)
+        assert not one.folder.exists()
+    assert not list(registry.COPIES.glob(".*"))
+    assert [one.number for one in registry.copies(copies)] == ["6", "5", "1"]
+    with pytest.raises(TrackingError, match=rf"^{copies} version 3 was pruned on [-\d]+; .*git checkout commit-3 "):
+        registry.numbered(copies, "3")
+    again = registry.COPIES / registry.tags_of(copies, "3")["sha256"]
+    again.mkdir()
+    (again / "weights").write_text("3")
+    assert registry.register(copies, again, again.name, None, "challenger", {}) == ("3", False)
+    assert "pruned" not in registry.tags_of(copies, "3")
+    found = registry.numbered(copies, "3")
+    assert found is not None
+    assert found.path == again
+
+
+def test_no_model_has_no_copies(store: Path) -> None:
+    assert registry.copies("nobody") == []

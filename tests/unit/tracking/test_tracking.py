@@ -333,12 +333,17 @@ def test_a_consultation_reads_back_as_a_chat(run, client):
     (trace,) = stored_traces(client, run)
     root, *rest = trace.data.spans
     assert (root.name, root.span_type, root.parent_id) == ("consultation", "AGENT", None)
-    assert root.inputs == {"messages": list(played.texts[:-1])}
+    said = [
+        *played.texts[:3],
+        {"role": "tool", "name": "library", "content": played.texts[3]["content"]},
+        *played.texts[4:],
+    ]
+    assert root.inputs == {"messages": said[:-1]}
     assert root.outputs == {"choices": [{"message": played.texts[-1]}]}
     turns = [span for span in rest if span.span_type == "CHAT_MODEL"]
     assert [turn.name for turn in turns] == ["turn 1: search", "turn 2: question", "turn 3: diagnosis"]
     assert {turn.parent_id for turn in turns} == {root.span_id}
-    assert turns[1].inputs == {"messages": list(played.texts[:4])}
+    assert turns[1].inputs == {"messages": said[:4]}
     assert turns[1].outputs == {"choices": [{"message": played.texts[4]}]}
     assert turns[1].attributes["event"]["topic"] == "pleuritic_pain"
     (search,) = [span for span in rest if span.span_type == "RETRIEVER"]
@@ -346,20 +351,22 @@ def test_a_consultation_reads_back_as_a_chat(run, client):
     assert search.inputs == {"query": "chest pain"}
     assert search.outputs == [
         {
-            "page_content": "Pleurisy: pain on breathing",
+            "page_content": "[Pleurisy#0] Pleurisy: pain on breathing",
             "metadata": {
                 "doc_uri": "Pleurisy#0",
                 "title": "Pleurisy",
+                "section": "",
                 "source": "a book",
                 "licence": "CC0-1.0",
                 "score": 0.75,
             },
         },
         {
-            "page_content": "Angina: pain on effort",
+            "page_content": "[Angina#0] Angina: pain on effort",
             "metadata": {
                 "doc_uri": "Angina#0",
                 "title": "Angina",
+                "section": "",
                 "source": "a book",
                 "licence": "CC0-1.0",
                 "score": 0.5,
@@ -494,7 +501,9 @@ def test_passages_are_shown_in_any_language_and_with_any_line_ends(run, client):
         trace.info.tags["sample"]: [span.outputs for span in trace.data.spans if span.span_type == "RETRIEVER"]
         for trace in stored_traces(client, run)
     }
-    assert [document["page_content"] for document in shown["0"][0]] == ["胸膜炎: 呼吸时胸痛。\n多为感染所致（还剩2轮）"]
+    assert [document["page_content"] for document in shown["0"][0]] == [
+        "[Pleurisy#0] 胸膜炎: 呼吸时胸痛。\n多为感染所致（还剩2轮）"
+    ]
     assert shown["1"] == [[]]
 
 

@@ -1,0 +1,121 @@
+"""The warm start's lessons in looking things up, as examples, and how well the policy then copies what it reads.
+
+They go from the part to the whole: names alone, which teach to copy; lines and charts, which teach to choose; whole
+consultations with a search.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from clinic.cases import Case
+from clinic.doctors import resident
+from clinic.generative import GenerativeClinic
+from clinic.invented import invented_clinic, invented_name
+from clinic.lookups import lookup_dialogue, reading_exercise
+from clinic.starter import draw_cases
+from doctor.environments import ConsultationFactory
+from doctor.parameters import LookupParams, Params
+from rl.chat import ChatFormat
+from rl.config import SFTParams
+from rl.ranking import Rank
+from rl.sft import Example
+
+
+def exercises(
+    chat: ChatFormat, factory: ConsultationFactory, lookups: LookupParams, seed: int
+) -> list[tuple[str, list[Example], SFTParams]]:
+    """What is practised before the dialogues, one after the other: its name, the examples and how they are learned."""
+    reading = lookups.reading
+    rng = np.random.default_rng([seed, 4])
+    invented = _invented(factory, lookups, seed, 4)
+    return [
+        ("copying", _lists(chat, factory, lookups, np.random.default_rng([seed, 3])), lookups.copying.sft),
+        (
+            "reading",
+            [
+                Example(
+                    *chat.dialogue_ids(
+                        reading_exercise(
+                            invented, factory.rules, int(rng.integers(1, reading.lines + 1)), reading.charts, rng
+                        )
+                    )
+                )
+                for _ in range(reading.exercises)
+            ],
+            reading.sft,
+        ),
+    ]
+
+
+def _lists(
+    chat: ChatFormat, factory: ConsultationFactory, lookups: LookupParams, rng: np.random.Generator
+) -> list[Example]:
+    """Lists of names; what is learned is to write them again."""
+    copying, taken = lookups.copying, reserved(factory.clinic)
+    lists = []
+    for _ in range(copying.lists):
+        names = int(rng.integers(1, copying.names + 1))
+        ids = chat.content_ids("".join(f" {invented_name(rng, taken)}," for _ in range(names)))
+        again = max(copying.tokens // len(ids) - 1, 1)
+        lists.append(Example(ids * (1 + again), [0] * len(ids) + [1] * (len(ids) * again)))
+    return lists
+
+
+def lookup_examples(
+    chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], lookups: LookupParams, params: Params
+) -> Iterator[Example]:
+    """Consultations with a search: of invented conditions and, `known_share` of them, of these cases."""
+    rng = np.random.default_rng([params.seed, 5])
+    invented = _invented(factory, lookups, params.seed, 5)
+    known = round(lookups.known_share * lookups.dialogues)
+    drawn = draw_cases(invented, lookups.dialogues - known, params.seed, params.patient_cases.split, keep=["train"])
+    section = params.warm_start
+    ask = resident(
+        section.random_share,
+        aloud=section.think_aloud,
+        typicality=section.typicality,
+        unrelated_share=section.unrelated_share,
+    )
+    for case in [*drawn, *(cases[int(i)] for i in rng.integers(len(cases), size=known))]:
+        dialogue = lookup_dialogue(
+            factory.clinic.common, invented.conditions, case, factory.topics.match, factory.rules, ask, chat.count, rng
+        )
+        yield Example(*chat.dialogue_ids(dialogue))
+
+
+def copying_accuracy(
+    rank: Rank, chat: ChatFormat, factory: ConsultationFactory, lookups: LookupParams, seed: int, count: int
+) -> dict[str, float]:
+    """How often the policy would name the line that fits, of two lines of conditions that no lesson had.
+
+    Returns:
+        right_line: share in which the fitting line's name is likelier than the other line's; copied: share in which it
+        is likelier than that of a condition which is not shown.
+    """
+    rng = np.random.default_rng([seed, 6])
+    invented = _invented(factory, lookups, seed, 6)
+    right, copied = [], []
+    for _ in range(count):
+        dialogue = reading_exercise(invented, factory.rules, 2, 1, rng)
+        names = [line.split("] ", 1)[1].split(",")[0] for line in dialogue[1]["content"].splitlines() if line[0] == "["]
+        named = dialogue[-1]["content"].split(factory.clinic.words.diagnosis)[1].splitlines()[0]
+        other = next(name for name in names if name != named)
+        unseen = invented.conditions[int(rng.integers(len(invented.conditions)))].name
+        prefix = chat.dialogue_ids([*dialogue[:-1], {"role": "assistant", "content": ""}])[0][:-1]
+        turns = [
+            chat.content_ids(f"<answer>{factory.clinic.words.diagnosis}{name}\n") for name in (named, other, unseen)
+        ]
+        score_3 = rank([prefix], turns)[0].tolist()
+        right.append(score_3[0] > score_3[1])
+        copied.append(score_3[0] > score_3[2])
+    return {"right_line": round(float(np.mean(right)), 4), "copied": round(float(np.mean(copied)), 4)}
+
+
+def reserved(clinic: GenerativeClinic) -> frozenset[str]:
+    """Names of a clinic's conditions, the rare ones too, which no invented one may have; in small letters."""
+    return frozenset(name.lower() for condition in clinic.conditions for name in (condition.name, *condition.synonyms))
+
+
+def _invented(factory: ConsultationFactory, lookups: LookupParams, seed: int, lesson: int) -> GenerativeClinic:
+    return invented_clinic(factory.clinic.common, lookups.invented, reserved(factory.clinic), [seed, 100 + lesson])

@@ -1,0 +1,106 @@
+"""Documents -> index folder, in one call: read, split, embed, index. Nothing here knows who asks for it."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kb.cache import Cache
+from kb.config import KnowledgeBaseParams
+from kb.documents import load_documents
+from kb.duplicates import merge_duplicates
+from kb.embed import Embedder, Vectors, load_embedder
+from kb.errors import KnowledgeBaseError
+from kb.incremental import Progress, embed_passages, split_documents
+from kb.index import build_index
+from kb.manifest import Manifest
+from kb.nearest import RECALL_QUERIES
+from kb.passages import Passage
+from kb.quality import load_queries
+from kb.sources import hash_sources
+
+logger = logging.getLogger(__name__)
+
+SAMPLED = 200  # passages in which unknown tokens are counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What a build did. Made by `build_knowledge_base`.
+
+    Attributes:
+        manifest: of the index.
+        documents: that were read.
+        rejected: records that could not be used.
+        embedded: texts that no cache knew.
+    """
+
+    manifest: Manifest
+    documents: int
+    rejected: int
+    embedded: int
+
+
+def build_knowledge_base(
+    params: KnowledgeBaseParams,
+    root: Path,
+    out: Path,
+    *,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Build the index that the parameters describe.
+
+    Args:
+        params: sources, embedder and everything else.
+        root: what relative paths in them are relative to.
+        out: the index folder; an index that is there is replaced when the new one is complete.
+        cache: file of what earlier builds computed; None: everything is computed.
+        progress: told how far the embedding is.
+
+    Raises:
+        KnowledgeBaseError: if a source, a setting or the embedder cannot be used, or the embedder does not know the
+            writing of the texts.
+    """
+    documents, rejected = load_documents(params.sources, root, params.licences)
+    for record in rejected:
+        logger.warning("rejected: %s", record)
+    embedder = load_embedder(params.embedder, params.batch_size, params.compute)
+    known = None if cache is None else Cache(cache)
+    passages = split_documents(documents, embedder, params.max_tokens, params.overlap_tokens, known)
+    passages = merge_duplicates(passages, params.near_duplicate)
+    vectors_ND, queries_QD, embedded = None, None, 0
+    if params.fusion.method != "lexical":
+        _check_writing(passages, embedder, params)
+        result = embed_passages(passages, embedder, known, progress)
+        vectors_ND, embedded = result.vectors, result.embedded
+        queries_QD = _query_vectors(params, root, embedder)
+    manifest = build_index(
+        passages,
+        vectors_ND,
+        out,
+        embedder,
+        params,
+        sources=hash_sources(params.sources, root),
+        rejected=rejected,
+        queries_QD=queries_QD,
+    )
+    return Built(manifest=manifest, documents=len(documents), rejected=len(rejected), embedded=embedded)
+
+
+def _check_writing(passages: Sequence[Passage], embedder: Embedder, params: KnowledgeBaseParams) -> None:
+    """Refuse an embedder to which the texts are mostly one and the same unknown token."""
+    step = -(-len(passages) // SAMPLED)
+    share = embedder.unknown_share([passage.text for passage in passages[::step]])
+    if share > params.max_unknown_share:
+        raise KnowledgeBaseError(
+            f"embedder {params.embedder!r} does not know {share:.0%} of the texts' tokens, more than max_unknown_share "
+            f"({params.max_unknown_share:.0%}): set knowledge_base.fusion.method to lexical, or name an embedder that reads them"
+        )
+
+
+def _query_vectors(params: KnowledgeBaseParams, root: Path, embedder: Embedder) -> Vectors | None:
+    if params.queries is None or params.qrels is None:
+        return None
+    queries, _ = load_queries(root / params.queries, root / params.qrels)
+    return embedder.encode(list(queries.values())[:RECALL_QUERIES])

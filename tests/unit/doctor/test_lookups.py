@@ -1,0 +1,99 @@
+"""Lessons in looking things up: what they read, and what they must not."""
+
+import io
+
+import pytest
+from ruamel.yaml import YAML
+
+from clinic.starter import draw_cases
+from doctor.environments import ConsultationFactory, open_factory
+from doctor.lookups import exercises, lookup_examples
+from doctor.parameters import ROOT, Params, parse_params
+from doctor.profiles import rewritten
+from doctor.warm_start import examples
+from rl.chat import ChatFormat
+from rl.lengths import open_chat
+
+RUN = 12  # tokens in a row that no warm start may share with a rare article
+
+
+@pytest.fixture(scope="module")
+def params() -> Params:
+    content = YAML(typ="safe").load(io.StringIO(rewritten("rare")[ROOT / "params.yaml"]))
+    lookups = content["warm_start"]["lookups"]
+    lookups |= {"invented": 60, "dialogues": 120}
+    lookups["copying"] |= {"lists": 20}
+    lookups["reading"] |= {"exercises": 40}
+    return parse_params(content, ROOT / "params.yaml")
+
+
+@pytest.fixture(scope="module")
+def chat() -> ChatFormat:
+    return open_chat(str(ROOT / "models/base"))
+
+
+@pytest.fixture(scope="module")
+def factory(params: Params) -> ConsultationFactory:
+    return open_factory(params, ROOT / "data/kb_index")
+
+
+@pytest.fixture(scope="module")
+def lessons(params: Params, chat: ChatFormat, factory: ConsultationFactory) -> list[list[int]]:
+    """Token ids of all that a small warm start of the profile reads."""
+    return _lessons(params, chat, factory)
+
+
+def _lessons(params: Params, chat: ChatFormat, factory: ConsultationFactory) -> list[list[int]]:
+    cases = list(draw_cases(factory.clinic, 250, 11, params.patient_cases.split, keep=["train"]))
+    common = [case for case in cases if factory.common.draws(case)]
+    assert len(common) < len(cases)
+    lookups = params.warm_start.lookups
+    assert lookups is not None
+    practised = [example for _, several, _ in exercises(chat, factory, lookups, params.seed) for example in several]
+    searching = lookup_examples(chat, factory, common, lookups, params)
+    return [
+        list(example.token_ids) for example in (*practised, *searching, *examples(chat, factory.common, common, params))
+    ]
+
+
+def test_no_rare_condition_stands_in_the_warm_start(params, chat, factory, lessons):
+    texts = "\n".join(chat.text(ids) for ids in lessons).lower()
+    assert "pneumonia" in texts
+    for condition in factory.clinic.rare.conditions:
+        for name in (condition.name, *condition.synonyms):
+            assert f" {name.lower()}" not in texts, name
+    runs = {tuple(ids[i : i + RUN]) for ids in lessons for i in range(len(ids) - RUN + 1)}
+    for path in sorted((ROOT / "data/rare/articles").glob("*.md")):
+        ids = chat.content_ids(path.read_text(encoding="utf-8").split("---", 2)[-1])
+        shared = [ids[i : i + RUN] for i in range(len(ids) - RUN + 1) if tuple(ids[i : i + RUN]) in runs]
+        assert not shared, f"{path.name}: {chat.text(shared[0])}"
+
+
+def test_no_rare_condition_stands_in_what_the_base_model_reads(factory):
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "data/starter").rglob("*.*")).lower()
+    for condition in factory.clinic.rare.conditions:
+        for name in (condition.name, *condition.synonyms):
+            assert f" {name.lower()}" not in texts, name
+
+
+def test_the_lessons_follow_from_the_seed_and_fit_the_rollout(params, chat, factory, lessons):
+    assert lessons == _lessons(params, chat, factory)
+    assert lessons != _lessons(params.model_copy(update={"seed": 1}), chat, factory)
+    assert max(map(len, lessons)) <= params.rollout.max_episode_tokens
+
+
+def test_a_lesson_searches_for_what_was_told_and_names_what_was_found(params, chat, factory):
+    lookups = params.warm_start.lookups
+    assert lookups is not None
+    cases = list(draw_cases(factory.common.clinic, 30, 3, params.patient_cases.split, keep=["train"]))
+    known = {condition.name for condition in factory.clinic.conditions}
+    invented = 0
+    for example in lookup_examples(chat, factory, cases, lookups, params):
+        text = chat.text(example.token_ids)
+        assert text.count("<answer>Search: ") == 1
+        reply, turn = text.split("Library <<")[1].split("<answer>Diagnosis: ")
+        named = turn.splitlines()[0]
+        if named not in known:
+            invented += 1
+            assert f"] {named}, " in reply
+    assert invented == round(lookups.dialogues * (1 - lookups.known_share))

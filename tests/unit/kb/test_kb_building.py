@@ -1,0 +1,196 @@
+"""The whole way from files to hits, with the bundled embedder; and the library alone."""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import kb
+from kb.__main__ import main
+from kb.errors import KnowledgeBaseError
+from kb.index import KnowledgeIndex
+from kb.search import Searcher
+
+ROOT = Path(__file__).parents[3]
+TEXTS = {"gout.md": "Gout hurts the big toe at night.", "angina.md": "Angina is chest pain on effort."}
+CHINESE = "\u80f8\u75db\u4e09\u5929\uff0c\u4f34\u6709\u53d1\u70ed\u3002" * 3
+
+
+@pytest.fixture
+def sources(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, text in TEXTS.items():
+        (folder / name).write_text(f"---\nlicence: CC0-1.0\nlanguage: en\n---\n{text}\n")
+    return folder
+
+
+@pytest.fixture
+def fake(monkeypatch, make_embedder):
+    """A fake in place of the bundled embedder."""
+    embedder = make_embedder()
+    for module in ("building", "search"):
+        monkeypatch.setattr(f"kb.{module}.load_embedder", lambda *_: embedder)
+    return embedder
+
+
+def with_fusion(params, **changes):
+    return params.model_copy(update={"fusion": params.fusion.model_copy(update=changes)})
+
+
+def test_build_and_open(sources, tmp_path, params, fake):
+    (sources / "empty.md").write_text("")
+    built = kb.build([sources], tmp_path / "index", params)
+    assert (built.documents, built.rejected, built.embedded) == (2, 1, 2)
+    (line,) = (tmp_path / "index" / "rejected.jsonl").read_text().splitlines()
+    assert json.loads(line)["file"].endswith("empty.md")
+    searcher = kb.open(tmp_path / "index")
+    assert searcher.search("chest pain", 1)[0].passage.doc_id == "angina"
+    assert searcher.search("chest pain", 1, {"language": "zh"}) == []
+
+
+def test_one_changed_sentence_is_one_embedded_passage_and_the_bytes_of_a_build_from_nothing(
+    sources, tmp_path, params, fake
+):
+    kb.build([sources], tmp_path / "index", params, cache=tmp_path / "kb.sqlite")
+    (sources / "gout.md").write_text("Gout hurts the big toe. It comes at night.")
+    again = kb.build([sources], tmp_path / "index", params, cache=tmp_path / "kb.sqlite")
+    fresh = kb.build([sources], tmp_path / "fresh", params)
+    assert (again.embedded, fresh.embedded) == (1, 2)
+    assert again.manifest == fresh.manifest
+
+
+def test_an_embedder_that_cannot_read_the_texts_stops_the_build(sources, tmp_path, params, fake):
+    (sources / "zh.txt").write_text(CHINESE)
+    with pytest.raises(KnowledgeBaseError, match=r"does not know 33% of the texts' tokens.*method to lexical"):
+        kb.build([sources], tmp_path / "index", params)
+    assert not (tmp_path / "index").exists()
+    assert kb.build([sources], tmp_path / "index", with_fusion(params, method="lexical")).embedded == 0
+    hits = kb.open(tmp_path / "index").search("\u80f8\u75db", 3)
+    assert [hit.passage.doc_id for hit in hits] == ["zh.txt"]
+    assert fake.seen == []
+
+
+def test_methods_may_be_chosen_by_the_searcher_but_vectors_must_be_there(sources, tmp_path, params, fake):
+    kb.build([sources], tmp_path / "index", with_fusion(params, method="lexical"))
+    index = KnowledgeIndex.load(tmp_path / "index")
+    with pytest.raises(KnowledgeBaseError, match="has no vectors for fusion weighted"):
+        Searcher(index, fake, params.fusion)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """`python -m kb` in this process: its exit status and what it told."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["kb", *map(str, words)])
+        status = main()
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_line(sources, tmp_path, fake, command):
+    index, shipped = tmp_path / "index", ROOT / "params.yaml"
+    status, told, progress = command("build", index, sources, "--params", shipped)
+    assert "2 documents, 2 passages (2 embedded), 0 records rejected, index of flat" in told
+    assert (status, progress) == (0, "embedded 2 of 2\n")
+    status, told, _ = command("search", index, "chest pain", "-k", 1, "--licence", "CC0-1.0")
+    assert status == 0
+    assert re.match(r"1\.000  \[angina#0\] angina\n +Angina is chest pain on effort\.\n", told)
+    assert command("search", index, "pain", "--language", "zh")[:2] == (0, "nothing found\n")
+    assert (
+        "is whole: 2 documents, 2 passages, index of flat, recall@10 of its vectors 1.000" in command("check", index)[1]
+    )
+
+
+def test_judged_queries_are_measured_by_every_method(sources, tmp_path, fake, command, monkeypatch):
+    monkeypatch.setattr("kb.embed.load_embedder", lambda *_: fake)
+    command("build", tmp_path / "index", sources, "--params", ROOT / "params.yaml")
+    (tmp_path / "queries.jsonl").write_text(
+        '{"query_id": "a", "text": "toe at night"}\n{"query_id": "c", "text": "night toe"}\n'
+    )
+    (tmp_path / "qrels.tsv").write_text("a\tgout\t2\nc\tangina\t2\n")
+    judged = ("--queries", tmp_path / "queries.jsonl", "--qrels", tmp_path / "qrels.tsv")
+    status, told, _ = command("check", tmp_path / "index", *judged)
+    assert status == 0
+    for method in ("weighted", "rrf", "dense", "lexical"):
+        assert re.search(rf"^{method} +0\.\d+ +0\.5000", told, re.MULTILINE), told
+    assert "weighted - dense, hit@1: +0.0000 [+0.0000, +0.0000]" in told
+    halves = [command("check", tmp_path / "index", *judged, "--half", half)[1] for half in ("tune", "report")]
+    assert [re.search(r"(\d) queries", half)[1] for half in halves] == ["1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("search", "nowhere", "pain"), "nowhere does not exist"),
+        (("build", "index", "nowhere"), "source nowhere does not exist"),
+        (("build", "index", "--params", "none.yaml"), "none.yaml does not exist"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(command, monkeypatch, tmp_path, fake, words, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    status, out, errors = command(*words)
+    assert (status, out, errors.count("\n")) == (2, "", 1)
+    assert told in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
+
+
+def test_a_search_by_words_loads_no_model_library(sources, tmp_path, params, fake):
+    """The command itself, in a process of its own; half a second of a processor."""
+    kb.build([sources], tmp_path / "index", with_fusion(params, method="lexical"))
+    code = (
+        "import sys; from kb.__main__ import main; status = main(); "
+        "assert not {'torch', 'sentence_transformers', 'prefect'} & set(sys.modules); sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "search", str(tmp_path / "index"), "toe"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "[gout#0]" in done.stdout
+
+
+def test_the_example_of_the_page_runs_without_the_rest_of_the_house(tmp_path):
+    """In an interpreter that has no Prefect, MLflow, DVC, and none of the other rooms."""
+    page = (ROOT / "docs" / "knowledge_base.md").read_text()
+    example = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    assert example.count("\n") <= 10
+    blocked = (
+        "prefect",
+        "mlflow",
+        "dvc",
+        "peft",
+        "openai",
+        "vllm",
+        "rl",
+        "clinic",
+        "doctor",
+        "tasks",
+        "tracking",
+    )
+    code = f"""
+        import sys
+        sys.modules.update({{name: None for name in {blocked!r}}})
+        sys.path.insert(0, {str(ROOT)!r})
+    """
+    for name in ("params.yaml", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code) + example],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Cystitis" in done.stdout

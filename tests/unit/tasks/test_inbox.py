@@ -1,0 +1,167 @@
+"""What an inbox lets in, and where the rest goes."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clinic.config import CaseSource
+from clinic.errors import ClinicError
+from doctor.parameters import Params, load_params
+from tasks import inbox as module
+from tasks import patient_cases
+from tasks.inbox import admit, file_away
+
+PAGE = "# Gout\n\nGout is a sudden, painful swelling of a joint, often of the big toe.\n"
+DVC_YAML = "stages:\n  patient_cases: {deps: [data/own]}\n  knowledge_base: {deps: [data/library]}\n"
+
+
+def table(*names: str) -> str:
+    rows = [f"A man of {40 + len(name)} comes with a sore {name}. It began on Sunday.,Gout" for name in names]
+    return "\n".join(["text,illness", *rows]) + "\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with a folder of tables, one of documents, and one that no stage watches."""
+    made = tmp_path / "project"
+    for name, text in {
+        "data/own/old.csv": table("knee"),
+        "data/own/m.yaml": "name: mine\nvignette: text\ndiagnosis: illness\n",
+        "data/library/gout.md": PAGE,
+        "data/unwatched/a.md": PAGE,
+        "dvc.yaml": DVC_YAML,
+        ".gitignore": "*.log.md\n",
+    }.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(text)
+    subprocess.run(["git", "init", "-q", str(made)], check=True)
+    monkeypatch.setattr(module, "ROOT", made)
+    monkeypatch.setattr(patient_cases, "ROOT", made)
+    return made
+
+
+@pytest.fixture
+def params() -> Params:
+    shipped = load_params()
+    own = {"format": "own", "path": "data/own", "mapping": "data/own/m.yaml", "cases": 0, "licence": "CC0-1.0"}
+    cases = shipped.patient_cases.model_copy(update={"imported": (CaseSource.model_validate(own),)})
+    shelves = ["data/library", "data/unwatched"]
+    kb = shipped.knowledge_base.model_copy(update={"sources": shelves})
+    return shipped.model_copy(update={"patient_cases": cases, "knowledge_base": kb})
+
+
+def put(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_valid_files_come_in_and_move_only_when_a_commit_holds_them(root: Path, tmp_path: Path, params: Params) -> None:
+    inbox = tmp_path / "inbox"
+    put(inbox, "data/own/2026/new.csv", table("neck", "foot"))
+    put(inbox, "data/library/foot.md", PAGE.replace("Gout", "Foot"))
+    put(inbox, "data/own/.half.csv", "text,")  # still being written
+    arrivals = admit.fn(params, inbox)
+    assert [(one.name, one.reason) for one in arrivals] == [("data/library/foot.md", ""), ("data/own/2026/new.csv", "")]
+    assert (root / "data/own/2026/new.csv").read_text() == table("neck", "foot")
+    assert files(inbox) == {"data/own/2026/new.csv", "data/library/foot.md", "data/own/.half.csv"}
+    assert admit.fn(params, inbox) == arrivals  # after a kill: what is there already is the same
+    put(inbox, "data/library/foot.md", "changed since")
+    file_away(inbox, arrivals, "c" * 40)
+    assert files(inbox) == {f"admitted/{'c' * 12}/data/own/2026/new.csv", "data/library/foot.md", "data/own/.half.csv"}
+    file_away(inbox, arrivals, "c" * 40)  # again: nothing is left to move
+
+
+REFUSED = {
+    "notes/a.md": (PAGE, "no source reads it; name its folder in patient_cases.imported"),
+    "data/own/m2.yaml": ("name: x", "no source reads it"),
+    "data/unwatched/b.md": (PAGE, "DVC would not see it; add data/unwatched to the deps of knowledge_base in dvc.yaml"),
+    "data/own/old.csv": (table("hip"), "the project has another file of this name"),
+    "data/own/columns.csv": ("text,ilness\nA cough.,Croup\n", "columns.csv has no column 'illness'"),
+    "data/own/bad.csv": (table("hip") + "A man has a rash.,\n", "1 of 2 records are no cases, more than"),
+    "data/own/again.csv": (table("knee"), "1 of 1 records are no cases, more than .*: case id 'mine-.*' is in data/own already"),
+    "data/own/empty.csv": ("text,illness\n", "no case in it"),
+    "data/own/utf16.csv": (table("hip").encode("utf-16"), "utf16.csv is UTF-16"),
+    "data/library/x.pdf": (b"%PDF", "not a whole PDF"),
+    "data/library/x.docx": (PAGE, "unknown file type"),
+    "data/library/again.jsonl": ('{"doc_id": "gout", "text": "It hurts."}\n', "a document 'gout' is there already"),
+    "data/library/lines.jsonl": ('{"text": "It hurts."}\n{"title": "none"}\n', "1 of 2 documents are unusable, the first: no text"),
+    "data/library/blank.jsonl": ("\n", "no document in it"),
+    "data/library/my.log.md": (PAGE, "git ignores files of this name"),
+    "data/library/big.txt": ("It hurts. " * 2000, r"0\.0 MB are too much for git \(retrain\.inbox\.max_file_mb: 0\.01\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_valid_goes_into_quarantine_with_its_reason(
+    root: Path, tmp_path: Path, params: Params, name: str
+) -> None:
+    content, told = REFUSED[name]
+    tight = params.retrain.inbox.model_copy(update={"max_file_mb": 0.01})
+    params = params.model_copy(update={"retrain": params.retrain.model_copy(update={"inbox": tight})})
+    inbox, before = tmp_path / "inbox", files(root)
+    path = put(inbox, name, content)
+    content = path.read_bytes()
+    (arrival,) = admit.fn(params, inbox)
+    assert files(root) == before
+    orphan = put(inbox, "rejected/before/killed.csv.reason.txt", "the file is still in the inbox")
+    file_away(inbox, [arrival], "c" * 40)
+    assert not path.exists()
+    assert not orphan.exists()
+    (kept,) = (inbox / "rejected").glob(f"*/{name}")
+    assert kept.read_bytes() == content
+    reason = kept.with_name(f"{kept.name}.reason.txt").read_text()
+    assert re.search(told, reason), reason
+    assert str(root) not in reason
+    assert admit.fn(params, inbox) == []  # what was put away does not come again
+
+
+def test_links_and_pipes_are_not_read(root: Path, tmp_path: Path, params: Params) -> None:
+    inbox = tmp_path / "inbox" / "data/library"
+    inbox.mkdir(parents=True)
+    (tmp_path / "secret.md").write_text(PAGE)
+    (inbox / "link.md").symlink_to(tmp_path / "secret.md")
+    (inbox / "folder").symlink_to(tmp_path)
+    os.mkfifo(inbox / "pipe.md")
+    arrivals = admit.fn(params, tmp_path / "inbox")
+    assert {one.name.rpartition("/")[2] for one in arrivals} == {"link.md", "folder", "pipe.md"}
+    assert all(one.reason.startswith("it is no plain file") for one in arrivals)
+    file_away(tmp_path / "inbox", arrivals, "c" * 40)
+    assert list(inbox.iterdir()) == []
+    assert (tmp_path / "secret.md").exists()
+    assert files(root / "data/library") == {"gout.md"}
+
+
+def test_two_deliveries_of_the_same_night_are_held_against_each_other(
+    root: Path, tmp_path: Path, params: Params
+) -> None:
+    put(tmp_path / "inbox", "data/own/a.csv", table("neck"))
+    put(tmp_path / "inbox", "data/own/b.csv", table("neck"))
+    first, second = admit.fn(params, tmp_path / "inbox")
+    assert not first.reason
+    assert "is in data/own already" in second.reason
+
+
+def test_a_folder_of_dvcs_takes_what_git_would_not(root: Path, tmp_path: Path, params: Params) -> None:
+    tight = params.retrain.inbox.model_copy(update={"max_file_mb": 0.00001})
+    params = params.model_copy(update={"retrain": params.retrain.model_copy(update={"inbox": tight})})
+    put(tmp_path / "inbox", "data/library/foot.md", PAGE)
+    (root / "data/library.dvc").write_text("outs: []\n")
+    (arrival,) = admit.fn(params, tmp_path / "inbox")
+    assert not arrival.reason
+
+
+def test_a_source_that_is_broken_already_is_no_files_fault(root: Path, tmp_path: Path, params: Params) -> None:
+    (root / "data/own/m.yaml").unlink()
+    put(tmp_path / "inbox", "data/own/new.csv", table("neck"))
+    with pytest.raises(ClinicError, match=r"m\.yaml does not exist"):
+        admit.fn(params, tmp_path / "inbox")
+    assert files(tmp_path / "inbox") == {"data/own/new.csv"}
