@@ -49,11 +49,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="search: test cases; default 200")
     given = parser.parse_args()
     from clinic.errors import ClinicError
-    from clinic.understanding.decision import FILE
     from doctor.calibration import judge_lines, questions, recorded_pairs
-    from doctor.environments import open_factory
     from doctor.naming_calibration import hearing_lines, naming_lines
-    from doctor.parameters import ROOT, ParameterError, load_params
+    from doctor.parameters import ParameterError, load_params
     from doctor.patient_calibration import chinese_patient_lines, patient_lines
     from doctor.patient_fitting import fit_lines
     from doctor.search_calibration import search_lines
@@ -66,7 +64,7 @@ def main() -> int:
             case "patient":
                 lines = patient_lines(params, given.cases)
             case "fit_patient":
-                lines = fit_lines(open_factory(params, ROOT / "data/kb_index").embed, given.cases, FILE)
+                lines = fit_lines(params, given.cases)
             case "patient_zh":
                 lines = chinese_patient_lines(params)
             case "names":

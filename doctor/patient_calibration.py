@@ -168,7 +168,10 @@ def patient_lines(params: Params, folder: Path) -> list[str]:
         for half in HALVES:
             rows = read_lines(CALIBRATION / f"patient_{half.replace(' ', '_')}.jsonl")
             for source in (*FILES, "all"):
-                found = understanding([row for row in rows if source in ("all", row["source"])], cases, patient)
+                asked = [row for row in rows if source in ("all", row["source"])]
+                if not asked:
+                    continue
+                found = understanding(asked, cases, patient)
                 shares = ", ".join(f"{name} {found[name]:.3f}" for name in SHARES)
                 counts = f"{found['on_record']:.0f} on record, {found['off_record']:.0f} off"
                 lines.append(f"{way:<8} {half:<12} {source:<12} {shares} ({counts})")

@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 from clinic.cases import Case
 from clinic.matching import Embed
 from clinic.understanding.asking import Asking, asking
+from clinic.understanding.decision import FILE as DECISION
 from clinic.understanding.decision import Decision
 from clinic.understanding.evidence import Evidence
 from clinic.understanding.lexicon import FILE, compiled
@@ -29,6 +30,8 @@ from clinic.understanding.matcher import QuestionMatcher
 from clinic.understanding.phrases import SECTIONS, parted
 from clinic.understanding.record import TypedRecord, typed_by
 from doctor.calibration import CALIBRATION, read_lines
+from doctor.environments import open_factory
+from doctor.parameters import ROOT, Params
 from doctor.patient_calibration import cases_of, digest
 
 HANDS = {  # who wrote the questions
@@ -61,11 +64,11 @@ class Asked:
     ruled: int | None  # the fact that the rules choose
 
 
-def fit_lines(embed: Embed, folder: Path, file: Path) -> list[str]:
+def fit_lines(params: Params, folder: Path, file: Path = DECISION) -> list[str]:
     """Fit the weights, write them, and say how well each hand's questions are understood that was left out of a fit.
 
     Args:
-        embed: the embedder of hybrid matching.
+        params: with the embedder of hybrid matching.
         folder: of the public case sets.
         file: where the weights go.
 
@@ -73,6 +76,7 @@ def fit_lines(embed: Embed, folder: Path, file: Path) -> list[str]:
         ParameterError: a set is not in the folder.
     """
     cases = cases_of(folder)
+    embed = open_factory(params, ROOT / "data/kb_index").embed
     asked = [one for seed, share in enumerate(THINNED) for one in _questions(cases, embed, share, seed)]
     whole = [one for one in asked if one.share == 0.0]
     fitted = {hand: fit([one for one in asked if one.hand != hand]) for hand in HANDS}

@@ -83,6 +83,13 @@ def begin(tab, complaint="I have a cough and a fever"):
     tab.click("#start")
 
 
+def call_doctor(tab, name):
+    """Type a doctor's name; Enter takes it and leaves the field."""
+    tab.write("#doctor input", name)
+    tab.press("Enter")
+    tab.until("document.activeElement === document.body")
+
+
 def test_a_person_plays_the_patient(tab):
     refuse_hidden_notice(tab)
     begin(tab)
@@ -136,12 +143,10 @@ def test_one_at_a_time_and_a_closed_tab_frees_the_doctor(tab, address, tmp_path)
 def test_what_can_be_mended_is_a_line(tab):
     tab.click("#start")
     tab.until("document.querySelector('#problem')?.innerText.includes('say what brings you here')")
-    tab.write("#doctor input", "models/no such")
-    tab.press("Enter")
+    call_doctor(tab, "models/no such")
     begin(tab)
     told = "models/no such is neither a folder nor an alias of anamnesis-doctor"
     tab.until(f"document.querySelector('#problem')?.innerText.includes({told!r})")
-    tab.write("#doctor input", "http://127.0.0.1:9/v1")
-    tab.press("Enter")
+    call_doctor(tab, "http://127.0.0.1:9/v1")
     tab.click("#start")
     tab.until("document.querySelector('#problem')?.innerText.includes('was not named when this page was started')")

@@ -10,7 +10,7 @@ from clinic.understanding.decision import FILE, Decision, decision
 from clinic.understanding.evidence import Evidence
 from clinic.understanding.lexicon import FILE as LEXICON
 from clinic.understanding.phrases import parted
-from doctor.parameters import ParameterError
+from doctor.parameters import ParameterError, load_params
 from doctor.patient_fitting import HANDS, Asked, _Likelihood, _write, fit, fit_lines, shares, thinned
 
 
@@ -93,6 +93,6 @@ def test_the_file_is_what_the_clinic_reads(tmp_path, monkeypatch):
 
 def test_a_folder_without_the_sets_writes_nothing(tmp_path):
     with pytest.raises(ParameterError, match="does not exist; give --cases"):
-        fit_lines(lambda texts: np.zeros((len(texts), 2), dtype=np.float32), tmp_path, tmp_path / "decision.yaml")
+        fit_lines(load_params(), tmp_path, tmp_path / "decision.yaml")
     assert not list(tmp_path.iterdir())
     assert len(HANDS) == 5
