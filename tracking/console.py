@@ -14,24 +14,22 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TextIO
 
-from prefect import get_client
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging.handlers import APILogHandler, PrefectConsoleHandler
 from prefect.runtime import flow_run
-from prefect.states import Cancelled
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
 from doctor.parameters import ParameterError, chosen, load_params
+from tracking.endings import alert, cancelled
 
 ROOMS = ("commands", "flows", "tasks", "tracking", "doctor", "rl", "clinic", "kb")
 LINE = re.compile(r"\d\d:\d\d:\d\d (\w+ \| .*)")
 TOLD_BY_CALLER = ("Finished in state", "Crash detected!")
 SENDS_THE_LAST = "Still processing items"  # a queue of Prefect's at a flow's end, under its class's name
 AWAY = "Prefect's server does not answer; the run goes on, and its pages lack what happens"
-STOPPED = re.compile("aborted by an interrupt signal|aborted by a termination signal|aborted by Python system exit")
 UNREACHED = "Unable to connect to 'ws"  # of Prefect's server, for every event again
 REFRESH_S = 0.5  # between two pictures of the bars
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -320,19 +318,10 @@ def named() -> str:
         return flow
 
 
-def cancelled(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefect's signature
-    """A run that somebody stopped, by Ctrl-C, SIGTERM or a deadline, did not crash."""
-    if STOPPED.search(state.message or ""):
-        with get_client(sync_client=True) as client:
-            client.set_flow_run_state(flow_run.id, Cancelled(message="Stopped by a signal."), force=True)
-
-
 def follow(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefect's signature
     """What every flow calls when it begins, whoever started it: lines to the console and to the page of the run, each
-    once; and whoever stops it finds it cancelled.
+    once.
     """
-    if cancelled not in flow.on_crashed_hooks:
-        flow.on_crashed(cancelled)
     if not any(isinstance(handler, ConsoleHandler) for handler in logging.getLogger().handlers):
         start_logging(flow.name, attended=False)
     for handler in logging.getLogger("prefect._internal").handlers:  # made anew as a flow begins
@@ -341,3 +330,12 @@ def follow(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefe
         for handler in [handler for handler in room.handlers if isinstance(handler, APILogHandler)]:
             room.removeHandler(handler)
         room.addHandler(RunPageHandler(str(flow_run.id)))
+
+
+# what every flow is given: a name that says what it is, its lines where they are looked for, and an end that is told
+WATCHED: dict[str, Any] = {
+    "flow_run_name": named,
+    "on_running": [follow],
+    "on_failure": [alert],
+    "on_crashed": [cancelled, alert],
+}

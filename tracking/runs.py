@@ -5,6 +5,7 @@ depend on what is written here. A resumed training may repeat any call and nothi
 
     training_run     the unfinished run with the same input hash goes on
     log_step         a metric only moves forward: a point at or before the metric's last step is dropped
+    evaluation_run   one per training and figures
     log_dataset      one input per (name, digest)
     log_checkpoint   one logged model per (run, step, sha256)
 
@@ -35,8 +36,10 @@ from tracking.traces import log_consultations
 import mlflow
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_TYPE, MLFLOW_RUN_TYPE_GENAI_EVALUATE
 
 __all__ = [
+    "evaluation_run",
     "home",
     "is_there",
     "last_step",
@@ -178,6 +181,29 @@ def log_metrics_final(run_id: str, metrics: Mapping[str, float]) -> None:
     """Write what holds for the run as a whole, as points at its last step; the first value of a metric stays."""
     run = patiently(mlflow.MlflowClient().get_run, run_id)
     log_step(run_id, max(_last_steps(run).values(), default=0), metrics)
+
+
+def evaluation_run(training: str, key: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+    """The run of an evaluation, below the training whose doctor it is of and on MLflow's page of evaluation runs; what
+    was found before has one already.
+
+    Args:
+        training: run id.
+        key: hash of what was found.
+        params: nested; flattened with dots.
+        tags: more tags.
+    """
+    client = mlflow.MlflowClient()
+    trained = patiently(client.get_run, training).info
+    found = patiently(client.search_runs, [trained.experiment_id], f"tags.evaluation = '{key}'", max_results=1)
+    if found:
+        return str(found[0].info.run_id)
+    about = {**tags, "evaluation": key, MLFLOW_PARENT_RUN_ID: training, MLFLOW_RUN_TYPE: MLFLOW_RUN_TYPE_GENAI_EVALUATE}
+    made = patiently(client.create_run, trained.experiment_id, run_name=f"test {trained.run_name}", tags=about)
+    run_id = str(made.info.run_id)
+    _describe(client, run_id, params, {})
+    patiently(client.set_terminated, run_id, "FINISHED")
+    return run_id
 
 
 def is_there(run_id: str) -> bool:
