@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pandas as pd
 import psutil
@@ -155,14 +156,20 @@ def test_an_equal_challenger_leaves_the_champion(sabotaged: Project) -> None:
 
 
 def asked(environment: dict[str, str], path: str, body: dict[str, Any] | None = None) -> Any:
-    """What the Prefect server answers."""
+    """What the Prefect server answers; asked again while its database is busy."""
     request = urllib.request.Request(
         environment["PREFECT_API_URL"] + path,
         None if body is None else json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
+    for pause_s in (1, 2, 4, 8, 0):
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            if error.code != 503 or not pause_s:
+                raise
+            time.sleep(pause_s)
 
 
 def until(environment: dict[str, str], flow_run: str, wanted: str, seconds: float = 300) -> None:
