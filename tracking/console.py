@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TextIO
@@ -236,12 +237,10 @@ class ConsoleHandler(logging.Handler):
         message = record.getMessage()
         if message.startswith(UNREACHED):
             return self._is_first_unreached(record)
-        if (
-            self.attended
-            and rest in ("flow_runs", "task_runs")
-            and (record.exc_info or message.startswith(TOLD_BY_CALLER))
-        ):
-            return False
+        if rest in ("flow_runs", "task_runs") and (record.exc_info or message.startswith(TOLD_BY_CALLER)):
+            told_by_flow = rest == "task_runs" and _of_ours(record) is not None
+            if self.attended or told_by_flow:
+                return False
         return record.levelno >= logging.WARNING or message.startswith("Task run failed")  # ... and will be retried
 
     def _is_first_unreached(self, record: logging.LogRecord) -> bool:
@@ -251,11 +250,20 @@ class ConsoleHandler(logging.Handler):
         return first
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record."""
+        """Write the record; of an exception that is ours its words, since they say what to mend: the page has the rest."""
+        if (error := _of_ours(record)) is not None:
+            record = copy(record)
+            record.msg, record.args, record.exc_info, record.exc_text = str(error), (), None, None
         try:
             screen().write(self.format(record), record.levelno)
         except Exception:  # noqa: BLE001  as every handler: a log line ends no run
             self.handleError(record)
+
+
+def _of_ours(record: logging.LogRecord) -> BaseException | None:
+    """The exception that a record tells of, if a room of ours raised it for the user."""
+    error = record.exc_info[1] if record.exc_info else None
+    return error if error is not None and type(error).__module__.partition(".")[0] in ROOMS else None
 
 
 class RunPageHandler(APILogHandler):

@@ -33,10 +33,11 @@ def alert(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefec
     """
     if flow_run.deployment_id is None or was_stopped(state):
         return
-    subject = f"{flow_run.name} has {state.name.lower()}"
-    body = f"{state.message or ''}\n{url_for(flow_run) or ''}".strip()
     with get_client(sync_client=True) as client:
         called = [document.id for document in client.read_block_documents() if document.name == ALERTS]
+        name = client.read_flow_run(flow_run.id).name  # a worker knows the one before the run named itself
+    subject = f"{name} has {state.name.lower()}"
+    body = f"{state.message or ''}\n{url_for(flow_run) or ''}".strip()
     for identifier in called:
         block = Block.load_from_ref(identifier)
         if isinstance(block, NotificationBlock):
