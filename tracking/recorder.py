@@ -234,7 +234,7 @@ def run_of(model: Path) -> str | None:
 def record_evaluation(
     params: Params, metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path
 ) -> None:
-    """Final figures and the page on the doctor's training run; an evaluation run below it with its data set, the figures
+    """Final figures and the page on the doctor's training run; an evaluation run with its data set, the figures
     and a sample of the test consultations. If MLflow is away, the evaluation is worth having without.
     """
     try:
