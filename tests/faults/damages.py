@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.faults.inside.sitecustomize import kill_run
 from tests.faults.kills import INSIDE, Run, copy, hashes, run, served
 
+PAGE, ROOM_KB = 4096, 6000  # of the disk that is full soon
 STEP = 3  # of 4: after its checkpoint the half state is taken
 PIPELINE = ("dvc", "repro")
 EVALUATION = (sys.executable, "-m", "flows.evaluate_doctor")
@@ -106,6 +107,8 @@ ROWS = (
         what="the last checkpoint: its seal is empty",
         half=True,
         act=written(f"checkpoints/*/*/global_step_{STEP}/complete.json", ""),
+        told=f"global_step_{STEP}/complete.json is missing or damaged; delete",
+        remedy=without(f"checkpoints/*/*/global_step_{STEP}"),
     ),
     Row(
         what="a kept checkpoint that becomes part of the doctor: a byte of its weights",
@@ -118,8 +121,16 @@ ROWS = (
         what="experience of the last complete step: a byte",
         half=True,
         act=flipped(f"{STEPS}/0000{STEP}/rollout.parquet"),
+        told=f"0000{STEP}/rollout.parquet is missing or damaged; delete",
+        remedy=without(f"{STEPS}/0000{STEP}"),
     ),
-    Row(what="scores of the last complete step: cut off", half=True, act=cut(f"{STEPS}/0000{STEP}/scores.parquet")),
+    Row(
+        what="scores of the last complete step: cut off",
+        half=True,
+        act=cut(f"{STEPS}/0000{STEP}/scores.parquet"),
+        told=f"0000{STEP}/scores.parquet is missing or damaged; delete",
+        remedy=without(f"{STEPS}/0000{STEP}"),
+    ),
     Row(what="the warm start: a byte of its weights", half=True, act=flipped("models/warm_start/model.safetensors")),
     Row(
         what="the base model: cut off",
@@ -128,9 +139,9 @@ ROWS = (
         remedy=lambda project: _git(project, "checkout", "models/base"),
     ),
     Row(
-        what="the index: a byte of its passages, in a flow of its own",
+        what="the index: a byte of its passages, when it is searched",
         act=flipped("data/kb_index/passages.arrow"),
-        command=EVALUATION,
+        command=(sys.executable, "-m", "kb", "search", "data/kb_index", "fever"),
         told="passages.arrow",
     ),
     Row(what="the index: a byte of its passages, in the pipeline", act=flipped("data/kb_index/passages.arrow")),
@@ -244,7 +255,7 @@ def of_disks(script: str, told: str, project: Path, environment: Mapping[str, st
     """What came of a full or read-only disk, and of the same command once it was mended."""
     place, log = project.parent / "mounted", project.parent / "log"
     place.mkdir(exist_ok=True)
-    size = sum(path.lstat().st_size for path in project.rglob("*") if path.is_file()) // 1024 + 3000
+    size = sum(-(-path.lstat().st_size // PAGE) * PAGE for path in project.rglob("*")) // 1024 + ROOM_KB
     text = script.format(project=project, place=place, log=log, size=size)
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", text],
@@ -262,7 +273,7 @@ def of_disks(script: str, told: str, project: Path, environment: Mapping[str, st
 def main() -> int:
     """Damage, run, compare; the status is 1 if anything came out otherwise than it must."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="rows whose name holds this")
+    parser.add_argument("--only", nargs="*", default=[""], help="rows whose name holds one of these")
     options = parser.parse_args()
     with served() as (folder, environment):
         whole = copy(folder / "whole", environment)
@@ -272,14 +283,14 @@ def main() -> int:
         expected = hashes(whole)
         half = half_done(folder / "half", environment)
         failed = 0
-        for row in (row for row in ROWS if options.only in row.what):
+        for row in (row for row in ROWS if any(text in row.what for text in options.only)):
             project = _again(half if row.half else whole)
             failed += _tell(row.what, outcome(row, project, environment, expected))
         for what, script, told, state in (
             ("a disk that is full", FULL, "No space left", half),
             ("checkpoints on a disk that cannot be written", READ_ONLY, "Read-only", half),
         ):
-            if options.only in what:
+            if any(text in what for text in options.only):
                 failed += _tell(what, of_disks(script, told, _again(state), environment, expected))
     print(f"{failed} came out otherwise than they must")
     return int(failed > 0)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import mlflow
@@ -74,7 +75,7 @@ def pauses(project: Path) -> list[float]:
     """Seconds between the steps of a training, as its folder has them."""
     steps = sorted(project.glob("checkpoints/*/*/steps/*/metrics.json"))
     times = [path.stat().st_mtime for path in steps]
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def points(address: str) -> dict[str, list[tuple[int, float]]]:
