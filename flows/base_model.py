@@ -7,10 +7,10 @@ from prefect import flow
 from doctor.base_model_recipe import load_base_model_params
 from tasks.base_model import deliver, read_first, teach_round
 from tasks.command_line import run
-from tracking.console import follow, named
+from tracking.console import WATCHED
 
 
-@flow(name="base_model", flow_run_name=named, on_running=[follow])
+@flow(name="base_model", **WATCHED)
 def base_model(out: Path, params_file: Path | None = None, recipe_file: Path | None = None) -> None:
     """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues; a killed run
     goes on after its last complete round.

@@ -23,7 +23,7 @@ from tasks.report import summary
 from tasks.versioning import VersioningError, in_workspace, reproduce
 from tasks.workspace import WorkspaceError, record
 from tracking import registry, runs
-from tracking.console import follow, named
+from tracking.console import WATCHED
 from tracking.errors import TrackingError
 from tracking.registry import Version
 
@@ -40,13 +40,14 @@ class Challenge:
     arrivals: tuple[Arrival, ...] = ()  # files that lay in the inbox
 
 
-@flow(name="challenge", flow_run_name=named, on_running=[follow])
-def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None) -> Challenge:
+@flow(name="challenge", **WATCHED)
+def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None, max_hours: float | None = None) -> Challenge:
     """Bring the pipeline up to date, register its doctor and compare it with the champion; nobody is promoted.
 
     Args:
         targets: stages to bring up to date; without any, all.
         inbox: a folder; what is valid in it is copied into this checkout and committed first.
+        max_hours: after which the stages are stopped.
     """
     params = load_params()  # a mistake is told before DVC clears what a stage is to make
     load_algorithm(params)
@@ -55,7 +56,7 @@ def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None) -> Chall
     if admitted := [arrival for arrival in arrivals if not arrival.reason]:
         told = "\n".join(map(str, admitted))
         record(ROOT, [arrival.name for arrival in admitted], f"[data] {len(admitted)} files of the inbox\n\n{told}")
-    reproduce(targets)
+    reproduce(targets, max_hours)
     challenger, registered = register_challenger(params, ROOT / "models/doctor")
     decision = compare_with_champion(params, challenger)
     return Challenge(
@@ -68,17 +69,19 @@ def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None) -> Chall
     )
 
 
-def challenge_in(place: Path, targets: tuple[str, ...], inbox: Path | None) -> Challenge:
+def challenge_in(
+    place: Path, targets: tuple[str, ...], inbox: Path | None, max_hours: float | None = None
+) -> Challenge:
     """The same in another checkout, by the code and the parameters that stand there.
 
     Raises:
-        VersioningError: it ended with an error.
+        VersioningError: it ended with an error, or was stopped after `max_hours`.
         TrackingError: what it registered is not in the registry.
     """
     result = place.with_name("challenge.json")
     result.unlink(missing_ok=True)
     given = ["--inbox", str(inbox)] if inbox is not None else []
-    in_workspace(["flows.challenge", "--result", str(result), *given, *targets], place)
+    in_workspace(["flows.challenge", "--result", str(result), *given, *targets], place, max_hours)
     told = json.loads(result.read_text(encoding="utf-8"))
     runs.setup(ROOT)
     challenger = registry.numbered(MODEL_NAME, told["challenger"])

@@ -14,11 +14,11 @@ from tasks.command_line import run
 from tasks.evaluation import compare, evaluate_fitted, evaluate_full_information, evaluate_policy, evaluate_reference
 from tasks.outputs import metrics_file, output, plots_file
 from tasks.report import evaluation_page
-from tracking.console import follow, named
+from tracking.console import WATCHED
 from tracking.recorder import record_evaluation
 
 
-@flow(name="evaluate_doctor", flow_run_name=named, on_running=[follow])
+@flow(name="evaluate_doctor", **WATCHED)
 def evaluate_doctor(
     out: Path | None = None,
     params_file: Path | None = None,
@@ -64,7 +64,7 @@ def evaluate_doctor(
         {"models/doctor": doctor, "models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index},
         out,
     )
-    record_evaluation(metrics, doctor, played, page, cases)
+    record_evaluation(params, metrics, doctor, played, page, cases)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from kb.config import read_params
 from tasks.command_line import run
 from tasks.knowledge_base import index_documents, measure_retrieval
 from tasks.outputs import metrics_file, output
-from tracking.console import follow, named
+from tracking.console import WATCHED
 
 
-@flow(name="knowledge_base", flow_run_name=named, on_running=[follow])
+@flow(name="knowledge_base", **WATCHED)
 def knowledge_base(out: Path | None = None, params_file: Path | None = None) -> None:
     """Split documents into passages, embed them, build the index, measure retrieval where queries are given."""
     out = output(out, "kb_index")

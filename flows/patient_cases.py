@@ -9,10 +9,10 @@ from rl.files import write_json
 from tasks.command_line import run
 from tasks.outputs import metrics_file, output
 from tasks.patient_cases import check_starter, collect_cases
-from tracking.console import follow, named
+from tracking.console import WATCHED
 
 
-@flow(name="patient_cases", flow_run_name=named, on_running=[follow])
+@flow(name="patient_cases", **WATCHED)
 def patient_cases(out: Path | None = None, params_file: Path | None = None) -> None:
     """Check the starter clinic, draw its cases, load imported sets, split and write them."""
     out = output(out, "cases")

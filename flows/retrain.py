@@ -22,7 +22,7 @@ from tasks.server import AWAITED, wait_until_healthy
 from tasks.versioning import VersioningError
 from tasks.workspace import WorkspaceError, head, keep, workspace
 from tasks.workspace import push as sent
-from tracking.console import follow, named
+from tracking.console import WATCHED
 
 log = logging.getLogger(__name__)
 APPROVAL_TIMEOUT_S = 7 * 24 * 3600  # then the flow run fails and the champion stays
@@ -35,9 +35,13 @@ class Approval(RunInput):
     why: str = Field(default="", description="kept with the decision")
 
 
-@flow(name="retrain", flow_run_name=named, on_running=[follow])
+@flow(name="retrain", **WATCHED)
 def retrain(
-    targets: tuple[str, ...] = (), branch: str | None = None, push: bool = False, inbox: str | None = None
+    targets: tuple[str, ...] = (),
+    branch: str | None = None,
+    push: bool = False,
+    inbox: str | None = None,
+    max_hours: float | None = None,
 ) -> str:
     """Run the whole pipeline through DVC, register the doctor, once per hash, and promote it if it is better than the
     champion; returns the report.
@@ -49,16 +53,18 @@ def retrain(
         push: send the branch to `origin`, and data and models to DVC's remote.
         inbox: a folder of new cases and documents, which mirrors the project: what is valid is committed to the branch, the
             rest goes to `rejected` in it. Empty: none.
+        max_hours: of pipeline and comparison together; then they are stopped, the run fails and the champion stays. Empty:
+            no limit.
     """
     if not branch:
         if inbox:
             raise WorkspaceError(
                 "an inbox needs a branch that its files are committed to; name one (--branch retrained)"
             )
-        return _settled(challenge(targets), None)
+        return _settled(challenge(targets, max_hours=max_hours), None)
     with workspace(ROOT, branch) as place:
         folder = (ROOT / inbox).resolve() if inbox else None
-        made = challenge_in(place, targets, folder)
+        made = challenge_in(place, targets, folder, max_hours)
         received(made.challenger, made.arrivals)
         commit = keep(
             place, branch, f"[retrain] {made.challenger.tags.get('algorithm', 'doctor')} {made.challenger.sha256[:12]}"
@@ -108,8 +114,9 @@ if __name__ == "__main__":
         "--inbox", help="a folder of new cases and documents; with --branch, which what is valid is committed to"
     )
     parser.add_argument("--push", action="store_true", help="send the branch and DVC's data to their remotes")
+    parser.add_argument("--max-hours", type=float, help="stop what is not done by then; the next run goes on")
     given = parser.parse_args()
     with process("retrain", VersioningError, WorkspaceError, *USER_ERRORS):
         if address := os.environ.pop(AWAITED, None):
             wait_until_healthy(address)
-        sys.stdout.write(retrain(tuple(given.targets), given.branch, given.push, given.inbox) + "\n")
+        sys.stdout.write(retrain(tuple(given.targets), given.branch, given.push, given.inbox, given.max_hours) + "\n")

@@ -7,10 +7,10 @@ from prefect import flow
 
 from tasks.command_line import USER_ERRORS, process
 from tasks.gate import roll_back
-from tracking.console import follow, named
+from tracking.console import WATCHED
 
 
-@flow(name="rollback", flow_run_name=named, on_running=[follow])
+@flow(name="rollback", **WATCHED)
 def rollback(version: str | None = None, reason: str = "") -> str:
     """Give the champion's place back to the version it replaced, or to another; what loses it is not promoted again.
 

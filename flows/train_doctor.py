@@ -14,7 +14,7 @@ from tasks.reward import score
 from tasks.rollout import in_turn, rollout
 from tasks.selection import ends, export, validate
 from tasks.training import accumulate_metrics, learn, restore, save
-from tracking.console import follow, named
+from tracking.console import WATCHED
 from tracking.recorder import open_recording
 
 
@@ -29,7 +29,7 @@ def experience(run: Training, step: int) -> dict[str, float]:
     return metrics
 
 
-@flow(name="train_doctor", flow_run_name=named, on_running=[follow])
+@flow(name="train_doctor", **WATCHED)
 def train_doctor(  # noqa: PLR0913  the fields of a form
     out: Path | None = None,
     params_file: Path | None = None,

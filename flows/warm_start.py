@@ -9,10 +9,10 @@ from rl.files import write_json
 from tasks.command_line import run
 from tasks.outputs import metrics_file, output
 from tasks.warm_start import fine_tune
-from tracking.console import follow, named
+from tracking.console import WATCHED
 
 
-@flow(name="warm_start", flow_run_name=named, on_running=[follow])
+@flow(name="warm_start", **WATCHED)
 def warm_start(
     out: Path | None = None,
     params_file: Path | None = None,

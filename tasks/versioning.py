@@ -6,9 +6,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from prefect import task
@@ -31,32 +32,46 @@ class VersioningError(RuntimeError):
 
 
 @task(cache_policy=NO_CACHE)
-def reproduce(targets: Sequence[str]) -> None:
+def reproduce(targets: Sequence[str], max_hours: float | None = None) -> None:
     """`dvc repro` the stages (all if none are named), passing its output on; cancelling this task stops DVC and its
     stage first.
 
     Raises:
-        VersioningError: DVC ended with an error.
+        VersioningError: DVC ended with an error, or was stopped after `max_hours`.
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets]
     with listening(screen()) as channel:
-        status = _pass_on(command, _environment() | channel, ROOT)
+        status = _pass_on(command, _environment() | channel, ROOT, max_hours)
     if status:
         raise VersioningError(f"`dvc repro` ended with status {status}; the lines above say which stage failed and why")
 
 
 @task(cache_policy=NO_CACHE)
-def in_workspace(command: Sequence[str], place: Path) -> None:
+def in_workspace(command: Sequence[str], place: Path, max_hours: float | None = None) -> None:
     """Run a module of another checkout there, for this project: checkpoints, runs and MLflow's store are this one's.
 
     Raises:
-        VersioningError: it ended with an error.
+        VersioningError: it ended with an error, or was stopped after `max_hours`.
     """
     with listening(screen()) as channel:
         environment = _environment() | channel | {"ANAMNESIS_HOME": str(HOME)}
-        status = _pass_on([sys.executable, "-m", *command], environment, place)
+        status = _pass_on([sys.executable, "-m", *command], environment, place, max_hours)
     if status:
         raise VersioningError(f"retraining in {place} ended with status {status}; the lines above say why")
+
+
+def reproduce_alone(place: Path) -> None:
+    """`dvc repro` every stage of another checkout from nothing: no checkpoint, cache or record of this project is used.
+
+    Raises:
+        VersioningError: DVC ended with an error.
+    """
+    alone = {name: value for name, value in _environment().items() if name != "MLFLOW_TRACKING_URI"}
+    with listening(screen()) as channel:
+        command = [sys.executable, "-m", "dvc", "repro", "--force"]
+        status = _pass_on(command, alone | channel | {"ANAMNESIS_HOME": str(place)}, place)
+    if status:
+        raise VersioningError(f"`dvc repro` in {place} ended with status {status}; the lines above say why")
 
 
 def _environment() -> dict[str, str]:
@@ -64,8 +79,14 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1"}
 
 
-def _pass_on(command: Sequence[str], environment: Mapping[str, str], folder: Path = ROOT) -> int:
-    """Run a command and log what it writes; returns its status."""
+def _pass_on(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path = ROOT, max_hours: float | None = None
+) -> int:
+    """Run a command and log what it writes; returns its status.
+
+    Raises:
+        VersioningError: it was stopped after `max_hours`.
+    """
     let_children_be_interrupted()
     process: subprocess.Popen[str] = subprocess.Popen(
         command,
@@ -78,13 +99,39 @@ def _pass_on(command: Sequence[str], environment: Mapping[str, str], folder: Pat
         bufsize=1,
         start_new_session=True,
     )
-    try:
-        for line in process.stdout or ():
-            _log(line.rstrip())
-        return process.wait()
-    except BaseException:  # cancelled
+    with _at_most(process, max_hours):
+        try:
+            for line in process.stdout or ():
+                _log(line.rstrip())
+            return process.wait()
+        except BaseException:  # cancelled
+            _stop(process)
+            raise
+
+
+@contextmanager
+def _at_most(process: "subprocess.Popen[str]", hours: float | None) -> Iterator[None]:
+    """Stop a command that is not done in time."""
+    if hours is None:
+        yield
+        return
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
         _stop(process)
-        raise
+
+    timer = threading.Timer(hours * 3600, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise VersioningError(
+            f"not done after {hours:g} hours (max_hours), and stopped; the next run goes on from the last complete step"
+        )
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:

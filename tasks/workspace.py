@@ -9,8 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from filelock import FileLock, Timeout
@@ -20,6 +22,7 @@ from tracking.runs import MADE
 log = logging.getLogger(__name__)
 PLACE = Path("runs") / "retrain" / "workspace"
 OPENED = "refs/worktree/opened"  # the commit that a workspace began at; of this working tree alone
+PAUSES_S = (10, 60)  # before a remote is asked again
 _NOBODY = {"GIT_AUTHOR_NAME": "anamnesis", "GIT_AUTHOR_EMAIL": "anamnesis@localhost"}
 _NOBODY |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in _NOBODY.items()}
 
@@ -48,18 +51,36 @@ def workspace(project: Path, branch: str) -> Iterator[Path]:
         with FileLock(place.with_name(".workspace.lock"), timeout=0):
             _warn_of_edits(project)
             _unlock(project, branch)
-            if place.exists():
-                shutil.rmtree(place)
-            _git(project, "worktree", "prune")
-            start = branch if _is_ancestor(project, "HEAD", branch) else "HEAD"
-            # twice forced: what was killed while git made it stays locked
-            _git(project, "worktree", "add", "--force", "--force", "--quiet", "--detach", str(place), start)
+            _lay_out(project, place, branch if _is_ancestor(project, "HEAD", branch) else "HEAD")
             _git(place, "update-ref", OPENED, "HEAD")
             _take_over(place, branch)
             _bring_data(project, place)
             yield place
     except Timeout:
         raise WorkspaceError(f"another retraining is at work in {place}; wait for it, or cancel its flow run") from None
+
+
+def checkout(project: Path, place: Path, commit: str) -> None:
+    """A commit of the project in a folder, with the data that DVC tracks there; in place of what the folder holds.
+
+    Raises:
+        WorkspaceError: the project has no such commit.
+    """
+    try:
+        _git(project, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    except WorkspaceError:
+        raise WorkspaceError(f"the project has no commit {commit}; git fetch brings what others pushed") from None
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _lay_out(project, place, commit)
+    _bring_data(project, place)
+
+
+def _lay_out(project: Path, place: Path, commit: str) -> None:
+    if place.exists():
+        shutil.rmtree(place)
+    _git(project, "worktree", "prune")
+    # twice forced: what was killed while git made it stays locked
+    _git(project, "worktree", "add", "--force", "--force", "--quiet", "--detach", str(place), commit)
 
 
 def _check(project: Path, branch: str) -> None:
@@ -119,7 +140,7 @@ def _bring_data(project: Path, place: Path) -> None:
     _dvc(place, "config", "--local", "cache.dir", _dvc(project, "cache", "dir"))
     if _dvc(place, "remote", "list"):
         try:
-            _dvc(place, "pull", "--quiet", "--allow-missing")
+            _reached(partial(_dvc, place, "pull", "--quiet", "--allow-missing"))
             return
         except WorkspaceError as error:
             log.warning("the DVC remote could not be read, only what is cached here is used: %s", error)
@@ -218,11 +239,27 @@ def push(place: Path, branch: str) -> str | None:
     """Send data to DVC's remote, if it has one, and the branch to git's `origin`; returns what went wrong, in a line."""
     try:
         if _dvc(place, "remote", "list"):
-            _dvc(place, "push", "--quiet")
-        _git(place, "push", "--quiet", "origin", f"refs/heads/{branch}")
+            _reached(partial(_dvc, place, "push", "--quiet"))
+        _reached(partial(_git, place, "push", "--quiet", "origin", f"refs/heads/{branch}"))
     except WorkspaceError as error:
         return f"branch {branch} was not pushed: {error}"
     return None
+
+
+def _reached(call: Callable[[], str]) -> str:
+    """What goes over a network, which may be away for a moment: again after each pause."""
+    for pause_s in PAUSES_S:
+        try:
+            return call()
+        except WorkspaceError as error:
+            log.warning("%s; again in %d s", error, pause_s)
+            time.sleep(pause_s)
+    return call()
+
+
+def committed(place: Path, name: str) -> str:
+    """A file as the commit has it that a checkout is at."""
+    return _git(place, "show", f"HEAD:{name}")
 
 
 def _tip(folder: Path, branch: str) -> str | None:

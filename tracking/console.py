@@ -10,28 +10,27 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TextIO
 
-from prefect import get_client
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging.handlers import APILogHandler, PrefectConsoleHandler
 from prefect.runtime import flow_run
-from prefect.states import Cancelled
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
 from doctor.parameters import ParameterError, chosen, load_params
+from tracking.endings import alert, cancelled
 
 ROOMS = ("commands", "flows", "tasks", "tracking", "doctor", "rl", "clinic", "kb")
 LINE = re.compile(r"\d\d:\d\d:\d\d (\w+ \| .*)")
 TOLD_BY_CALLER = ("Finished in state", "Crash detected!")
 SENDS_THE_LAST = "Still processing items"  # a queue of Prefect's at a flow's end, under its class's name
 AWAY = "Prefect's server does not answer; the run goes on, and its pages lack what happens"
-STOPPED = re.compile("aborted by an interrupt signal|aborted by a termination signal|aborted by Python system exit")
 UNREACHED = "Unable to connect to 'ws"  # of Prefect's server, for every event again
 REFRESH_S = 0.5  # between two pictures of the bars
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -238,12 +237,10 @@ class ConsoleHandler(logging.Handler):
         message = record.getMessage()
         if message.startswith(UNREACHED):
             return self._is_first_unreached(record)
-        if (
-            self.attended
-            and rest in ("flow_runs", "task_runs")
-            and (record.exc_info or message.startswith(TOLD_BY_CALLER))
-        ):
-            return False
+        if rest in ("flow_runs", "task_runs") and (record.exc_info or message.startswith(TOLD_BY_CALLER)):
+            told_by_flow = rest == "task_runs" and _of_ours(record) is not None
+            if self.attended or told_by_flow:
+                return False
         return record.levelno >= logging.WARNING or message.startswith("Task run failed")  # ... and will be retried
 
     def _is_first_unreached(self, record: logging.LogRecord) -> bool:
@@ -253,11 +250,20 @@ class ConsoleHandler(logging.Handler):
         return first
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record."""
+        """Write the record; of an exception that is ours its words, since they say what to mend: the page has the rest."""
+        if (error := _of_ours(record)) is not None:
+            record = copy(record)
+            record.msg, record.args, record.exc_info, record.exc_text = str(error), (), None, None
         try:
             screen().write(self.format(record), record.levelno)
         except Exception:  # noqa: BLE001  as every handler: a log line ends no run
             self.handleError(record)
+
+
+def _of_ours(record: logging.LogRecord) -> BaseException | None:
+    """The exception that a record tells of, if a room of ours raised it for the user."""
+    error = record.exc_info[1] if record.exc_info else None
+    return error if error is not None and type(error).__module__.partition(".")[0] in ROOMS else None
 
 
 class RunPageHandler(APILogHandler):
@@ -320,19 +326,10 @@ def named() -> str:
         return flow
 
 
-def cancelled(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefect's signature
-    """A run that somebody stopped, by Ctrl-C, SIGTERM or a deadline, did not crash."""
-    if STOPPED.search(state.message or ""):
-        with get_client(sync_client=True) as client:
-            client.set_flow_run_state(flow_run.id, Cancelled(message="Stopped by a signal."), force=True)
-
-
 def follow(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefect's signature
     """What every flow calls when it begins, whoever started it: lines to the console and to the page of the run, each
-    once; and whoever stops it finds it cancelled.
+    once.
     """
-    if cancelled not in flow.on_crashed_hooks:
-        flow.on_crashed(cancelled)
     if not any(isinstance(handler, ConsoleHandler) for handler in logging.getLogger().handlers):
         start_logging(flow.name, attended=False)
     for handler in logging.getLogger("prefect._internal").handlers:  # made anew as a flow begins
@@ -341,3 +338,12 @@ def follow(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefe
         for handler in [handler for handler in room.handlers if isinstance(handler, APILogHandler)]:
             room.removeHandler(handler)
         room.addHandler(RunPageHandler(str(flow_run.id)))
+
+
+# what every flow is given: a name that says what it is, its lines where they are looked for, and an end that is told
+WATCHED: dict[str, Any] = {
+    "flow_run_name": named,
+    "on_running": [follow],
+    "on_failure": [alert],
+    "on_crashed": [cancelled, alert],
+}

@@ -1,5 +1,6 @@
 """Writes a training or an evaluation into MLflow. Nothing here changes a result."""
 
+import hashlib
 import json
 import logging
 import math
@@ -46,6 +47,8 @@ SHOWN = (
 STALL_S = 4.0  # how long a step waits for the record of the one before it
 RETRY_S = 5.0  # between two tries to reach a server that is away
 PATIENCE_S = 60.0  # at the end, for what is still to be written
+TEST_TRACES = 20  # consultations of an evaluation
+EVALUATION_PARAMS = {"seed", "consultation", "language_models", "decoding", "evaluate_doctor"}
 
 
 class Recorder:
@@ -228,33 +231,45 @@ def run_of(model: Path) -> str | None:
     return run_id
 
 
-def record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path) -> None:
-    """Final figures, the page and a sample of the test consultations on the doctor's training run; if MLflow is away, the
-    evaluation is worth having without.
+def record_evaluation(
+    params: Params, metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path
+) -> None:
+    """Final figures and the page on the doctor's training run; an evaluation run with its data set, the figures
+    and a sample of the test consultations. If MLflow is away, the evaluation is worth having without.
     """
     try:
-        _record_evaluation(metrics, doctor, consultations, page, cases)
+        _record_evaluation(params, metrics, doctor, consultations, page, cases)
     except AwayError as error:
         again = "`dvc repro --force --single-item evaluate_doctor`"
         log.warning("%s; the evaluation is in %s alone, and %s records it later", error, page, again)
 
 
-def _record_evaluation(metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path) -> None:
+def _record_evaluation(
+    params: Params, metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path
+) -> None:
     runs.setup(HOME)
     run_id = run_of(doctor)
     if run_id is None:
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
         return
-    runs.log_metrics_final(run_id, final_metrics(metrics))
+    figures = final_metrics(metrics)
+    runs.log_metrics_final(run_id, figures)
     told = recorded(page.read_text(encoding="utf-8"), time.strftime("%Y-%m-%d %H:%M %Z"), run_id, runs.origin(run_id))
     runs.log_text(run_id, told, page.name)
+    step, data = max(runs.last_step(run_id), 0), folder_hash(cases)
+    key = hashlib.sha256("\0".join([run_id, data, json.dumps(figures, sort_keys=True)]).encode()).hexdigest()
+    tags = {"stage": "evaluate_doctor", "doctor.sha256": folder_hash(doctor), "rl.step": str(step)}
+    asked = params.model_dump(mode="json", include=EVALUATION_PARAMS)
+    evaluation = runs.evaluation_run(run_id, key, asked, tags | runs.origin(run_id))
+    runs.log_dataset(evaluation, "cases", cases, output_digest("data/cases") or data[:32], "test")
+    runs.log_step(evaluation, step, figures)
     chosen, scores = trajectories_of_note(
-        read_trajectories(consultations / "rollout.parquet"), read_scores(consultations / "scores.parquet"), 20
+        read_trajectories(consultations / "rollout.parquet"),
+        read_scores(consultations / "scores.parquet"),
+        TEST_TRACES,
     )
     seen = {case.case_id: case for case in read_cases(cases / "cases.parquet", "test")}
-    traces.log_consultations(
-        run_id, chosen, scores, max(runs.last_step(run_id), 0), "test", {}, truths=truths_of(seen, chosen)
-    )
+    traces.log_consultations(evaluation, chosen, scores, step, "test", {}, truths=truths_of(seen, chosen))
 
 
 def record_consultation(doctor: Path, held: Trajectory) -> str | None:

@@ -5,6 +5,7 @@ depend on what is written here. A resumed training may repeat any call and nothi
 
     training_run     the unfinished run with the same input hash goes on
     log_step         a metric only moves forward: a point at or before the metric's last step is dropped
+    evaluation_run   one per training and figures
     log_dataset      one input per (name, digest)
     log_checkpoint   one logged model per (run, step, sha256)
 
@@ -35,8 +36,10 @@ from tracking.traces import log_consultations
 import mlflow
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_TYPE, MLFLOW_RUN_TYPE_GENAI_EVALUATE
 
 __all__ = [
+    "evaluation_run",
     "home",
     "is_there",
     "last_step",
@@ -107,10 +110,16 @@ def _open_run(client: Any, experiment: str, name: str, key: str) -> str:
         patiently(client.set_tag, run.info.run_id, "resumes", str(int(run.data.tags.get("resumes", 0)) + 1))
         log.info("run %s (%s) goes on after %s", run.info.run_id, name, run.info.status)
         return str(run.info.run_id)
-    tags = {"input_hash": key, "mlflow.source.name": sys.argv[0]}
+    tags = {"input_hash": key, **_started_by()}
+    return str(patiently(client.create_run, experiment, run_name=name, tags=tags).info.run_id)
+
+
+def _started_by() -> dict[str, str]:
+    """Program and user, as MLflow shows them."""
+    tags = {"mlflow.source.name": sys.argv[0]}
     with suppress(KeyError, OSError):  # a container's user may have no name
         tags["mlflow.user"] = getpass.getuser()
-    return str(patiently(client.create_run, experiment, run_name=name, tags=tags).info.run_id)
+    return tags
 
 
 def _describe(client: Any, run_id: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> None:
@@ -178,6 +187,30 @@ def log_metrics_final(run_id: str, metrics: Mapping[str, float]) -> None:
     """Write what holds for the run as a whole, as points at its last step; the first value of a metric stays."""
     run = patiently(mlflow.MlflowClient().get_run, run_id)
     log_step(run_id, max(_last_steps(run).values(), default=0), metrics)
+
+
+def evaluation_run(training: str, key: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+    """The run of an evaluation, on MLflow's page of evaluation runs (which leaves out what has a parent run); what was
+    found before has one already.
+
+    Args:
+        training: run id of the training whose doctor it is of; kept as a tag.
+        key: hash of what was found.
+        params: nested; flattened with dots.
+        tags: more tags.
+    """
+    client = mlflow.MlflowClient()
+    trained = patiently(client.get_run, training).info
+    found = patiently(client.search_runs, [trained.experiment_id], f"tags.evaluation = '{key}'", max_results=1)
+    if found:
+        return str(found[0].info.run_id)
+    about = {**tags, **_started_by(), "evaluation": key, "training": training}
+    about[MLFLOW_RUN_TYPE] = MLFLOW_RUN_TYPE_GENAI_EVALUATE
+    made = patiently(client.create_run, trained.experiment_id, run_name=f"test {trained.run_name}", tags=about)
+    run_id = str(made.info.run_id)
+    _describe(client, run_id, params, {})
+    patiently(client.set_terminated, run_id, "FINISHED")
+    return run_id
 
 
 def is_there(run_id: str) -> bool:

@@ -5,11 +5,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pandas as pd
 import psutil
@@ -136,15 +139,37 @@ def test_a_better_challenger_takes_the_place_and_the_way_back_is_one_command(sab
     )
 
 
+def test_an_equal_challenger_leaves_the_champion(sabotaged: Project) -> None:
+    card = sabotaged.folder / "models/doctor/README.md"
+    text = card.read_text()
+    card.unlink()  # it may be a link into DVC's cache
+    card.write_text(text + "\nThe same doctor in another folder.\n")
+    sabotaged.run(sys.executable, "-m", "dvc", "commit", "-q", "--force", "train_doctor")
+    told = sabotaged.retrain()
+    equal = sabotaged.registry.get_model_version_by_alias(NAME, "challenger")
+    assert equal.tags["sha256"] != sabotaged.champion().tags["sha256"]
+    stays = f"not promoted: version {sabotaged.champion().version} stays (right more often: accuracy "
+    assert re.search(re.escape(stays) + r"(\S+) against \1, \+0\.000 ", told), told[-2000:]
+    card.unlink()
+    card.write_text(text)
+    sabotaged.run(sys.executable, "-m", "dvc", "commit", "-q", "--force", "train_doctor")
+
+
 def asked(environment: dict[str, str], path: str, body: dict[str, Any] | None = None) -> Any:
-    """What the Prefect server answers."""
+    """What the Prefect server answers; asked again while its database is busy."""
     request = urllib.request.Request(
         environment["PREFECT_API_URL"] + path,
         None if body is None else json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
+    for pause_s in (1, 2, 4, 8, 0):
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            if error.code != 503 or not pause_s:
+                raise
+            time.sleep(pause_s)
 
 
 def until(environment: dict[str, str], flow_run: str, wanted: str, seconds: float = 300) -> None:
@@ -165,43 +190,123 @@ def at_rest(worker: int, seconds: float = 60) -> None:
     time.sleep(5)
 
 
-def test_a_person_is_asked_and_the_worker_is_free_meanwhile(sabotaged: Project, tmp_path: Path) -> None:
-    sabotaged.registry.set_registered_model_alias(NAME, "champion", "2")
+@pytest.fixture(scope="module")
+def worker(sabotaged: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[bytes]]:
+    """Of the project as it is deployed, with a person's word asked for."""
     sabotaged.change("params.yaml", "approval", "true")
-    environment = sabotaged.environment
     sabotaged.run("prefect", "work-pool", "create", "gated", "--type", "process")
     deployed = (sabotaged.folder / "prefect.yaml").read_text().replace("name: local, job", "name: gated, job")
     (sabotaged.folder / "prefect.yaml").write_text(deployed)
     sabotaged.git("add", "-A")  # a deployed run works on what is committed
     sabotaged.git("commit", "-qm", "as deployed")
     sabotaged.run("prefect", "--no-prompt", "deploy", "--name", "retrain/weekly")
-    worker = subprocess.Popen(
+    started = subprocess.Popen(
         ["prefect", "worker", "start", "--pool", "gated", "--limit", "1"],
         cwd=sabotaged.folder,
-        env={**environment, "PREFECT_WORKER_QUERY_SECONDS": "2"},
-        stdout=(tmp_path / "worker.log").open("w"),
+        env={**sabotaged.environment, "PREFECT_WORKER_QUERY_SECONDS": "2"},
+        stdout=(tmp_path_factory.mktemp("worker") / "log").open("w"),
         stderr=subprocess.STDOUT,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    try:
-        shown = sabotaged.run("prefect", "deployment", "run", "retrain/weekly")
-        (flow_run,) = re.findall(r"[0-9a-f]{8}-[0-9a-f-]{27}", shown)[:1]
-        until(environment, flow_run, "Suspended")
-        assert asked(environment, f"/flow_runs/{flow_run}")["name"] == "retrain grpo-s0-starter"
-        assert str(sabotaged.champion().version) == "2"
-        at_rest(worker.pid)
-        given = {"run_input": {"promote": True, "why": "read ten consultations"}}
-        assert asked(environment, f"/flow_runs/{flow_run}/resume", given)["status"] == "ACCEPT"
-        until(environment, flow_run, "Completed")
-    finally:
-        worker.send_signal(signal.SIGINT)
-        worker.wait(30)
+    yield started
+    started.send_signal(signal.SIGINT)
+    started.wait(30)
+
+
+def deployed_run(project: Project, *parameters: str) -> str:
+    """Ask for a run of the deployment; its id."""
+    words = [word for parameter in parameters for word in ("--param", parameter)]
+    shown = project.run("prefect", "deployment", "run", "retrain/weekly", *words)
+    return re.findall(r"[0-9a-f]{8}-[0-9a-f-]{27}", shown)[0]
+
+
+def test_a_person_is_asked_and_the_worker_is_free_meanwhile(
+    sabotaged: Project, worker: subprocess.Popen[bytes]
+) -> None:
+    sabotaged.registry.set_registered_model_alias(NAME, "champion", "2")
+    environment = sabotaged.environment
+    flow_run = deployed_run(sabotaged)
+    until(environment, flow_run, "Suspended")
+    assert asked(environment, f"/flow_runs/{flow_run}")["name"] == "retrain grpo-s0-starter"
+    assert str(sabotaged.champion().version) == "2"
+    at_rest(worker.pid)
+    given = {"run_input": {"promote": True, "why": "read ten consultations"}}
+    assert asked(environment, f"/flow_runs/{flow_run}/resume", given)["status"] == "ACCEPT"
+    until(environment, flow_run, "Completed")
     champion = sabotaged.champion()
     assert str(champion.version) == "1"
     assert champion.tags["gate.reason"].endswith("; read ten consultations")
     pages = asked(environment, "/artifacts/filter", {"artifacts": {"key": {"any_": ["gate"]}}, "sort": "CREATED_DESC"})
     assert pages[0]["data"].startswith("# Promoted")
     assert "- a person said: read ten consultations" in pages[0]["data"]
+
+
+class Listener(ThreadingHTTPServer):
+    """Keeps what is posted to it."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        super().__init__(("127.0.0.1", 0), Posted)
+
+
+class Posted(BaseHTTPRequestHandler):
+    server: Listener
+
+    def do_POST(self) -> None:
+        self.server.told.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def alerts(sabotaged: Project) -> Iterator[list[str]]:
+    """What a webhook is told that stands in Prefect under the name for alerts."""
+    with Listener() as listener:
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        make = (
+            "from prefect.blocks.notifications import CustomWebhookNotificationBlock as Block; import sys; "
+            "Block(name='ops', url=sys.argv[1], method='POST', json_data={'text': '{{subject}}: {{body}}'})"
+            ".save('anamnesis-alerts', overwrite=True)"
+        )
+        sabotaged.run(sys.executable, "-c", make, f"http://127.0.0.1:{listener.server_port}/")
+        yield listener.told
+        listener.shutdown()
+
+
+def test_who_is_to_know_is_told_of_a_deployed_run_that_fails_or_is_killed(
+    sabotaged: Project, worker: subprocess.Popen[bytes], alerts: list[str]
+) -> None:
+    ended(sabotaged.environment, deployed_run(sabotaged, "branch=a b"), "FAILED")
+    (told,) = alerts
+    assert "retrain grpo-s0-starter has failed" in told
+    assert "branch 'a b' is no name that git takes" in told
+    late = deployed_run(sabotaged, "max_hours=0.0005")
+    ended(sabotaged.environment, late, "FAILED")
+    assert "not done after 0.0005 hours" in alerts[1]
+    at_rest(worker.pid)
+    killed = deployed_run(sabotaged)
+    until(sabotaged.environment, killed, "Running")
+    time.sleep(3)
+    for process in psutil.Process(worker.pid).children(recursive=True):
+        process.kill()
+    ended(sabotaged.environment, killed, "CRASHED")
+    deadline = time.monotonic() + 60
+    while len(alerts) < 3:
+        assert time.monotonic() < deadline, alerts
+        time.sleep(1)
+    assert "retrain grpo-s0-starter has crashed" in alerts[2]
+
+
+def ended(environment: dict[str, str], flow_run: str, wanted: str, seconds: float = 300) -> None:
+    """Wait for the type of the state that a flow run ends in."""
+    deadline = time.monotonic() + seconds
+    while (state := asked(environment, f"/flow_runs/{flow_run}")["state"])["type"] != wanted:
+        assert state["type"] not in ("FAILED", "CRASHED", "COMPLETED", "CANCELLED"), state
+        assert time.monotonic() < deadline, state
+        time.sleep(1)
 
 
 def test_on_a_branch_nothing_of_the_users_changes_and_the_commit_gives_the_same_doctor(sabotaged: Project) -> None:
@@ -238,3 +343,15 @@ def test_on_a_branch_nothing_of_the_users_changes_and_the_commit_gives_the_same_
     project.git("merge", "-q", "by-hand")  # as the user takes it over
     project.run(sys.executable, "-m", "dvc", "checkout", "-q")
     assert folder_hash(project.folder / "models/doctor") == challenger.tags["sha256"]
+    told = project.run(sys.executable, "-m", "commands.reproduce", "challenger")
+    assert told.endswith(
+        f"checked out: the weights of version {challenger.version}, sha256 {challenger.tags['sha256']}\n"
+    )
+    told = project.run(sys.executable, "-m", "commands.reproduce", str(challenger.version), "--again")
+    assert told.endswith(
+        f"trained again: the weights of version {challenger.version}, sha256 {challenger.tags['sha256']}\n"
+    )
+    place = project.folder / "runs/reproduced" / str(challenger.version)
+    assert list(place.glob("checkpoints/*/*/steps/00004"))  # trained there, from nothing
+    told = project.run(sys.executable, "-m", "commands.reproduce", "1", ok=False)
+    assert "error: version 1 was made from files that differ from commit" in told

@@ -84,3 +84,14 @@ def test_a_stage_that_swallows_an_interrupt_gets_another_and_at_last_is_killed(
     else:
         psutil.wait_procs([psutil.Process(int(told))] if psutil.pid_exists(int(told)) else [], timeout=10)
         assert not psutil.pid_exists(int(told)) or psutil.Process(int(told)).status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_is_not_done_in_time_is_stopped_with_all_that_it_started(tmp_path: Path, default_signals: None) -> None:
+    out = tmp_path / "out"
+    began = time.monotonic()
+    with pytest.raises(versioning.VersioningError, match=r"not done after 0\.0003 hours \(max_hours\), and stopped"):
+        versioning._pass_on(["sh", "-c", f"sleep 60 & echo $! > {out}; wait"], os.environ, max_hours=0.0003)
+    assert time.monotonic() - began < 20
+    psutil.wait_procs([psutil.Process(int(out.read_text()))] if psutil.pid_exists(int(out.read_text())) else [], 10)
+    assert not psutil.pid_exists(int(out.read_text()))
+    assert versioning._pass_on(["true"], os.environ, max_hours=1.0) == 0

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tracking.console import AWAY, LINE, Bar, ConsoleHandler, Line, Screen, clean, duration, pace
+from tracking.errors import TrackingError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -249,3 +250,31 @@ def test_ctrl_c_leaves_the_terminal_sane() -> None:
     assert "Traceback" not in shown
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l")
     assert "learn" not in shown[shown.rfind("\x1b[2K") :]
+
+
+def failed(error: Exception) -> logging.LogRecord:
+    """What Prefect logs of a flow that raised."""
+    try:
+        raise error
+    except Exception:  # noqa: BLE001  whatever was given
+        made = record("Encountered exception during execution", logging.ERROR, "prefect.flow_runs")
+        made.exc_info = sys.exc_info()
+    return made
+
+
+def test_of_a_mistake_that_is_the_users_a_deployed_run_writes_the_words_and_of_ours_the_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(Screen, "write", lambda self, text, level: written.append(text))
+    handler = ConsoleHandler("retrain", attended=False)
+    mistake = failed(TrackingError("anamnesis-doctor has no champion"))
+    handler.handle(mistake)
+    handler.handle(failed(KeyError("x")))
+    assert written[0] == "15:08:27 retrain | error: anamnesis-doctor has no champion"
+    assert "Traceback" in written[1]
+    assert mistake.exc_info  # the page of the run has it
+    of_task = failed(TrackingError("again"))
+    of_task.name = "prefect.task_runs"
+    handler.handle(of_task)
+    assert len(written) == 2

@@ -203,7 +203,8 @@ def test_an_evaluation_without_mlflow_says_how_to_record_it_later(monkeypatch, t
         raise AwayError("the MLflow server http://x does not answer")
 
     monkeypatch.setattr(module.runs, "setup", away)
-    module.record_evaluation(Evaluation(doctors={}), tmp_path, tmp_path, tmp_path / "report.html", tmp_path)
+    page = tmp_path / "report.html"
+    module.record_evaluation(load_params(), Evaluation(doctors={}), tmp_path, tmp_path, page, tmp_path)
     assert "report.html alone, and `dvc repro --force --single-item evaluate_doctor` records it later" in caplog.text
 
 

@@ -415,6 +415,16 @@ def test_what_is_right_and_whether_the_doctor_was_are_told_where_they_are_known(
     assert told["correct"].feedback.value is False
 
 
+def test_an_evaluation_has_a_run_of_its_own_once_for_the_same_figures(run, client):
+    made = [tracking.evaluation_run(run, key, {"seed": 3}, {"stage": "evaluate_doctor"}) for key in ("a", "a", "b")]
+    assert made[0] == made[1] != made[2]
+    shown = client.get_run(made[0])
+    assert (shown.info.status, shown.data.params) == ("FINISHED", {"seed": "3"})
+    assert shown.info.run_name == f"test {client.get_run(run).info.run_name}"
+    assert shown.data.tags["training"] == run
+    assert shown.data.tags["mlflow.runType"] == "genai_evaluate"  # by which MLflow lists evaluations
+
+
 def test_a_persons_rating_stands_on_the_trace(run, client):
     played = consultation()
     tracking.log_consultations(run, [played], [], 4, "consult", {"condition": "now"})
