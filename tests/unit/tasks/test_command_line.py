@@ -67,10 +67,7 @@ def test_what_fails_of_itself_is_no_stop() -> None:
 )
 def test_a_disk_that_cannot_be_written_is_one_line(number: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, told("stage"):
-        try:
-            raise OSError(number, os.strerror(number), "/srv/x")
-        except OSError as error:
-            raise RuntimeError("the writer gave up") from error
+        raise RuntimeError("the writer gave up") from OSError(number, os.strerror(number), "/srv/x")
     assert ended.value.code == 2
     (shown,) = capsys.readouterr().err.splitlines()
     assert shown.startswith(line)
