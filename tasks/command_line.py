@@ -5,9 +5,11 @@ A user's mistake is one line and exit status 2.
 
 import argparse
 import atexit
+import errno
 import inspect
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -23,7 +25,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.logging.handlers import APILogWorker
 
 from clinic.errors import ClinicError
-from doctor.parameters import ParameterError, load_params
+from doctor.parameters import HOME, ParameterError, load_params
 from kb.errors import KnowledgeBaseError
 from rl import machine
 from rl.errors import TrainingError
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 
 TERMINATED = 128 + signal.SIGTERM  # exit status, as a shell tells it
 INTERRUPTED = 128 + signal.SIGINT
+FULL_BYTES = 2**20  # free on a disk that is called full
 DRAIN_S = 5.0  # for what a server that answers is still to be told
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError, TrackingError)
 
@@ -150,10 +153,37 @@ def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
         raise
     except Exception as error:
         status = _status_of_stop(error)
-        if status is None:
-            raise
-        sys.stderr.write("stopped\n")
-        sys.exit(status)
+        if status is not None:
+            sys.stderr.write("stopped\n")
+            sys.exit(status)
+        if (line := of_the_disk(error)) is not None:
+            sys.stderr.write(f"error: {line}\n")
+            sys.exit(2)
+        raise
+
+
+def of_the_disk(error: BaseException) -> str | None:
+    """What a disk that is full or must not be written has to do with an exception, in a line; None: nothing.
+
+    Libraries that write in other languages raise what they like when a disk is full, so that is looked up.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            return f"{found.filename}: {os.strerror(found.errno)}; make it writable, and run this again"
+        if isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _full(Path(str(found.filename or HOME)))
+        found = found.__cause__ or found.__context__
+    return _full(HOME) if shutil.disk_usage(HOME).free < FULL_BYTES else None
+
+
+def _full(place: Path) -> str:
+    disk = place if place.is_dir() else next((one for one in place.absolute().parents if one.is_dir()), HOME)
+    free = shutil.disk_usage(disk).free / 2**20
+    return (
+        f"{place}: {os.strerror(errno.ENOSPC)}, {free:.1f} MiB are free there; free as much as the folder "
+        f"checkpoints/ of a training holds (python -m commands.prune lists them), and run this again"
+    )
 
 
 def _status_of_stop(error: BaseException | None) -> int | None:

@@ -302,6 +302,7 @@ def start_logging(stage: str, *, attended: bool) -> None:
         logging.getLogger(room).setLevel(logging.INFO)
     for noisy in ("mlflow", "alembic"):  # they bring handlers of their own
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it raises what it logs, too
     logging.raiseExceptions = False  # else Prefect tells of every line that it could not send ...
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # who cannot reach a server says so itself
     if not screen().live:

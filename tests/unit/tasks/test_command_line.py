@@ -1,5 +1,7 @@
 """How a stage's process ends."""
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 from httpx import ConnectError
 from prefect.exceptions import TerminationSignal
 
+from tasks import command_line
 from tasks.command_line import INTERRUPTED, TERMINATED, outlive_prefect, told
 
 LEAVING = """
@@ -53,6 +56,30 @@ def test_what_fails_because_of_a_signal_is_a_stop(
 def test_what_fails_of_itself_is_no_stop() -> None:
     with pytest.raises(ValueError, match="wrong"), told("stage"):
         raise ValueError("wrong")
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (errno.EROFS, "error: /srv/x: Read-only file system; make it writable, and run this again"),
+        (errno.ENOSPC, "error: /srv/x: No space left on device, "),
+    ],
+)
+def test_a_disk_that_cannot_be_written_is_one_line(number: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, told("stage"):
+        raise RuntimeError("the writer gave up") from OSError(number, os.strerror(number), "/srv/x")
+    assert ended.value.code == 2
+    (shown,) = capsys.readouterr().err.splitlines()
+    assert shown.startswith(line)
+
+
+def test_a_library_that_does_not_name_the_full_disk_is_helped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line, "FULL_BYTES", 2**62)
+    with pytest.raises(SystemExit), told("stage"):
+        raise RuntimeError("unexpected pos 64 vs 0")
+    assert "MiB are free there; free as much as" in capsys.readouterr().err
 
 
 def test_a_finished_flow_outlives_its_server_and_an_unfinished_one_does_not(caplog: pytest.LogCaptureFixture) -> None:
