@@ -3,8 +3,6 @@
 What comes out is the same with any cache and with none. Shape suffixes: N passages, D dimension.
 """
 
-import hashlib
-import inspect
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -12,10 +10,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from kb import passages as _passages
-from kb import sentences as _sentences
-from kb import splitting as _splitting
-from kb.cache import Cache
+from kb.cache import Cache, maker_of
 from kb.documents import Document
 from kb.embed import Embedder, Vectors
 from kb.passages import Passage
@@ -26,6 +21,7 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 """Told how many passages of how many are embedded."""
 
+SPLITTER = ("kb.passages", "kb.sentences", "kb.splitting")  # the code that makes passages
 KEPT_EVERY = 2048  # passages between two transactions; a kill loses so many at most
 
 
@@ -50,7 +46,7 @@ def split_documents(
     Raises:
         KnowledgeBaseError: as `split_passages`.
     """
-    maker = _hash("passages", embedder.weights, max_tokens, overlap_tokens, _splitter_code())
+    maker = maker_of("passages", embedder.weights, max_tokens, overlap_tokens, code=SPLITTER)
     known = {} if cache is None else cache.get(maker, [document.sha256 for document in documents])
     new = [document for document in documents if document.sha256 not in known]
     fresh: dict[str, list[Passage]] = {document.doc_id: [] for document in new}
@@ -82,7 +78,7 @@ def embed_passages(
         progress: told after every part.
         kept_every: texts of a part; what is embedded is in the cache before the next part begins.
     """
-    maker = _hash("vectors", embedder.weights, embedder.compute)
+    maker = maker_of("vectors", embedder.weights, embedder.compute)
     texts = {passage.sha256: passage.embedded_text for passage in passages}
     known = {} if cache is None else cache.get(maker, list(texts))
     vectors = {name: np.frombuffer(content, np.float32) for name, content in known.items()}
@@ -100,15 +96,6 @@ def embed_passages(
         vectors_ND[row] = vectors[passage.sha256]
     logger.info("embedded %d of %d texts, the others are known", len(missing), len(texts))
     return EmbeddedPassages(vectors_ND, embedded=len(missing))
-
-
-def _splitter_code() -> str:
-    """Hash of the code that makes passages: other code may make others."""
-    return _hash(*(inspect.getsource(module) for module in (_passages, _sentences, _splitting)))
-
-
-def _hash(*parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _to_bytes(passages: Sequence[Passage]) -> bytes:
