@@ -160,7 +160,7 @@ class _Numbered:
             return [self._of_word[word] for word in found]
 
 
-class _Matrix(bm25s.BM25):
+class _Matrix(bm25s.BM25):  # type: ignore[misc]  # of bm25s nothing is typed
     """The same matrix as that of bm25s to the last bit, filled for all texts at once instead of one by one.
 
     Shape suffixes: W words of all texts, C cells that are filled, V words that there are.

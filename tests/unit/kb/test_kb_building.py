@@ -32,7 +32,7 @@ def sources(tmp_path):
 @pytest.fixture
 def fake(monkeypatch, make_embedder):
     """A fake in place of the bundled embedder."""
-    embedder = make_embedder()
+    embedder = make_embedder("all-MiniLM-L6-v2")
     for module in ("building", "search"):
         monkeypatch.setattr(f"kb.{module}.load_embedder", lambda *_: embedder)
     return embedder
