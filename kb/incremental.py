@@ -6,7 +6,7 @@ What comes out is the same with any cache and with none. Shape suffixes: N passa
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -128,7 +128,7 @@ def embed_texts(
 
 
 def _to_bytes(passages: Sequence[Passage]) -> bytes:
-    return json.dumps([asdict(passage) for passage in passages], ensure_ascii=False).encode()
+    return json.dumps([vars(passage) for passage in passages], ensure_ascii=False).encode()
 
 
 def _from_bytes(content: bytes) -> list[Passage]:
