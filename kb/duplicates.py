@@ -35,7 +35,7 @@ HASHES = 64  # of a sketch
 WIDTH = 3  # words of a shingle
 MAX_MISS = 1e-3  # chance that a pair of exactly the threshold's similarity is not proposed
 _AT_ONCE = 128  # texts whose sketches are made together: their shingles stay in the processor's cache
-_ASCII_WORD = re.compile(r"[a-z0-9_]+")
+_ASCII = str.maketrans({code: chr(code) if chr(code).isalnum() or chr(code) == "_" else " " for code in range(128)})
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 _MULTIPLIERS = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], np.uint32)  # odd, so that no bit of a word is lost
 _HALF = np.uint64(32)
@@ -137,7 +137,7 @@ class _Shingled:
         numbers: list[int] = []
         lengths, digits = [], []
         for text in texts:
-            words = (_ASCII_WORD if text.isascii() else _WORD).findall(text)
+            words = text.translate(_ASCII).split() if text.isascii() else _WORD.findall(text)
             for word in words:
                 if word not in number_of:
                     number_of[word] = len(number_of)

@@ -4,7 +4,6 @@ Shape suffix: N passages.
 """
 
 import logging
-import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -23,7 +22,7 @@ from kb.passages import Passage, embedded_text
 
 FOLDER = "bm25"
 
-_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_ASCII = str.maketrans({code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)})
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+")
 """Writing that puts no space between words, or, as Korean, hangs their endings on."""
@@ -37,8 +36,8 @@ def words(text: str) -> list[str]:
     A pair of characters is as near to a word as one comes without a dictionary: most Chinese words have two. A character
     that stands alone is a word.
     """
-    if text.isascii():  # four times as fast
-        return _ASCII_WORD.findall(text.lower())
+    if text.isascii():  # twice as fast
+        return text.translate(_ASCII).split()
     found: list[str] = []
     for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
         place = 0
