@@ -165,16 +165,9 @@ class _Shingled:
         """T."""
         return len(self.digits)
 
-    def like(self, one: int, other: int, threshold: float) -> bool:
-        """Whether two texts have the same numbers and, exactly, so many shingles in common."""
-        if self.digits[one] != self.digits[other]:
-            return False
-        ours, theirs = (self.shingles_S[self.starts[text] : self.starts[text + 1]] for text in (one, other))
-        least, most = sorted((len(ours), len(theirs)))
-        if least < threshold * most:
-            return False
-        common = len(np.intersect1d(ours, theirs, assume_unique=True))
-        return common / (len(ours) + len(theirs) - common) >= threshold
+    def of_text(self, text: int) -> frozenset[int]:
+        """The shingles of one text."""
+        return frozenset(self.shingles_S[self.starts[text] : self.starts[text + 1]].tolist())
 
 
 def _first_like(texts: _Shingled, threshold: float) -> dict[int, int]:
@@ -190,17 +183,25 @@ def _first_like(texts: _Shingled, threshold: float) -> dict[int, int]:
         )
         shared_T |= counts[places_TB[:, band]] > 1
     first_of: dict[int, int] = {}
-    kept: dict[tuple[int, int], list[int]] = {}
+    kept: dict[tuple[int, int, tuple[str, ...]], list[int]] = {}
+    shingles: dict[int, frozenset[int]] = {}
     for text in np.flatnonzero(shared_T & ~texts.blank).tolist():
-        places = list(enumerate(places_TB[text].tolist()))
+        places = [(band, place, texts.digits[text]) for band, place in enumerate(places_TB[text].tolist())]
         proposed = sorted({other for place in places for other in kept.get(place, ())})
-        first = next((other for other in proposed if texts.like(text, other, threshold)), None)
+        ours = texts.of_text(text)
+        first = next((other for other in proposed if _jaccard(ours, shingles[other]) >= threshold), None)
         if first is not None:
             first_of[text] = first
             continue
+        shingles[text] = ours
         for place in places:
             kept.setdefault(place, []).append(text)
     return first_of
+
+
+def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
+    common = len(one & other)
+    return common / (len(one) + len(other) - common)
 
 
 def _sketches(texts: _Shingled, hashes: int) -> Shingles:
