@@ -94,7 +94,7 @@ def _measured(
         "older": before,
         "update": after,
         "unchanged": again,
-        "same_files": index.manifest == full.manifest,
+        "same_files": index.manifest.files == full.manifest.files,
         "same_passages": index.passages.table.equals(full.passages.table),
         "queries": len(asked),
         "same_top_10": sum(one == other for one, other in zip(ours, theirs, strict=True)),
@@ -135,9 +135,9 @@ def _forget(cache: Path, maker: str, names: set[str]) -> None:
 
 
 def _found(index: KnowledgeIndex, asked: Sequence[str], embedder: Embedder) -> list[list[tuple[str, float]]]:
-    """Ids and scores of the best passages of every query, asked one at a time."""
-    searcher = Searcher(index, embedder)
-    return [[(hit.passage.passage_id, hit.score) for hit in searcher.search(query, HITS)] for query in asked]
+    """Ids and scores of the best passages of every query."""
+    found = Searcher(index, embedder).search_many(asked, HITS)
+    return [[(hit.passage.passage_id, hit.score) for hit in hits] for hits in found]
 
 
 if __name__ == "__main__":
