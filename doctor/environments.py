@@ -24,7 +24,7 @@ from clinic.starter import load_clinic, read_asking
 from doctor.library import Reader, Shelf
 from doctor.parameters import ROOT, ParameterError, Params
 from kb.config import KnowledgeBaseParams
-from kb.embed import load_embedder
+from kb.embed import Embedder, load_embedder
 from kb.search import open_index
 from rl.config import LanguageModelParams
 from rl.environment import Count, EpisodeSpec
@@ -79,11 +79,14 @@ class ConsultationFactory:
             )
         return HybridMatcher(asking, off_record, self.embed).match
 
-    @cached_property
+    @property
     def embed(self) -> Embed:
-        """The knowledge base's sentence embedder."""
-        embedder = load_embedder(self.knowledge_base.embedder, self.knowledge_base.batch_size)
-        return lambda texts: embedder.encode(list(texts))
+        """The knowledge base's sentence embedder, loaded at the first text."""
+        return lambda texts: self._embedder.encode(list(texts))
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        return load_embedder(self.knowledge_base.embedder, self.knowledge_base.batch_size)
 
     @property
     def matchers(self) -> dict[str, Matcher]:
@@ -115,7 +118,7 @@ class ConsultationFactory:
 
     @cached_property
     def shelf(self) -> Shelf:
-        """Search of the knowledge base; embedder and index are loaded at the first search."""
+        """Search of the knowledge base; the index, and the embedder if it has vectors, are loaded at the first search."""
         return Shelf(lambda: open_index(self.index), self.rules.search_results)
 
     def library(self, count: Count) -> Library:

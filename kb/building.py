@@ -5,19 +5,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from kb.cache import Cache
 from kb.config import KnowledgeBaseParams
-from kb.documents import load_documents
 from kb.duplicates import merge_duplicates
-from kb.embed import Embedder, Vectors, load_embedder
+from kb.embed import Embedder, Vectors, fingerprint, load_embedder
 from kb.errors import KnowledgeBaseError
-from kb.incremental import Progress, embed_passages, split_documents
+from kb.files import sha256_text
+from kb.incremental import Progress, embed_passages, embed_texts, split_documents
 from kb.index import build_index
+from kb.late import LateEmbedder
 from kb.manifest import Manifest
 from kb.nearest import RECALL_QUERIES
 from kb.passages import Passage
 from kb.quality import load_queries
-from kb.sources import hash_sources
+from kb.reading import Corpus
 
 logger = logging.getLogger(__name__)
 
@@ -62,30 +65,30 @@ def build_knowledge_base(
         KnowledgeBaseError: if a source, a setting or the embedder cannot be used, or the embedder does not know the
             writing of the texts.
     """
-    documents, rejected = load_documents(params.sources, root, params.licences)
-    for record in rejected:
-        logger.warning("rejected: %s", record)
-    embedder = load_embedder(params.embedder, params.batch_size, params.compute)
     known = None if cache is None else Cache(cache)
-    passages = split_documents(documents, embedder, params.max_tokens, params.overlap_tokens, known)
-    passages = merge_duplicates(passages, params.near_duplicate)
+    corpus = Corpus(params.sources, root, params.licences, known)
+    for record in corpus.rejected:
+        logger.warning("rejected: %s", record)
+    embedder = _embedder(params, known)
+    passages = split_documents(corpus.documents, embedder, params.max_tokens, params.overlap_tokens, known, corpus.read)
+    passages = merge_duplicates(passages, params.near_duplicate, known)
     vectors_ND, queries_QD, embedded = None, None, 0
     if params.fusion.method != "lexical":
         _check_writing(passages, embedder, params)
         result = embed_passages(passages, embedder, known, progress)
         vectors_ND, embedded = result.vectors, result.embedded
-        queries_QD = _query_vectors(params, root, embedder)
+        queries_QD = _query_vectors(params, root, embedder, known)
     manifest = build_index(
         passages,
         vectors_ND,
         out,
         embedder,
         params,
-        sources=hash_sources(params.sources, root),
-        rejected=rejected,
+        sources=corpus.hashes,
+        rejected=corpus.rejected,
         queries_QD=queries_QD,
     )
-    return Built(manifest=manifest, documents=len(documents), rejected=len(rejected), embedded=embedded)
+    return Built(manifest=manifest, documents=len(corpus.documents), rejected=len(corpus.rejected), embedded=embedded)
 
 
 def _check_writing(passages: Sequence[Passage], embedder: Embedder, params: KnowledgeBaseParams) -> None:
@@ -99,8 +102,21 @@ def _check_writing(passages: Sequence[Passage], embedder: Embedder, params: Know
         )
 
 
-def _query_vectors(params: KnowledgeBaseParams, root: Path, embedder: Embedder) -> Vectors | None:
+def _embedder(params: KnowledgeBaseParams, cache: Cache | None) -> Embedder:
+    """The embedder of the parameters, loaded where no cache can tell what it is."""
+
+    def load() -> Embedder:
+        return load_embedder(params.embedder, params.batch_size, params.compute)
+
+    if cache is None:
+        return load()
+    return LateEmbedder(params.embedder, params.compute, load, fingerprint(params.embedder), cache)
+
+
+def _query_vectors(params: KnowledgeBaseParams, root: Path, embedder: Embedder, cache: Cache | None) -> Vectors | None:
     if params.queries is None or params.qrels is None:
         return None
     queries, _ = load_queries(root / params.queries, root / params.qrels)
-    return embedder.encode(list(queries.values())[:RECALL_QUERIES])
+    texts = list(queries.values())[:RECALL_QUERIES]
+    vectors, _ = embed_texts({sha256_text(text): text for text in texts}, embedder, cache)
+    return np.array([vectors[sha256_text(text)] for text in texts], np.float32).reshape(-1, embedder.dimension)

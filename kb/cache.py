@@ -4,11 +4,15 @@ A build without it makes the same index, later. What does not have the checksum 
 and a file that is no longer a database is set aside. Several builds may use one file at once.
 """
 
+import hashlib
+import inspect
+import json
 import logging
 import sqlite3
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +27,12 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SCHEMA = """CREATE TABLE IF NOT EXISTS made (
     maker TEXT NOT NULL, name TEXT NOT NULL, checksum INTEGER NOT NULL, content BLOB NOT NULL,
     PRIMARY KEY (maker, name))"""
+
+
+def maker_of(*parts: object, code: Sequence[str] = ()) -> str:
+    """Hash of all that something is made by: what JSON can say, and the source of modules, since other code makes other things."""
+    sources = [inspect.getsource(import_module(name)) for name in code]
+    return hashlib.sha256(json.dumps([*parts, *sources]).encode()).hexdigest()
 
 
 class Cache:

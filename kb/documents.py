@@ -6,10 +6,11 @@ What it leaves out: any judgement on what a text says.
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from kb.cleaning import cleaned, one_line
 from kb.config import JOINTS, DocumentSource
@@ -25,6 +26,25 @@ logger = logging.getLogger(__name__)
 UNKNOWN_LICENCE = "unknown"
 _OWN_FIELDS = frozenset({"doc_id", "title", "text", "source", "licence", "license", "url", "language", "date"})
 _ID_DIGITS = 16  # of the hash that names a record: two of a million share one with a chance of 3e-8
+
+
+class Named(Protocol):
+    """What is known of a document before it is read."""
+
+    @property
+    def doc_id(self) -> str:
+        """Unique in the corpus."""
+
+    @property
+    def licence(self) -> str:
+        """As stated."""
+
+    @property
+    def sha256(self) -> str:
+        """Hash of every field."""
+
+
+D = TypeVar("D", bound=Named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +106,8 @@ def load_documents(
     """
     files, rejected = source_files(sources, root)
     documents, unusable = documents_of(files, licences)
-    rejected += unusable
-    if not documents:
-        raise KnowledgeBaseError(_nothing_found([file.name for file in files], rejected))
-    logger.info("loaded %d documents, rejected %d records", len(documents), len(rejected))
-    return documents, rejected
+    refuse_nothing(documents, files, rejected + unusable)
+    return documents, rejected + unusable
 
 
 def documents_of(files: Sequence[SourceFile], licences: Sequence[str] | None) -> tuple[list[Document], list[Rejected]]:
@@ -99,11 +116,26 @@ def documents_of(files: Sequence[SourceFile], licences: Sequence[str] | None) ->
     Raises:
         KnowledgeBaseError: if a file needs a library that is not installed.
     """
+    return chosen(((file, *documents_in(file)) for file in files), licences)
+
+
+def chosen(
+    held: Iterable[tuple[SourceFile, Sequence[tuple[D, int | None]], Sequence[Rejected]]],
+    licences: Sequence[str] | None,
+) -> tuple[list[D], list[Rejected]]:
+    """Of all that files hold what may be used: under an allowed licence, and the first of its id.
+
+    Args:
+        held: files, each with its documents, their lines, and what was rejected.
+        licences: as in `load_documents`.
+
+    Returns:
+        Documents, and all that was rejected, file by file.
+    """
     allowed = None if licences is None else {_comparable(licence) for licence in licences}
-    documents: dict[str, Document] = {}
+    documents: dict[str, D] = {}
     rejected: list[Rejected] = []
-    for file in files:
-        found, unusable = documents_in(file)
+    for file, found, unusable in held:
         rejected += unusable
         for document, line in found:
             if allowed is not None and _comparable(document.licence) not in allowed:
@@ -115,6 +147,17 @@ def documents_of(files: Sequence[SourceFile], licences: Sequence[str] | None) ->
                 continue
             rejected.append(Rejected(Path(file.name), line, shortened(reason)))
     return list(documents.values()), rejected
+
+
+def refuse_nothing(documents: Sequence[Named], files: Sequence[SourceFile], rejected: Sequence[Rejected]) -> None:
+    """Stop where no document is left, since an empty index would only fail later and further away.
+
+    Raises:
+        KnowledgeBaseError: if there is none.
+    """
+    if not documents:
+        raise KnowledgeBaseError(_nothing_found([file.name for file in files], rejected))
+    logger.info("loaded %d documents, rejected %d records", len(documents), len(rejected))
 
 
 def documents_in(file: SourceFile) -> tuple[list[tuple[Document, int | None]], list[Rejected]]:

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from kb.config import Compute
 from kb.errors import KnowledgeBaseError
-from kb.files import sha256_file
+from kb.files import sha256_file, sha256_texts
 
 if TYPE_CHECKING:  # importing it for real takes seconds and pulls in torch
     from sentence_transformers import SentenceTransformer
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 Vectors = NDArray[np.float32]
 
+LIBRARIES = ("sentence-transformers", "transformers", "tokenizers", "torch")
 WIDTH = 8  # texts are padded to a multiple of so many tokens
 FILLER = ""  # the shortest text, that every batch has something to pad
 DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
@@ -99,6 +101,20 @@ def load_embedder(
         logger.warning("this processor has no bfloat16 arithmetic: compute float32 is faster here")
     logger.info("loaded embedder %s on %s", name, model.device)
     return SentenceTransformerEmbedder(name, model, batch_size, compute)
+
+
+def fingerprint(name: str) -> str | None:
+    """Hash of all files of a model on this machine and of the libraries that read them; None if it is no folder here.
+
+    Raises:
+        KnowledgeBaseError: as `load_embedder`, of the default model.
+    """
+    folder = _bundled_model() if name == DEFAULT_EMBEDDER else Path(name)
+    if not folder.is_dir():
+        return None
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    stated = [f"{path.relative_to(folder).as_posix()} {sha256_file(path)}" for path in files]
+    return sha256_texts([*stated, *(f"{library} {version(library)}" for library in LIBRARIES)])
 
 
 class SentenceTransformerEmbedder:

@@ -3,7 +3,7 @@
 import gzip
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kb.errors import KnowledgeBaseError
@@ -16,6 +16,15 @@ DAMAGE = (OSError, EOFError, zlib.error)
 def sha256_text(text: str) -> str:
     """Return the SHA-256 of the UTF-8 bytes of `text`, as 64 hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha256_texts(texts: Iterable[str]) -> str:
+    """Return the SHA-256 of several texts, in their order and not run together."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode()
+        digest.update(b"%d " % len(content) + content)
+    return digest.hexdigest()
 
 
 def sha256_file(path: Path) -> str:

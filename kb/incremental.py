@@ -3,20 +3,15 @@
 What comes out is the same with any cache and with none. Shape suffixes: N passages, D dimension.
 """
 
-import hashlib
-import inspect
 import json
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from kb import passages as _passages
-from kb import sentences as _sentences
-from kb import splitting as _splitting
-from kb.cache import Cache
-from kb.documents import Document
+from kb.cache import Cache, maker_of
+from kb.documents import D, Document
 from kb.embed import Embedder, Vectors
 from kb.passages import Passage
 from kb.splitting import split_passages
@@ -26,6 +21,7 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 """Told how many passages of how many are embedded."""
 
+SPLITTER = ("kb.passages", "kb.sentences", "kb.splitting")  # the code that makes passages
 KEPT_EVERY = 2048  # passages between two transactions; a kill loses so many at most
 
 
@@ -43,20 +39,33 @@ class EmbeddedPassages:
 
 
 def split_documents(
-    documents: Sequence[Document], embedder: Embedder, max_tokens: int, overlap_tokens: int, cache: Cache | None
+    documents: Sequence[D],
+    embedder: Embedder,
+    max_tokens: int,
+    overlap_tokens: int,
+    cache: Cache | None,
+    read: Callable[[Sequence[D]], Sequence[Document]],
 ) -> list[Passage]:
     """As `split_passages`, which sees only the documents that are not in the cache as they are now.
+
+    Args:
+        documents: of which the hash is known.
+        embedder: whose tokens count; it is not asked if all documents are known.
+        max_tokens: as for `split_passages`.
+        overlap_tokens: likewise.
+        cache: passages by document; None: all documents are cut.
+        read: gives the whole documents.
 
     Raises:
         KnowledgeBaseError: as `split_passages`.
     """
-    maker = _hash("passages", embedder.weights, max_tokens, overlap_tokens, _splitter_code())
+    maker = maker_of("passages", embedder.weights, max_tokens, overlap_tokens, code=SPLITTER)
     known = {} if cache is None else cache.get(maker, [document.sha256 for document in documents])
     new = [document for document in documents if document.sha256 not in known]
     fresh: dict[str, list[Passage]] = {document.doc_id: [] for document in new}
-    for passage in split_passages(new, embedder.count_tokens, max_tokens, overlap_tokens) if new else []:
+    for passage in split_passages(read(new), embedder.count_tokens, max_tokens, overlap_tokens) if new else []:
         fresh[passage.doc_id].append(passage)
-    if cache is not None:
+    if cache is not None and new:
         cache.put(maker, {document.sha256: _to_bytes(fresh[document.doc_id]) for document in new})
     logger.info("split %d of %d documents, the others are known", len(new), len(documents))
     return [
@@ -82,8 +91,28 @@ def embed_passages(
         progress: told after every part.
         kept_every: texts of a part; what is embedded is in the cache before the next part begins.
     """
-    maker = _hash("vectors", embedder.weights, embedder.compute)
     texts = {passage.sha256: passage.embedded_text for passage in passages}
+    vectors, embedded = embed_texts(texts, embedder, cache, progress, kept_every)
+    vectors_ND = np.empty((len(passages), embedder.dimension), np.float32)
+    for row, passage in enumerate(passages):
+        vectors_ND[row] = vectors[passage.sha256]
+    logger.info("embedded %d of %d texts, the others are known", embedded, len(texts))
+    return EmbeddedPassages(vectors_ND, embedded)
+
+
+def embed_texts(
+    texts: Mapping[str, str],
+    embedder: Embedder,
+    cache: Cache | None,
+    progress: Progress | None = None,
+    kept_every: int = KEPT_EVERY,
+) -> tuple[dict[str, Vectors], int]:
+    """As `embed_passages`, of texts by their hashes.
+
+    Returns:
+        Hash to vector, and how many were embedded.
+    """
+    maker = maker_of("vectors", embedder.weights, embedder.compute)
     known = {} if cache is None else cache.get(maker, list(texts))
     vectors = {name: np.frombuffer(content, np.float32) for name, content in known.items()}
     missing = sorted(texts.keys() - vectors.keys(), key=lambda name: (-len(texts[name]), name))  # the longest first
@@ -95,24 +124,11 @@ def embed_passages(
             cache.put(maker, {name: vectors[name].tobytes() for name in part})
         if progress is not None:
             progress(first + len(part), len(missing))
-    vectors_ND = np.empty((len(passages), embedder.dimension), np.float32)
-    for row, passage in enumerate(passages):
-        vectors_ND[row] = vectors[passage.sha256]
-    logger.info("embedded %d of %d texts, the others are known", len(missing), len(texts))
-    return EmbeddedPassages(vectors_ND, embedded=len(missing))
-
-
-def _splitter_code() -> str:
-    """Hash of the code that makes passages: other code may make others."""
-    return _hash(*(inspect.getsource(module) for module in (_passages, _sentences, _splitting)))
-
-
-def _hash(*parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return vectors, len(missing)
 
 
 def _to_bytes(passages: Sequence[Passage]) -> bytes:
-    return json.dumps([asdict(passage) for passage in passages], ensure_ascii=False).encode()
+    return json.dumps([vars(passage) for passage in passages], ensure_ascii=False).encode()
 
 
 def _from_bytes(content: bytes) -> list[Passage]:

@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +179,7 @@ class KnowledgeIndex:
 
 
 def _write_passages(passages: Sequence[Passage], path: Path) -> None:
-    table = pa.Table.from_pylist([asdict(passage) for passage in passages])
+    table = pa.Table.from_pylist([vars(passage) for passage in passages])
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
 

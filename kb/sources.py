@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath
 
 from kb.config import DocumentSource
 from kb.errors import KnowledgeBaseError
-from kb.files import sha256_file
 from kb.readers import SUFFIXES
 from kb.records import Rejected
 
@@ -68,16 +67,6 @@ def source_files(sources: Sources, root: Path) -> tuple[list[SourceFile], list[R
                 files[path] = SourceFile(path, name, name if stem in taken else stem, source)
                 taken.add(files[path].stem)
     return list(files.values()), rejected
-
-
-def hash_sources(sources: Sources, root: Path) -> dict[str, str]:
-    """Map the name of every source file to its SHA-256, for the index manifest; unreadable files are left out.
-
-    Raises:
-        KnowledgeBaseError: as `source_files`.
-    """
-    files, _ = source_files(sources, root)
-    return {file.name: sha256_file(file.path) for file in files if os.access(file.path, os.R_OK)}
 
 
 def _entry(source: str | Path | DocumentSource) -> DocumentSource:

@@ -10,10 +10,8 @@ from prefect.cache_policies import NO_CACHE
 from doctor.places import HOME, ROOT
 from kb.building import build_knowledge_base
 from kb.config import KnowledgeBaseParams
-from kb.embed import load_embedder
-from kb.index import KnowledgeIndex
 from kb.quality import load_queries, retrieval_quality
-from kb.search import Searcher
+from kb.search import open_index
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
@@ -53,6 +51,5 @@ def measure_retrieval(params: KnowledgeBaseParams, index: Path) -> dict[str, flo
     if params.queries is None or params.qrels is None:
         return {}
     queries, qrels = load_queries(ROOT / params.queries, ROOT / params.qrels)
-    searcher = Searcher(KnowledgeIndex.load(index), load_embedder(params.embedder, params.batch_size, params.compute))
-    ranked = searcher.search_documents(list(queries.values()), DEPTH)
+    ranked = open_index(index).search_documents(list(queries.values()), DEPTH)
     return dict(retrieval_quality(dict(zip(queries, ranked, strict=True)), qrels, STRICT, DEPTH))

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import kb
 from clinic.cases import QUESTIONS
 from clinic.config import ConsultationParams
 from clinic.consultation import Consultation
@@ -128,3 +129,24 @@ def test_names_of_all_diseases_are_known(cases):
     assert {condition.name for condition in clinic.conditions} <= known
     assert all(synonym in known for condition in clinic.conditions for synonym in condition.synonyms)
     assert np.isfinite(len(known))
+
+
+def test_the_embedder_is_loaded_when_a_text_is_embedded_and_never_for_an_index_of_words(tmp_path, monkeypatch):
+    loaded = []
+
+    class Ones:
+        def encode(self, texts):
+            return np.ones((len(texts), 1), np.float32)
+
+    monkeypatch.setattr("doctor.environments.load_embedder", lambda *_: loaded.append("questions") or Ones())
+    (tmp_path / "gout.md").write_text("Gout hurts the big toe at night.")
+    given = PARAMS.knowledge_base
+    words_alone = given.model_copy(update={"fusion": given.fusion.model_copy(update={"method": "lexical"})})
+    kb.build([tmp_path / "gout.md"], tmp_path / "index", words_alone)
+    monkeypatch.setattr("kb.search.load_embedder", lambda *_: pytest.fail("loaded for an index of words"))
+    opened = open_factory(PARAMS, tmp_path / "index")
+    assert [passage.passage_id for passage in at_once(opened.shelf.find("toe"))] == ["gout#0"]
+    embed = opened.embed
+    assert loaded == []
+    assert embed(["toe"]).shape == opened.embed(["pain"]).shape == (1, 1)
+    assert loaded == ["questions"]

@@ -1,10 +1,13 @@
 """The whole way from files to hits, with the bundled embedder; and the library alone."""
 
 import json
+import random
 import re
+import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,7 +35,7 @@ def sources(tmp_path):
 @pytest.fixture
 def fake(monkeypatch, make_embedder):
     """A fake in place of the bundled embedder."""
-    embedder = make_embedder()
+    embedder = make_embedder("all-MiniLM-L6-v2")
     for module in ("building", "search"):
         monkeypatch.setattr(f"kb.{module}.load_embedder", lambda *_: embedder)
     return embedder
@@ -62,6 +65,43 @@ def test_one_changed_sentence_is_one_embedded_passage_and_the_bytes_of_a_build_f
     fresh = kb.build([sources], tmp_path / "fresh", params)
     assert (again.embedded, fresh.embedded) == (1, 2)
     assert again.manifest == fresh.manifest
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_index_has_the_same_bytes_whatever_the_cache_holds(sources, tmp_path, params, fake, seed):
+    """Editions in which documents come, go, change and repeat each other; from the cache any row may be missing."""
+    rng = random.Random(seed)
+    said = [
+        " ".join(rng.choices(["gout", "flu", "pain", "toe", "fever", "night", "5", "50", "mg"], k=40)) + "."
+        for _ in range(6)
+    ]
+    cache = tmp_path / "kb.sqlite"
+    for edition in range(5):
+        for number in range(8):
+            text = f"# Signs\n{rng.choice(said)} {rng.choice(said)}\n\n{'It ends. ' * rng.randrange(2)}"
+            if rng.random() < 0.4:
+                (sources / f"d{number}.md").write_text(text)
+            elif rng.random() < 0.2:
+                (sources / f"d{number}.md").unlink(missing_ok=True)
+        rows = [{"doc_id": f"r{n}", "text": rng.choice(said)} for n in range(rng.randrange(4))]
+        (sources / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, *rows[:1]]))
+        built = [kb.build([sources], tmp_path / f"i{edition}", params, cache=cache)]
+        built += [kb.build([sources], tmp_path / f"f{edition}", params)]
+        assert built[0].manifest == built[1].manifest
+        assert (built[0].documents, built[0].rejected) == (built[1].documents, built[1].rejected)
+        with closing(sqlite3.connect(cache)) as database, database:
+            database.execute("DELETE FROM made WHERE abs(random()) % 3 = 0")
+
+
+def test_nothing_new_is_neither_read_nor_embedded(sources, tmp_path, params, fake, monkeypatch):
+    def build():
+        return kb.build([sources], tmp_path / "index", params, cache=tmp_path / "kb.sqlite")
+
+    first = build()
+    for name in ("kb.building.load_embedder", "kb.reading.documents_in", "kb.duplicates._repeated"):
+        monkeypatch.setattr(name, lambda *_: pytest.fail("asked again"))
+    again = build()
+    assert (again.embedded, again.documents, again.manifest) == (0, 2, first.manifest)
 
 
 def test_an_embedder_that_cannot_read_the_texts_stops_the_build(sources, tmp_path, params, fake):

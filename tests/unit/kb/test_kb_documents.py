@@ -7,7 +7,7 @@ import pytest
 from kb.config import DocumentSource
 from kb.documents import Document, load_documents
 from kb.errors import KnowledgeBaseError
-from kb.sources import hash_sources
+from kb.reading import Corpus
 
 
 def write(path: Path, text: str) -> Path:
@@ -208,9 +208,9 @@ def test_document_hash_sees_every_field():
 
 def test_sources_are_hashed_by_content(tmp_path):
     path = write(tmp_path / "a.txt", "one")
-    before = hash_sources(["."], tmp_path)
+    before = Corpus(["."], tmp_path, None, None).hashes
     write(path, "two")
-    after = hash_sources(["."], tmp_path)
+    after = Corpus(["."], tmp_path, None, None).hashes
     assert before.keys() == after.keys() == {"a.txt"}
     assert before != after
 

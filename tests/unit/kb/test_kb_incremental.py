@@ -63,13 +63,13 @@ def test_progress_is_told_part_by_part(cache, embedder, make_passages):
 
 
 def test_only_changed_documents_are_split_again(cache, embedder):
-    first = split_documents(documents(OLD), embedder, 32, 4, cache)
-    assert first == split_documents(documents(OLD), embedder, 32, 4, None)
+    first = split_documents(documents(OLD), embedder, 32, 4, cache, list)
+    assert first == split_documents(documents(OLD), embedder, 32, 4, None, list)
 
     def counted(texts, **kwargs):
         asked = []
         embedder.count_tokens = lambda some: asked.extend(some) or [len(text.split()) + 2 for text in some]
-        return split_documents(documents(texts, **kwargs), embedder, 32, 4, cache), "\n".join(asked)
+        return split_documents(documents(texts, **kwargs), embedder, 32, 4, cache, list), "\n".join(asked)
 
     passages, asked = counted(OLD)
     assert (passages, asked) == (first, "")
@@ -84,8 +84,8 @@ def test_only_changed_documents_are_split_again(cache, embedder):
 
 def test_other_limits_are_other_passages(cache, embedder):
     text = ["One two three. Four five six. Seven eight nine. Ten eleven twelve. Thirteen fourteen fifteen."]
-    assert len(split_documents(documents(text), embedder, 32, 4, cache)) == 1
-    assert len(split_documents(documents(text), embedder, 16, 4, cache)) > 1
+    assert len(split_documents(documents(text), embedder, 32, 4, cache, list)) == 1
+    assert len(split_documents(documents(text), embedder, 16, 4, cache, list)) > 1
 
 
 def test_an_index_does_not_depend_on_the_cache(tmp_path, cache, embedder, make_passages, params):

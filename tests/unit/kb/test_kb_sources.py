@@ -5,7 +5,8 @@ import os
 import pytest
 
 from kb.errors import KnowledgeBaseError
-from kb.sources import hash_sources, source_files
+from kb.reading import Corpus
+from kb.sources import source_files
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_names_are_relative_to_the_project_and_never_absolute(root, tmp_path):
     (tmp_path / "library" / "flu.md").touch()
     files, _ = source_files([root / "a" / "gout.md", "../library", tmp_path / "library" / "flu.md"], root)
     assert [(file.name, file.stem) for file in files] == [("a/gout.md", "gout"), ("library/flu.md", "flu")]
-    assert hash_sources(["b"], root).keys() == {"b/gout.md", "b/sub/flu.MD"}
+    assert Corpus(["b"], root, None, None).hashes.keys() == {"b/gout.md", "b/sub/flu.MD"}
 
 
 def test_what_is_no_file_is_told(root):
