@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from clinic.cases import Fact
+from clinic.cases import Case, Fact
 from clinic.understanding.answering import Answering
 from clinic.understanding.decision import FILE, Decision, decision
 from clinic.understanding.evidence import Evidence
@@ -47,6 +47,29 @@ def asked(values, answer):
         on_record=answer is not None,
         ruled=None,
     )
+
+
+CASE = Case(
+    case_id="c",
+    group_id="c",
+    split="test",
+    source="records",
+    licence="CC0-1.0",
+    language="en",
+    category="unclassified",
+    persona="plain",
+    self_report="A cough",
+    opening=(),
+    facts=(Fact("History", True, "Cough for a week"), Fact("Social History", True, "Has never smoked")),
+    diagnosis_id="unknown",
+    diagnosis="unknown",
+    synonyms=(),
+    parents=(),
+    recommendation="",
+    urgent=False,
+    red_flags=(),
+    flags=(),
+)
 
 
 def by_letters(texts):
@@ -143,16 +166,14 @@ def test_a_text_is_embedded_once():
     assert asked == ["a", "bb", "ccc"]
 
 
-def test_a_question_on_record_is_asked_again_without_its_answers(make_case, monkeypatch):
-    facts = (Fact("History", True, "Cough for a week"), Fact("Social History", True, "Has never smoked"))
-    case = make_case(facts=facts, opening=(), self_report="A cough", source="records")
+def test_a_question_on_record_is_asked_again_without_its_answers(monkeypatch):
     rows = [
-        {"case_id": "c", "question": "Do you smoke?", "answers": [digest(facts[1])]},
+        {"case_id": "c", "question": "Do you smoke?", "answers": [digest(CASE.facts[1])]},
         {"case_id": "c", "question": "Have you been abroad?", "answers": []},
     ]
     monkeypatch.setattr("doctor.patient_fitting.HANDS", {"first": ("open",)})
     monkeypatch.setattr("doctor.patient_fitting.read_lines", lambda _: rows)
-    whole, withheld, off = _questions({"c": case}, by_letters, 0.0, 0)
+    whole, withheld, off = _questions({"c": CASE}, by_letters, 0.0, 0)
     assert (whole.on_record, whole.withheld, whole.answers.tolist()) == (True, False, [False, True])
     assert (withheld.on_record, withheld.withheld, withheld.answers.tolist()) == (False, True, [False])
     assert (off.on_record, off.withheld, off.answers.tolist()) == (False, False, [False, False])
