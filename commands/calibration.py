@@ -6,8 +6,8 @@ What is measured:
     patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the
                 scripted patient with both ways of matching, or language_models.patient
     fit_patient learns again from those questions how the patient of imported cases decides in hybrid
-                matching (clinic/understanding/decision.yaml), and says what it understands of each hand
-                left out
+                matching (clinic/understanding/decision.yaml, answering.npz), and says what it understands
+                of each hand left out
     patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are included
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right
                 topic, or rightly none

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.matching import Embed
+from clinic.understanding.answering import Answering
 from clinic.understanding.asking import Asking, embedded
 from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed
@@ -43,7 +44,13 @@ class RuleView:
 
 
 def evidence(
-    question: str, rules: RuleView, facts: Sequence[Typed], complaint: frozenset[str], known: Asking, lexicon: Lexicon
+    question: str,
+    rules: RuleView,
+    facts: Sequence[Typed],
+    complaint: frozenset[str],
+    known: Asking,
+    learned: Answering,
+    lexicon: Lexicon,
 ) -> Evidence:
     """All numbers of a question.
 
@@ -53,6 +60,7 @@ def evidence(
         facts: those that the patient knows, one at least.
         complaint: the concepts of what the patient came for.
         known: ways of asking, and the embedder.
+        learned: the map of answers for that embedder.
         lexicon: that by which question and facts were read.
     """
     cosines = known.cosines(question)
@@ -64,7 +72,7 @@ def evidence(
     choice = np.array([float(typed.fact.topic == rules.choice) for typed in facts])
     meant = [max((concepts.get(name, 0.0) for name in names), default=0.0) for names in wide]
     asked = rules.asked
-    near = _nearness(question, facts, known.embed)
+    near = nearness(question, [texts(typed) for typed in facts], known.embed, learned)
     return Evidence(
         {
             "score": np.clip(rules.scores, 0.0, HIGHEST),
@@ -93,18 +101,30 @@ def evidence(
     )
 
 
-def _nearness(question: str, facts: Sequence[Typed], embed: Embed) -> dict[str, Numbers]:
-    """Cosine of a question to the nearest of a fact's text, its sentences and the question under which it was recorded;
-    and how far it lies before those of the other facts.
+def nearness(question: str, texts_F: Sequence[Sequence[str]], embed: Embed, learned: Answering) -> dict[str, Numbers]:
+    """Cosine of a question to the nearest of each fact's texts, and how far it lies before those of the other facts; and
+    how near the nearest is as an answer.
+
+    Args:
+        question: as asked.
+        texts_F: of each fact, as `texts` gives them.
+        embed: of questions and texts.
+        learned: the map of answers for that embedder.
+
+    Returns:
+        numbers by name, each float64 (F,).
     """
-    texts = [_texts(typed) for typed in facts]
-    cosines = _embedded(tuple(chain.from_iterable(texts)), embed) @ embedded(question, embed)
-    starts = np.cumsum([0, *map(len, texts[:-1])])
-    nearest = np.maximum.reduceat(cosines.astype(np.float64), starts)
+    question_D, texts_ND = embedded(question, embed), _embedded(tuple(chain.from_iterable(texts_F)), embed)
+    starts_F = np.cumsum([0, *map(len, texts_F[:-1])])
+    nearest, answer = (
+        np.maximum.reduceat(near_N.astype(np.float64), starts_F)
+        for near_N in (texts_ND @ question_D, learned.nearness(question_D, texts_ND))
+    )
     return {
         "nearest": nearest,
         "lead": lead(nearest),
         "deviation": (nearest - nearest.mean()) / (nearest.std() + 0.03),
+        "answer": answer,
     }
 
 
@@ -116,7 +136,7 @@ def lead(values_F: Numbers) -> Numbers:
     return np.asarray(values_F - np.where(values_F == best, second, best))
 
 
-def _texts(typed: Typed) -> list[str]:
+def texts(typed: Typed) -> list[str]:
     """The text of a fact, its sentences, and those of the question under which it was recorded."""
     recorded = _sentences(_NUMBERED.sub("", typed.fact.topic)) if typed.asked is not None else []
     return [typed.fact.text, *_sentences(typed.fact.text), *recorded]

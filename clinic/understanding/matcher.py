@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.matching import Embed, normalise
+from clinic.understanding.answering import Answering, answering
 from clinic.understanding.asking import Asking, asking, embedded
 from clinic.understanding.decision import decision
-from clinic.understanding.evidence import Evidence, RuleView, evidence
+from clinic.understanding.evidence import Evidence, RuleView, evidence, texts
 from clinic.understanding.fit import TISSUES, UNKNOWN_SUBJECT, Fit
 from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
@@ -45,9 +46,15 @@ _BESIDES = re.compile(
 class QuestionMatcher:
     """Finds the fact of one record that answers a question."""
 
-    def __init__(self, record: TypedRecord, embed: Embed | None = None, known: Asking | None = None) -> None:
+    def __init__(
+        self,
+        record: TypedRecord,
+        embed: Embed | None = None,
+        known: Asking | None = None,
+        learned: Answering | None = None,
+    ) -> None:
         """Args: the typed record, of which only what the patient knows is told; sentence embeddings, if there are any; known
-        ways of asking, by default those in English where there are embeddings.
+        ways of asking, by default those in English where there are embeddings; the map of answers, by default the bundled one.
         """
         self._lexicon: Lexicon = record.lexicon
         self._fit = Fit(record)
@@ -56,6 +63,7 @@ class QuestionMatcher:
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
         self._embed = embed
         self._asking = asking(embed) if known is None and embed is not None else known
+        self._learned = answering(embed) if learned is None and embed is not None else learned
         self._vectors: NDArray[np.float32] | None = None
         count = Counter(word for typed in self._facts for word in typed.reading.stems)
         self._idf = {word: math.log((1 + len(self._facts)) / n) for word, n in count.items()}
@@ -75,16 +83,21 @@ class QuestionMatcher:
 
     def evidence(self, question: str) -> Evidence:
         """What speaks for each fact; only with sentence embeddings."""
-        if self._asking is None:
+        if self._asking is None or self._learned is None:
             raise ValueError("without embeddings there is no evidence to weigh")
         scores = self.scores(question)
         rules = RuleView(self._read(question), scores, self._chosen(question, scores))
-        return evidence(question, rules, self._facts, self._complaint, self._asking, self._lexicon)
+        return evidence(question, rules, self._facts, self._complaint, self._asking, self._learned, self._lexicon)
 
     @property
     def topics(self) -> list[str]:
         """Of the facts that the patient knows, in the order of all scores."""
         return [typed.fact.topic for typed in self._facts]
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """Of those facts, what a question is compared with."""
+        return [texts(typed) for typed in self._facts]
 
     def by_rules(self, question: str) -> str | None:
         """The topic of the fact that answers by the rules alone, or None."""

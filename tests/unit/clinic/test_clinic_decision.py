@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from clinic.cases import Fact
+from clinic.understanding.answering import Answering
 from clinic.understanding.asking import Asking
 from clinic.understanding.decision import Decision, decision
 from clinic.understanding.evidence import Evidence, lead
@@ -49,11 +50,21 @@ def test_the_numbers_of_a_question(matcher):
     assert found.facts["complaint"].tolist() == [1, 0, 0]
     assert found.facts["nearest"].argmax() == found.facts["score"].argmax() == 1
     assert found.facts["meaning"].argmax() == 1
+    assert found.facts["answer"].tolist() == found.facts["nearest"].tolist()  # to this embedder no map is known
     assert found.facts["lead"][1] > 0 > found.facts["lead"][0]
     assert found.none["chosen"] == found.none["on_record"] == 1
     assert found.none["known"] == pytest.approx(1)
     off = matcher.evidence("Have you been abroad?")
     assert off.none["chosen"] == off.none["on_record"] == 0
+
+
+def test_a_map_brings_what_answers_nearer(make_case):
+    facts = (Fact("History", True, "Cough"), Fact("Social History", True, "Works in a garden"))
+    record = record_of(make_case(facts=facts, opening=(), self_report="A cough", source="records"))
+    smoke_to_garden = Answering(np.eye(4, dtype=np.float32)[:, [1]], np.eye(4, dtype=np.float32)[:, [2]])
+    found = QuestionMatcher(record, embed, KNOWN, smoke_to_garden).evidence("Do you smoke?")
+    assert found.facts["answer"][1] > 0.9 + found.facts["nearest"][1]
+    assert found.facts["answer"][0] == pytest.approx(found.facts["nearest"][0])
 
 
 def test_the_nearest_sentence_and_the_recorded_question_count(matcher):

@@ -1,17 +1,33 @@
 """The weights of the decision are learned: the fit, what is left out of the lexicon for it, how its answers are counted."""
 
 import random
+from string import ascii_lowercase
 
 import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from clinic.cases import Case, Fact
+from clinic.understanding.answering import Answering
 from clinic.understanding.decision import FILE, Decision, decision
 from clinic.understanding.evidence import Evidence
 from clinic.understanding.lexicon import FILE as LEXICON
 from clinic.understanding.phrases import parted
 from doctor.parameters import ParameterError, load_params
-from doctor.patient_fitting import HANDS, Asked, _Likelihood, _write, fit, fit_lines, shares, thinned
+from doctor.patient_calibration import digest
+from doctor.patient_fitting import (
+    HANDS,
+    Asked,
+    _Likelihood,
+    _questions,
+    _write,
+    fit,
+    fit_lines,
+    remembering,
+    shares,
+    thinned,
+    with_map,
+)
 
 
 def asked(values, answer):
@@ -20,7 +36,46 @@ def asked(values, answer):
     noise = np.random.default_rng(len(values)).normal(size=len(values))
     found = Evidence({"near": values, "noise": noise}, {"always": 1.0, "words": float(len(values))})
     answers = np.array([i == answer for i in range(len(values))])
-    return Asked(hand="first", share=0.0, found=found, answers=answers, on_record=answer is not None, ruled=None)
+    return Asked(
+        hand="first",
+        share=0.0,
+        withheld=False,
+        question="Any?",
+        texts=[[str(value)] for value in values],
+        found=found,
+        answers=answers,
+        on_record=answer is not None,
+        ruled=None,
+    )
+
+
+CASE = Case(
+    case_id="c",
+    group_id="c",
+    split="test",
+    source="records",
+    licence="CC0-1.0",
+    language="en",
+    category="unclassified",
+    persona="plain",
+    self_report="A cough",
+    opening=(),
+    facts=(Fact("History", True, "Cough for a week"), Fact("Social History", True, "Has never smoked")),
+    diagnosis_id="unknown",
+    diagnosis="unknown",
+    synonyms=(),
+    parents=(),
+    recommendation="",
+    urgent=False,
+    red_flags=(),
+    flags=(),
+)
+
+
+def by_letters(texts):
+    """How often a text has each letter."""
+    counts = np.array([[text.lower().count(letter) for letter in ascii_lowercase] for text in texts], dtype=np.float32)
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
 
 SET = [
@@ -93,6 +148,39 @@ def test_the_file_is_what_the_clinic_reads(tmp_path, monkeypatch):
 
 def test_a_folder_without_the_sets_writes_nothing(tmp_path):
     with pytest.raises(ParameterError, match="does not exist; give --cases"):
-        fit_lines(load_params(), tmp_path, tmp_path / "decision.yaml")
+        fit_lines(load_params(), tmp_path, tmp_path / "decision.yaml", tmp_path / "answering.npz")
     assert not list(tmp_path.iterdir())
-    assert len(HANDS) == 5
+    assert len(HANDS) == 6
+
+
+def test_a_text_is_embedded_once():
+    asked = []
+
+    def embed(texts):
+        asked.extend(texts)
+        return np.array([[len(text), 1] for text in texts], dtype=np.float32)
+
+    once = remembering(embed)
+    assert once(["a", "bb", "a"]).tolist() == [[1, 1], [2, 1], [1, 1]]
+    assert once(["bb", "ccc"]).tolist() == [[2, 1], [3, 1]]
+    assert asked == ["a", "bb", "ccc"]
+
+
+def test_a_question_on_record_is_asked_again_without_its_answers(monkeypatch):
+    rows = [
+        {"case_id": "c", "question": "Do you smoke?", "answers": [digest(CASE.facts[1])]},
+        {"case_id": "c", "question": "Have you been abroad?", "answers": []},
+    ]
+    monkeypatch.setattr("doctor.patient_fitting.HANDS", {"first": ("open",)})
+    monkeypatch.setattr("doctor.patient_fitting.read_lines", lambda _: rows)
+    whole, withheld, off = _questions({"c": CASE}, by_letters, 0.0, 0)
+    assert (whole.on_record, whole.withheld, whole.answers.tolist()) == (True, False, [False, True])
+    assert (withheld.on_record, withheld.withheld, withheld.answers.tolist()) == (False, True, [False])
+    assert (off.on_record, off.withheld, off.answers.tolist()) == (False, False, [False, False])
+    assert whole.ruled == 1
+    assert withheld.ruled is None
+    assert withheld.texts == whole.texts[:1]
+    assert whole.found.facts["answer"] == pytest.approx(whole.found.facts["nearest"])
+    seen = with_map(whole, Answering(np.eye(26, dtype=np.float32), np.eye(26, dtype=np.float32)), by_letters)
+    assert seen.found.facts["answer"] == pytest.approx(2 * whole.found.facts["nearest"])
+    assert seen.found.none == whole.found.none
