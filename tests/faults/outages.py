@@ -71,11 +71,12 @@ def disturbed(project: Path, environment: Mapping[str, str], disturb: Callable[[
     return process.returncode, log.read_text()
 
 
-def pauses(project: Path) -> list[float]:
-    """Seconds between the steps of a training, as its folder has them."""
+def pauses(project: Path) -> list[tuple[float, int]]:
+    """Seconds between the ends of the steps of a training, and which step it was, the longest first."""
     steps = sorted(project.glob("checkpoints/*/*/steps/*/metrics.json"))
     times = [path.stat().st_mtime for path in steps]
-    return [later - earlier for earlier, later in pairwise(times)]
+    found = ((later - earlier, number) for number, (earlier, later) in enumerate(pairwise(times), 2))
+    return sorted(found, reverse=True)
 
 
 def points(address: str) -> dict[str, list[tuple[int, float]]]:
@@ -93,6 +94,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="for which a server is away")
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--only", nargs="*", default=["MLflow", "Prefect"], help="MLflow, Prefect")
     options = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory() as place:
@@ -122,7 +124,9 @@ def main() -> int:
             prefect.start()
             record.start()
             expected: list[str] = []
-            for name, disturb in (("nobody", None), ("MLflow", away(record)), ("Prefect", away(prefect))):
+            servers = {"MLflow": record, "Prefect": prefect}
+            for name in ("nobody", *options.only):
+                disturb = away(servers[name]) if name in servers else None
                 project = copy(folder, environment)
                 params = project / "params.yaml"
                 params.write_text(re.sub(r"(?m)^  steps: \d+", f"  steps: {options.steps}", params.read_text()))
@@ -138,7 +142,7 @@ def main() -> int:
                 away_s = 0.0 if disturb is None else options.seconds
                 print(
                     f"{name} away for {away_s:.0f} s: status {status}, {'the same' if made == expected else 'other'} "
-                    f"doctor, longest pause between steps {max(pauses(project), default=0):.1f} s, "
+                    f"doctor, longest steps {', '.join(f'{s:.1f} s ({n})' for s, n in pauses(project)[:3])}, "
                     f"{'all' if whole else 'not all'} of {options.steps} points once, {json.dumps(list(curve))}",
                     flush=True,
                 )
