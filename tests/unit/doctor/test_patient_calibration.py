@@ -13,7 +13,7 @@ from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.patient_calibration import FILES, digest, load_cases_of, patient_lines, understanding
 
 FOLDER = ROOT.parent / "shared/data/cases"
-# least share understood right, most wrong, most invented, by words alone; all but the last have been tuned on
+# least share understood right, most wrong, most invented, by words alone; all but the last two have been tuned on
 BOUNDS = {
     "open": (0.95, 0.02, 0.02),
     "sealed": (0.92, 0.045, 0.02),
@@ -22,7 +22,9 @@ BOUNDS = {
     "third_sealed": (0.7, 0.05, 0.04),
     "fourth_sealed": (0.75, 0.08, 0.04),
     "fifth_sealed": (0.65, 0.08, 0.11),
+    "sixth_sealed": (0.62, 0.08, 0.14),
 }
+WITHOUT_PRIMOCK = ("fifth_sealed", "sixth_sealed")
 SETS = {name: read_lines(CALIBRATION / f"patient_{name}.jsonl") for name in BOUNDS}
 CASE = Case(
     case_id="a",
@@ -61,15 +63,15 @@ def test_the_halves_share_no_case_and_quote_no_record():
     assert len({(row["case_id"], row["question"]) for row in everything}) == len(everything)
 
 
-@pytest.mark.parametrize("name", ["third_sealed", "fourth_sealed", "fifth_sealed"])
+@pytest.mark.parametrize("name", ["third_sealed", "fourth_sealed", "fifth_sealed", "sixth_sealed"])
 def test_a_later_set_asks_patients_of_whom_none_of_the_first_asks(name):
     first = ("open", "sealed", "fresh_open", "fresh_sealed")
-    earlier = first if name != "fifth_sealed" else tuple(set(BOUNDS) - {name})
+    earlier = first if name not in WITHOUT_PRIMOCK else tuple(set(BOUNDS) - {name})
     rows = SETS[name]
     assert not {row["case_id"] for other in earlier for row in SETS[other]} & {row["case_id"] for row in rows}
     assert len({(row["case_id"], row["question"]) for row in rows}) == len(rows)
     assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
-    for source in ("agentclinic", "mtmeddialog", *(["primock57"] if name != "fifth_sealed" else [])):
+    for source in ("agentclinic", "mtmeddialog", *(["primock57"] if name not in WITHOUT_PRIMOCK else [])):
         asked = [row for row in rows if row["source"] == source]
         assert len(asked) >= 40
         assert 0.2 <= sum(not row["answers"] for row in asked) / len(asked) <= 0.45
