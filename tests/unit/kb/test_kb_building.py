@@ -200,6 +200,7 @@ def test_a_search_by_words_loads_no_model_library(sources, tmp_path, params, fak
     assert "[gout#0]" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_runs_without_the_rest_of_the_house(tmp_path):
     """In an interpreter that has no Prefect, MLflow, DVC, and none of the other rooms."""
     page = (ROOT / "docs" / "knowledge_base.md").read_text()

@@ -35,6 +35,7 @@ def make(params, out):
     deliver.fn(params, out)
 
 
+@pytest.mark.slow
 def test_each_round_teaches_and_a_killed_run_ends_with_the_same_model(home, monkeypatch):
     params = tiny()
     rounds = len(params.base_model.rounds)

@@ -125,7 +125,10 @@ def test_what_is_no_repository_is_refused_in_a_line(tmp_path: Path) -> None:
         pass
 
 
-def test_a_remote_gives_the_data_and_gets_the_branch(project: Path, tmp_path: Path) -> None:
+def test_a_remote_gives_the_data_and_gets_the_branch(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "PAUSES_S", (0, 0))
     dvc(project, "remote", "add", "-q", "-d", "shared", str(tmp_path / "shared"))
     git(project, "add", ".dvc/config")
     git(project, "commit", "-qm", "remote")
@@ -137,6 +140,7 @@ def test_a_remote_gives_the_data_and_gets_the_branch(project: Path, tmp_path: Pa
         (place / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
         keep(place, "retrained", "one")
         assert "branch retrained was not pushed" in str(push(place, "retrained"))
+        assert sum("; again in 0 s" in line for line in caplog.messages) == 2
         git(project, "remote", "add", "origin", str(tmp_path / "origin.git"))
         assert push(place, "retrained") is None
     assert git(tmp_path / "origin.git", "rev-parse", "retrained") == git(project, "rev-parse", "retrained")
