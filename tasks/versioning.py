@@ -14,10 +14,11 @@ from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
 
 from doctor.parameters import HOME, ROOT
 from tasks.interrupts import let_children_be_interrupted
-from tracking.console import LINE, screen
+from tracking.console import LINE, PARENT, screen
 from tracking.progress import listening
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,9 @@ def reproduce_alone(place: Path) -> None:
 
 def _environment() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1"}
+    parent = os.environ.get(PARENT) or flow_run.id  # the outermost
+    told = {PARENT: str(parent)} if parent else {}
+    return {**os.environ, **told, "PATH": path, "DVC_NO_ANALYTICS": "1"}
 
 
 def _pass_on(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TextIO
 
+from prefect import get_client
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging.handlers import APILogHandler, PrefectConsoleHandler
 from prefect.runtime import flow_run
@@ -26,6 +27,7 @@ from rich.text import Text
 from doctor.parameters import ParameterError, chosen, load_params
 from tracking.endings import alert, cancelled
 
+PARENT = "ANAMNESIS_PARENT_FLOW_RUN"  # in the environment of what a flow starts: the id of its run
 ROOMS = ("commands", "flows", "tasks", "tracking", "doctor", "rl", "clinic", "kb")
 LINE = re.compile(r"\d\d:\d\d:\d\d (\w+ \| .*)")
 TOLD_BY_CALLER = ("Finished in state", "Crash detected!")
@@ -329,8 +331,11 @@ def named() -> str:
 
 def follow(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefect's signature
     """What every flow calls when it begins, whoever started it: lines to the console and to the page of the run, each
-    once.
+    once; a tag that says which run it is a part of.
     """
+    if (parent := os.environ.get(PARENT)) and not flow_run.parent_task_run_id:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(flow_run.id, tags={*flow_run.tags, f"parent:{parent}"})
     if not any(isinstance(handler, ConsoleHandler) for handler in logging.getLogger().handlers):
         start_logging(flow.name, attended=False)
     for handler in logging.getLogger("prefect._internal").handlers:  # made anew as a flow begins

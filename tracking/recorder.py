@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from rl.checkpoint import folder_hash
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
 from rl.files import write_json
 from tracking import runs, traces
-from tracking.console import Bar, duration
+from tracking.console import PARENT, Bar, duration
 from tracking.errors import AwayError
 from tracking.progress import Phase
 from tracking.provenance import output_digest
@@ -192,18 +193,27 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
         "recipe": run.algorithm.recipe.model_dump(mode="json", exclude={"name"}),
     }
     tags = {"prefect.flow_run_id": flow_run_id, "stage": "train_doctor", "checkpoints": str(run.folder)}
+    if parent := os.environ.get(PARENT):
+        tags["prefect.parent_flow_run_id"] = parent
     with runs.training_run(run.params.run_name, run.input_hash, params, tags, ROOT) as run_id:
-        for name, path in (
-            ("cases", "data/cases"),
-            ("knowledge_base", "data/kb_index"),
-            ("warm_start", "models/warm_start"),
+        for name, path, stage in (
+            ("cases", "data/cases", "patient_cases"),
+            ("knowledge_base", "data/kb_index", "knowledge_base"),
+            ("warm_start", "models/warm_start", "warm_start"),
         ):
-            runs.log_dataset(run_id, name, ROOT / path, output_digest(path) or run.input_hash[:32], "training")
+            digest = output_digest(path) or run.input_hash[:32]
+            runs.log_dataset(run_id, name, ROOT / path, digest, "training", told_by(stage))
         recorder = Recorder(run, run_id)
         try:
             yield recorder
         finally:
             recorder.close()
+
+
+def told_by(stage: str) -> dict[str, Any]:
+    """What a stage told of what it made: counts, losses; empty if it has told nothing yet."""
+    file = ROOT / "metrics" / f"{stage}.json"
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
 
 
 def untouched(params: Params) -> dict[str, Any]:

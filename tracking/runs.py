@@ -239,7 +239,9 @@ def _last_steps(run: Any) -> dict[str, int]:
     return {metric.key: metric.step for metric in run.data.to_proto().metrics}
 
 
-def log_dataset(run_id: str, name: str, path: Path, digest: str, context: str) -> None:
+def log_dataset(
+    run_id: str, name: str, path: Path, digest: str, context: str, profile: Mapping[str, Any] | None = None
+) -> None:
     """Say which data a run used; nothing is read.
 
     `digest` is DVC's md5 or any hash, shown in the run page beside the name.
@@ -250,8 +252,11 @@ def log_dataset(run_id: str, name: str, path: Path, digest: str, context: str) -
         path: where it lies.
         digest: above 36 characters its head is shown and the whole kept as a tag.
         context: what it was for: `train`, `validation`, `test`.
+        profile: what is known of it, such as counts; shown beside it.
     """
-    dataset = Dataset(name, digest[:MAX_DIGEST_CHARS], source_type="local", source=json.dumps({"uri": str(path)}))
+    source = json.dumps({"uri": str(path)})
+    told = json.dumps(profile) if profile else None
+    dataset = Dataset(name, digest[:MAX_DIGEST_CHARS], source_type="local", source=source, profile=told)
     tags = [InputTag("mlflow.data.context", context), InputTag("digest", digest)]
     patiently(mlflow.MlflowClient().log_inputs, run_id, [DatasetInput(dataset, tags)])
 

@@ -415,6 +415,12 @@ def test_what_is_right_and_whether_the_doctor_was_are_told_where_they_are_known(
     assert told["correct"].feedback.value is False
 
 
+def test_a_data_set_says_what_its_stage_told_of_it(run, client):
+    tracking.log_dataset(run, "warm_start", Path("models/warm_start"), "abc", "training", {"loss": 0.5})
+    (found,) = client.get_run(run).inputs.dataset_inputs
+    assert json.loads(found.dataset.profile) == {"loss": 0.5}
+
+
 def test_an_evaluation_has_a_run_of_its_own_once_for_the_same_figures(run, client):
     made = [tracking.evaluation_run(run, key, {"seed": 3}, {"stage": "evaluate_doctor"}) for key in ("a", "a", "b")]
     assert made[0] == made[1] != made[2]
