@@ -27,7 +27,7 @@ def retrain(project: Path, at: int, *, after: bool) -> None:
     registry.COPIES = project / "models" / "registry"
     flow.ROOT = project
     tasks.workspace._bring_data = lambda *_: None
-    flow.challenge_in = lambda place, _targets, inbox: _challenge(project, place, inbox)
+    flow.challenge_in = lambda place, _targets, inbox, _max_hours: _challenge(project, place, inbox)
     flow.retrain.fn((), "retrained", push=False, inbox="inbox")
     os._exit(0)
 
