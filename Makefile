@@ -4,7 +4,7 @@
 # make format      one hand for all code: 120 columns
 # make check       lint, types, import rules and make test
 # make slow        the tests that take longer: servers, browsers, harder lessons
-# make faults      malformed records, KILLS=30 kills of pipeline and retrain, STOPS=20 stops, damaged files and disks
+# make faults      malformed records, KILLS=30 kills of pipeline and retrain, STOPS=20 stops, damaged files, full disks, servers that go away
 # make consult     talk to a doctor in the browser; DOCTOR=champion PORT=7860 HOST=0.0.0.0
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
 # make learn       the recipes on the clinic, by seed: SEEDS=0,1,2 ALGORITHMS=grpo,ppo
@@ -103,6 +103,7 @@ faults: setup
 	@$(BIN)/python -m tests.faults.retrains --kills $(KILLS) --seed $(SEED)
 	@$(BIN)/python -m tests.faults.stops --stops $(STOPS) --seed $(SEED)
 	@$(BIN)/python -m tests.faults.damages
+	@$(BIN)/python -m tests.faults.outages
 
 slow: setup $(PAGE_VENV)/.ready
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not gpu and not vllm" --base-seed $(SEED)

@@ -16,17 +16,19 @@ def main() -> int:
     parser.add_argument("version", help="champion, challenger or a version's number")
     parser.add_argument("--again", action="store_true", help="train it again: as long as the first time")
     given = parser.parse_args()
+    from rl.files import held
     from tasks.command_line import USER_ERRORS, told
-    from tasks.reproduction import check_out, difference, version_of
+    from tasks.reproduction import check_out, difference, place_of, version_of
     from tasks.versioning import VersioningError, reproduce_alone
     from tasks.workspace import WorkspaceError
 
     with told("reproduce", VersioningError, WorkspaceError, *USER_ERRORS):
         version = version_of(given.version)
-        place = check_out(version)
-        if given.again:
-            reproduce_alone(place)
-        differs = difference(version, place)
+        with held(place_of(version)):
+            place = check_out(version)
+            if given.again:
+                reproduce_alone(place)
+            differs = difference(version, place)
     how = "trained again" if given.again else "checked out"
     if differs:
         hint = "" if given.again else "; --again trains it"

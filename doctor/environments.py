@@ -79,9 +79,9 @@ class ConsultationFactory:
             )
         return HybridMatcher(asking, off_record, self.embed).match
 
-    @property
+    @cached_property
     def embed(self) -> Embed:
-        """The knowledge base's sentence embedder, loaded at the first text."""
+        """The knowledge base's sentence embedder, loaded at the first text; one and the same, for what is kept by it."""
         return lambda texts: self._embedder.encode(list(texts))
 
     @cached_property

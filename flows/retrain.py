@@ -4,12 +4,13 @@ import argparse
 import logging
 import os
 import sys
+from typing import Annotated
 
 from prefect import flow
 from prefect.flow_runs import pause_flow_run, suspend_flow_run
 from prefect.input import RunInput
 from prefect.runtime import deployment, flow_run
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from doctor.gate import Decision, markdown
 from doctor.parameters import ROOT
@@ -25,6 +26,7 @@ from tasks.workspace import push as sent
 from tracking.console import WATCHED
 
 log = logging.getLogger(__name__)
+Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 APPROVAL_TIMEOUT_S = 7 * 24 * 3600  # then the flow run fails and the champion stays
 
 
@@ -41,7 +43,7 @@ def retrain(
     branch: str | None = None,
     push: bool = False,
     inbox: str | None = None,
-    max_hours: float | None = None,
+    max_hours: Hours | None = None,
 ) -> str:
     """Run the whole pipeline through DVC, register the doctor, once per hash, and promote it if it is better than the
     champion; returns the report.
@@ -53,8 +55,8 @@ def retrain(
         push: send the branch to `origin`, and data and models to DVC's remote.
         inbox: a folder of new cases and documents, which mirrors the project: what is valid is committed to the branch, the
             rest goes to `rejected` in it. Empty: none.
-        max_hours: of pipeline and comparison together; then they are stopped, the run fails and the champion stays. Empty:
-            no limit.
+        max_hours: for the pipeline, and with a branch for the comparison too; then they are stopped, the run fails and the
+            champion stays. Empty: no limit.
     """
     if not branch:
         if inbox:
@@ -103,6 +105,13 @@ def _ask(decision: Decision, sha256: str) -> Approval:
     return wait(wait_for_input=form, timeout=APPROVAL_TIMEOUT_S, key=f"approval-{sha256[:12]}")
 
 
+def _hours(text: str) -> float:
+    try:
+        return TypeAdapter(Hours).validate_python(text)
+    except ValidationError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of hours above 0") from None
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m flows.retrain", description=__doc__)
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
@@ -114,7 +123,7 @@ if __name__ == "__main__":
         "--inbox", help="a folder of new cases and documents; with --branch, which what is valid is committed to"
     )
     parser.add_argument("--push", action="store_true", help="send the branch and DVC's data to their remotes")
-    parser.add_argument("--max-hours", type=float, help="stop what is not done by then; the next run goes on")
+    parser.add_argument("--max-hours", type=_hours, help="stop what is not done by then; the next run goes on")
     given = parser.parse_args()
     with process("retrain", VersioningError, WorkspaceError, *USER_ERRORS):
         if address := os.environ.pop(AWAITED, None):

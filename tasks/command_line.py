@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 TERMINATED = 128 + signal.SIGTERM  # exit status, as a shell tells it
 INTERRUPTED = 128 + signal.SIGINT
+REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 FULL_BYTES = 2**20  # free on a disk that is called full
 DRAIN_S = 5.0  # for what a server that answers is still to be told
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError, TrackingError)
@@ -169,8 +170,10 @@ def of_the_disk(error: BaseException) -> str | None:
     """
     found: BaseException | None = error
     while found is not None:
-        if isinstance(found, OSError) and found.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            return f"{found.filename}: {os.strerror(found.errno)}; make it writable, and run this again"
+        if isinstance(found, OSError) and found.filename is not None and found.errno in REFUSED:
+            return (
+                f"{found.filename}: {os.strerror(found.errno)}; let this user read and write there, and run this again"
+            )
         if isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT):
             return _full(Path(str(found.filename or HOME)))
         found = found.__cause__ or found.__context__

@@ -15,7 +15,7 @@ from tracking.errors import TrackingError
 from tracking.registry import Version
 
 log = logging.getLogger(__name__)
-PLACE = Path("runs") / "reproduced"
+PLACE = ROOT / "runs" / "reproduced"
 PINS = "constraints.txt"
 
 
@@ -32,6 +32,11 @@ def version_of(called: str) -> Version:
     return found
 
 
+def place_of(version: Version) -> Path:
+    """Where its state is checked out."""
+    return PLACE / version.number
+
+
 def check_out(version: Version) -> Path:
     """The code, parameters, lock and data of the commit that made a doctor, in a folder of their own.
 
@@ -45,7 +50,7 @@ def check_out(version: Version) -> Path:
             f"version {version.number} was made from files that differ from commit {commit or 'unknown'}, so that none "
             f"holds them; MLflow's run {version.run_id or 'unknown'} has its params.yaml and dvc.lock"
         )
-    place = ROOT / PLACE / version.number
+    place = place_of(version)
     checkout(ROOT, place, commit)
     log.info("%s is commit %s, which made version %s, with its data", place, commit[:12], version.number)
     if (place / PINS).read_bytes() != (ROOT / PINS).read_bytes():
@@ -59,7 +64,8 @@ def difference(version: Version, place: Path) -> str:
     digest = folder_hash(made) if made.is_dir() else "none"
     if digest == version.sha256:
         return ""
-    then, now = _outputs(committed(place, "dvc.lock")), _outputs((place / "dvc.lock").read_text(encoding="utf-8"))
+    lock = place / "dvc.lock"
+    then, now = _outputs(committed(place, lock.name)), _outputs(lock.read_text("utf-8") if lock.exists() else "")
     first = next((name for name in then if now.get(name) != then[name]), "")
     return f"sha256 {digest[:12]} in place of {version.sha256[:12]}" + (
         f"; the first that differs: {first}" if first else ""

@@ -240,6 +240,7 @@ def push(place: Path, branch: str) -> str | None:
     try:
         if _dvc(place, "remote", "list"):
             _reached(partial(_dvc, place, "push", "--quiet"))
+        _git(place, "remote", "get-url", "origin")  # there is one, or it is said at once
         _reached(partial(_git, place, "push", "--quiet", "origin", f"refs/heads/{branch}"))
     except WorkspaceError as error:
         return f"branch {branch} was not pushed: {error}"
@@ -258,8 +259,8 @@ def _reached(call: Callable[[], str]) -> str:
 
 
 def committed(place: Path, name: str) -> str:
-    """A file as the commit has it that a checkout is at."""
-    return _git(place, "show", f"HEAD:{name}")
+    """A file as the commit has it that a checkout is at; empty if it has none."""
+    return _git(place, "show", f"HEAD:{name}") if _blob(place, "HEAD", name) else ""
 
 
 def _tip(folder: Path, branch: str) -> str | None:

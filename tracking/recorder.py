@@ -211,9 +211,11 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
 
 
 def told_by(stage: str) -> dict[str, Any]:
-    """What a stage told of what it made: counts, losses; empty if it has told nothing yet."""
-    file = ROOT / "metrics" / f"{stage}.json"
-    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
+    """What a stage told of what it made: counts, losses; empty if it has told nothing that can be read."""
+    try:
+        return dict(json.loads((ROOT / "metrics" / f"{stage}.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def untouched(params: Params) -> dict[str, Any]:

@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,11 +203,12 @@ def evaluation_run(training: str, key: str, params: Mapping[str, Any], tags: Map
     client = mlflow.MlflowClient()
     trained = patiently(client.get_run, training).info
     found = patiently(client.search_runs, [trained.experiment_id], f"tags.evaluation = '{key}'", max_results=1)
-    if found:
+    if found and found[0].info.status == "FINISHED":
         return str(found[0].info.run_id)
     about = {**tags, **_started_by(), "evaluation": key, "training": training}
     about[MLFLOW_RUN_TYPE] = MLFLOW_RUN_TYPE_GENAI_EVALUATE
-    made = patiently(client.create_run, trained.experiment_id, run_name=f"test {trained.run_name}", tags=about)
+    create = partial(client.create_run, run_name=f"test {trained.run_name}", tags=about)
+    made = found[0] if found else patiently(create, trained.experiment_id)  # a kill left it open
     run_id = str(made.info.run_id)
     _describe(client, run_id, params, {})
     patiently(client.set_terminated, run_id, "FINISHED")

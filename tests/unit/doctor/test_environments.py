@@ -52,6 +52,11 @@ def test_a_case_is_a_consultation_with_a_scripted_patient(cases):
     assert first["content"].endswith("(4 left)")
 
 
+def test_all_patients_share_an_embedder_by_which_vectors_are_kept():
+    opened = factory(matching="hybrid")
+    assert opened.embed is opened.embed
+
+
 def test_the_chart_comes_first_where_it_is_asked_for(cases):
     consultation = factory().consultation(cases[0], 1, chart=True)
     assert type(consultation) is ChartConsultation

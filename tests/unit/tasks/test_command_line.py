@@ -61,7 +61,7 @@ def test_what_fails_of_itself_is_no_stop() -> None:
 @pytest.mark.parametrize(
     ("number", "line"),
     [
-        (errno.EROFS, "error: /srv/x: Read-only file system; make it writable, and run this again"),
+        (errno.EROFS, "error: /srv/x: Read-only file system; let this user read and write there, and run this again"),
         (errno.ENOSPC, "error: /srv/x: No space left on device, "),
     ],
 )

@@ -140,7 +140,11 @@ def test_a_remote_gives_the_data_and_gets_the_branch(
         (place / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
         keep(place, "retrained", "one")
         assert "branch retrained was not pushed" in str(push(place, "retrained"))
+        assert "again in" not in caplog.text  # there is no origin, and waiting makes none
+        git(project, "remote", "add", "origin", str(tmp_path / "away.git"))
+        assert "branch retrained was not pushed" in str(push(place, "retrained"))
         assert sum("; again in 0 s" in line for line in caplog.messages) == 2
+        git(project, "remote", "remove", "origin")
         git(project, "remote", "add", "origin", str(tmp_path / "origin.git"))
         assert push(place, "retrained") is None
     assert git(tmp_path / "origin.git", "rev-parse", "retrained") == git(project, "rev-parse", "retrained")

@@ -429,6 +429,9 @@ def test_an_evaluation_has_a_run_of_its_own_once_for_the_same_figures(run, clien
     assert shown.info.run_name == f"test {client.get_run(run).info.run_name}"
     assert shown.data.tags["training"] == run
     assert shown.data.tags["mlflow.runType"] == "genai_evaluate"  # by which MLflow lists evaluations
+    client.update_run(made[0], status="RUNNING")  # as a kill leaves it
+    assert tracking.evaluation_run(run, "a", {"seed": 3}, {"stage": "evaluate_doctor"}) == made[0]
+    assert client.get_run(made[0]).info.status == "FINISHED"
 
 
 def test_a_persons_rating_stands_on_the_trace(run, client):
