@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from clinic.matching import Embed
 from clinic.understanding.answering import Answering, Vectors
+from doctor.choice import Choices, starts
 
 COLUMNS = 32
 PENALTY = 6.0  # of half the squared entries
@@ -82,12 +83,9 @@ class _Likelihood:
         )
         self._question_R = np.repeat(question_F, [len(texts) for texts in facts])
         self._fact_R = np.repeat(np.arange(len(facts)), [len(texts) for texts in facts])
-        self._start_F = _starts([len(texts) for texts in facts])
-        self._start_Q = _starts([len(one.texts) for one in pairings])
-        self._of_F = np.repeat(np.arange(len(pairings)), [len(one.texts) for one in pairings])
+        self._start_F = starts([len(texts) for texts in facts])
+        self._choices = Choices([one.answers for one in pairings])
         self._cosine_R = np.einsum("rd,rd->r", self._questions[self._question_R], self._texts[self._text_R])
-        self._answers_F = np.concatenate([one.answers for one in pairings])
-        self._off_Q = ~np.logical_or.reduceat(self._answers_F, self._start_Q)
 
     @property
     def dimensions(self) -> int:
@@ -104,22 +102,13 @@ class _Likelihood:
         nearest = np.flatnonzero(near_R == near_F[self._fact_R])
         best_F = nearest[np.unique(self._fact_R[nearest], return_index=True)[1]]  # the row of each fact's nearest text
         sums_F = scale * near_F.astype(np.float64)
-        highest_Q = np.maximum(np.maximum.reduceat(sums_F, self._start_Q), none)
-        odds_F, odds_none_Q = np.exp(sums_F - highest_Q[self._of_F]), np.exp(none - highest_Q)
-        all_Q = np.add.reduceat(odds_F, self._start_Q) + odds_none_Q
-        right_F = odds_F * self._answers_F
-        right_Q = np.maximum(np.add.reduceat(right_F, self._start_Q) + odds_none_Q * self._off_Q, 1e-300)
-        slope_F = odds_F / all_Q[self._of_F] - right_F / right_Q[self._of_F]
-        slope_none = (odds_none_Q / all_Q - odds_none_Q * self._off_Q / right_Q).sum()
+        none_Q = np.full(len(self._choices.start_Q), none)
+        loss, slope_F, slope_none_Q = self._choices.loss(sums_F, none_Q)
         pull_F = (scale * slope_F).astype(np.float32)[:, None]
         question_F, text_F = self._question_R[best_F], self._text_R[best_F]
         to_asked, to_told = np.zeros_like(asked), np.zeros_like(told)
         np.add.at(to_asked, question_F, pull_F * told[text_F])
         np.add.at(to_told, text_F, pull_F * asked[question_F])
         slopes = np.stack([self._questions.T @ to_asked, self._texts.T @ to_told]).astype(np.float64).ravel()
-        loss = np.log(all_Q).sum() - np.log(right_Q).sum() + PENALTY / 2 * (entries**2).sum()
-        return float(loss), np.concatenate([slopes + PENALTY * entries, [(slope_F * sums_F).sum(), slope_none]])
-
-
-def _starts(lengths: Sequence[int]) -> NDArray[np.intp]:
-    return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp)
+        loss += PENALTY / 2 * float((entries**2).sum())
+        return loss, np.concatenate([slopes + PENALTY * entries, [(slope_F * sums_F).sum(), slope_none_Q.sum()]])

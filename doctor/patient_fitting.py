@@ -38,6 +38,7 @@ from clinic.understanding.phrases import SECTIONS, parted
 from clinic.understanding.record import TypedRecord, typed_by
 from doctor.answer_fitting import Pairing, fit_map
 from doctor.calibration import CALIBRATION, read_lines
+from doctor.choice import Choices
 from doctor.environments import open_factory
 from doctor.parameters import ROOT, Params
 from doctor.patient_calibration import cases_of, digest
@@ -217,28 +218,15 @@ class _Likelihood:
     """Of the labels, under weights of standardised numbers."""
 
     def __init__(self, facts_RK: Array, none_QK: Array, answers: Sequence[NDArray[np.bool_]]) -> None:
-        lengths = [len(one) for one in answers]
-        self._facts_RK, self._none_QK = facts_RK, none_QK
-        self._question_R = np.repeat(np.arange(len(lengths)), lengths)
-        self._start_Q = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        self._answers_R = np.concatenate(answers).astype(np.float64)
-        self._off_Q = np.array([not one.any() for one in answers], dtype=np.float64)
+        self._facts_RK, self._none_QK, self._choices = facts_RK, none_QK, Choices(answers)
 
     def loss(self, weights_K: Array, free: int) -> tuple[float, Array]:
         """Negative log-likelihood with the penalty on all weights but that at `free`, and its gradient."""
         k = self._facts_RK.shape[1]
-        sums_R, none_Q = self._facts_RK @ weights_K[:k], self._none_QK @ weights_K[k:]
-        highest_Q = np.maximum(np.maximum.reduceat(sums_R, self._start_Q), none_Q)
-        odds_R, odds_none_Q = np.exp(sums_R - highest_Q[self._question_R]), np.exp(none_Q - highest_Q)
-        all_Q = np.add.reduceat(odds_R, self._start_Q) + odds_none_Q
-        right_R = odds_R * self._answers_R
-        right_Q = np.maximum(np.add.reduceat(right_R, self._start_Q) + odds_none_Q * self._off_Q, 1e-300)
-        slope_R = odds_R / all_Q[self._question_R] - right_R / right_Q[self._question_R]
-        slope_Q = odds_none_Q / all_Q - odds_none_Q * self._off_Q / right_Q
+        loss, slope_R, slope_Q = self._choices.loss(self._facts_RK @ weights_K[:k], self._none_QK @ weights_K[k:])
         punished_K = weights_K * (np.arange(len(weights_K)) != free)
-        loss = np.log(all_Q).sum() - np.log(right_Q).sum() + PENALTY / 2 * (punished_K**2).sum()
         slope_K = np.concatenate([self._facts_RK.T @ slope_R, self._none_QK.T @ slope_Q])
-        return float(loss), slope_K + PENALTY * punished_K
+        return loss + PENALTY / 2 * float((punished_K**2).sum()), slope_K + PENALTY * punished_K
 
 
 def shares(pairs: Sequence[tuple[Asked, Array]], threshold: float) -> tuple[float, float, float]:
