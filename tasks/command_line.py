@@ -29,6 +29,7 @@ from doctor.parameters import HOME, ParameterError, load_params
 from kb.errors import KnowledgeBaseError
 from rl import machine
 from rl.errors import TrainingError
+from tasks.interrupts import STOPS, end_in_time
 from tracking.console import screen, start_logging
 from tracking.errors import TrackingError
 
@@ -67,6 +68,7 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     given = vars(parser.parse_args())
     # after Prefect has told its server; the default would leave behind what was started, its private server for one
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    end_in_time()
     with process(flow.__name__, *USER_ERRORS):
         machine.use(load_params(given.get("params_file")).machines)
         outlive_prefect(flow, given)
@@ -146,21 +148,28 @@ def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
-        sys.exit(INTERRUPTED)
+        _stopped(INTERRUPTED)
     except SystemExit as ended:
         if ended.code == TERMINATED:
-            sys.stderr.write("stopped\n")
+            _stopped(TERMINATED)
         raise
     except Exception as error:
         status = _status_of_stop(error)
         if status is not None:
-            sys.stderr.write("stopped\n")
-            sys.exit(status)
+            _stopped(status)
         if (line := of_the_disk(error)) is not None:
             sys.stderr.write(f"error: {line}\n")
             sys.exit(2)
         raise
+
+
+def _stopped(status: int) -> NoReturn:
+    """Say so, and end; another signal would only disturb what is on its way out."""
+    sys.stderr.write("stopped\n")
+    if threading.current_thread() is threading.main_thread():
+        for number in STOPS:
+            signal.signal(number, signal.SIG_IGN)
+    sys.exit(status)
 
 
 def of_the_disk(error: BaseException) -> str | None:

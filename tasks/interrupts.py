@@ -1,7 +1,17 @@
-"""What stops a run is passed on as an interrupt, so whatever it starts must be able to take one."""
+"""What stops a run is passed on as an interrupt, so whatever it starts must be able to take one; and ends it in time."""
 
+import os
+import select
 import signal
+import sys
 import threading
+import time
+
+import psutil
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+AGAIN_S = 6.0  # after a signal that did not end it; who started a stage gives it another one sooner
+END_S = 14.0  # after the first
 
 
 def let_children_be_interrupted() -> None:
@@ -12,3 +22,39 @@ def let_children_be_interrupted() -> None:
     """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda *_: None)
+
+
+def end_in_time(again_s: float = AGAIN_S, end_s: float = END_S) -> None:
+    """From now on a signal to stop ends this process, whatever becomes of the exception that its handler raises.
+
+    That may be lost in a library's callback, wait for a server that does not answer, or for a long product. So the signal
+    is given again, and at last the process is ended with all that it started: what it writes is complete or absent.
+    Whatever handler is set, the interpreter tells of the signal first. Nothing is done outside the main thread.
+
+    Args:
+        again_s: seconds after a signal until it is given again.
+        end_s: seconds after the first one until the process is ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    threading.Thread(target=_insist, args=(heard, again_s, end_s), name="end in time", daemon=True).start()
+
+
+def _insist(heard: int, again_s: float, end_s: float) -> None:
+    number = 0
+    while number not in STOPS:
+        number = os.read(heard, 1)[0]
+    deadline = time.monotonic() + end_s
+    while (left := deadline - time.monotonic()) > 0:
+        if select.select([heard], [], [], min(again_s, left))[0]:
+            os.read(heard, 1)  # one more, from whoever
+        elif deadline > time.monotonic():
+            os.kill(os.getpid(), number)
+    for process in psutil.Process().children(recursive=True):
+        process.kill()
+    sys.stderr.write(f"stopped, {end_s:g} s after the signal and in the middle of its work; the next run goes on\n")
+    sys.stderr.flush()
+    os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""SIGTERM ends what runs in an event loop, wherever it arrives."""
+"""SIGTERM and SIGINT end what runs in an event loop, wherever they arrive."""
 
 import asyncio
 import os
@@ -15,18 +15,24 @@ class StopError(BaseException):
     """What a handler raises: as Prefect's, no `Exception`."""
 
 
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def number(request):
+    return request.param
+
+
 @pytest.fixture
-def handler():
+def handler(number):
     def raises(*_):
         raise StopError
 
-    before = signal.signal(signal.SIGTERM, raises)
+    before = signal.signal(number, raises)
     yield raises
-    signal.signal(signal.SIGTERM, before)
+    signal.signal(number, before)
 
 
-def in_a_moment(seconds=0.2):
-    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM)).start()
+@pytest.fixture
+def in_a_moment(number):
+    return lambda seconds=0.2: threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
 
 
 async def waits_for_a_busy_task():
@@ -44,23 +50,23 @@ async def waits_for_a_busy_task():
 
 
 @pytest.mark.parametrize("waits", [waits_for_a_busy_task, lambda: asyncio.sleep(30)], ids=["busy", "asleep"])
-def test_a_stop_reaches_who_waits_and_the_handler_is_back(handler, waits):
+def test_a_stop_reaches_who_waits_and_the_handler_is_back(handler, number, in_a_moment, waits):
     in_a_moment()
     began = time.monotonic()
     with pytest.raises(StopError):
         stoppable.run(waits())
     assert time.monotonic() - began < 5
-    assert signal.getsignal(signal.SIGTERM) is handler
+    assert signal.getsignal(number) is handler
 
 
-def test_what_is_running_is_cleaned_up_before_the_handler_is_called(handler):
+def test_what_is_running_is_cleaned_up_before_the_handler_is_called(handler, number, in_a_moment):
     seen = []
 
     async def tidy():
         try:
             await asyncio.sleep(30)
         finally:
-            seen.append(signal.getsignal(signal.SIGTERM) is handler)
+            seen.append(signal.getsignal(number) is handler)
 
     in_a_moment()
     with pytest.raises(StopError):
@@ -68,7 +74,7 @@ def test_what_is_running_is_cleaned_up_before_the_handler_is_called(handler):
     assert seen == [False]
 
 
-def test_without_a_signal_it_is_asyncio_s(handler):
+def test_without_a_signal_it_is_asyncio_s(handler, number):
     async def value():
         return 3
 
@@ -78,7 +84,7 @@ def test_without_a_signal_it_is_asyncio_s(handler):
     assert stoppable.run(value()) == 3
     with pytest.raises(ValueError, match="within"):
         stoppable.run(fails())
-    assert signal.getsignal(signal.SIGTERM) is handler
+    assert signal.getsignal(number) is handler
 
 
 def test_in_another_thread_signals_are_not_its_business(handler):
@@ -87,3 +93,17 @@ def test_in_another_thread_signals_are_not_its_business(handler):
     thread.start()
     thread.join()
     assert found == [4]
+
+
+def test_who_listens_to_signals_hears_of_those_that_come_meanwhile(handler, number, in_a_moment):
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    before = signal.set_wakeup_fd(told)
+    try:
+        in_a_moment()
+        with pytest.raises(StopError):
+            stoppable.run(asyncio.sleep(30))
+        assert signal.set_wakeup_fd(-1) == told
+        assert os.read(heard, 9) == bytes([number])
+    finally:
+        signal.set_wakeup_fd(before)

@@ -39,7 +39,7 @@ def test_leaving_waits_for_threads_and_exit_functions_and_takes_nothing_apart() 
     ("sent", "status"), [(TerminationSignal(signal.SIGTERM), TERMINATED), (KeyboardInterrupt(), INTERRUPTED)]
 )
 def test_what_fails_because_of_a_signal_is_a_stop(
-    sent: BaseException, status: int, capsys: pytest.CaptureFixture[str]
+    sent: BaseException, status: int, capsys: pytest.CaptureFixture[str], default_signals: None
 ) -> None:
     def stopped_as_a_task_begins() -> None:
         try:

@@ -95,3 +95,39 @@ def test_what_is_not_done_in_time_is_stopped_with_all_that_it_started(tmp_path: 
     psutil.wait_procs([psutil.Process(int(out.read_text()))] if psutil.pid_exists(int(out.read_text())) else [], 10)
     assert not psutil.pid_exists(int(out.read_text()))
     assert versioning._pass_on(["true"], os.environ, max_hours=1.0) == 0
+
+
+DEAF = """
+import os, signal, subprocess, sys, time
+from tasks.interrupts import end_in_time
+heard = []
+def lost(*_):
+    heard.append(1)
+    if len(heard) == int(sys.argv[1]):
+        os._exit(7)
+end_in_time(again_s=0.5, end_s=2)
+signal.signal(signal.SIGTERM, lost)  # after it, as Prefect does
+child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"])
+print(child.pid, flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize(("needed", "status"), [(1, 7), (3, 7), (99, 128 + signal.SIGTERM)])
+def test_a_signal_that_is_lost_is_given_again_and_ends_the_process_at_last(needed: int, status: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DEAF, str(needed)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as deaf:
+        assert deaf.stdout is not None
+        assert deaf.stderr is not None
+        child = int(deaf.stdout.readline())
+        time.sleep(0.3)
+        deaf.send_signal(signal.SIGTERM)
+        assert deaf.wait(10) == status
+        if needed == 99:
+            assert "stopped, 2 s after the signal" in deaf.stderr.read()
+            psutil.wait_procs([psutil.Process(child)] if psutil.pid_exists(child) else [], timeout=10)
+            assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+        else:
+            os.kill(child, signal.SIGKILL)
