@@ -43,6 +43,7 @@ class Server:
                 env=dict(self.environment),
                 cwd=ROOT,
                 process_group=0,
+                preexec_fn=lambda: os.nice(15),  # as if they had cores of their own: what counts is who waits for them
             )
         path = "/api" if self.words[0] == "prefect" else ""
         wait_until_healthy(f"http://127.0.0.1:{self.port}{path}", self.process)

@@ -104,6 +104,16 @@ def test_a_version_says_where_it_comes_from(project: Project) -> None:
     assert not set(ids) & set(_test_ids(project.folder))
 
 
+def test_stages_and_training_say_which_run_they_are_a_part_of(project: Project, environment: dict[str, str]) -> None:
+    training = project.registry.get_run(project.champion().run_id)
+    whole = training.data.tags["prefect.parent_flow_run_id"]
+    assert asked(environment, f"/flow_runs/{whole}")["name"].startswith("retrain")
+    parts = asked(environment, "/flow_runs/filter", {"flow_runs": {"tags": {"all_": [f"parent:{whole}"]}}})
+    stages = {"knowledge_base", "patient_cases", "warm_start", "train_doctor", "evaluate_doctor"}
+    assert {part["name"].split()[0] for part in parts} == stages
+    assert training.data.tags["prefect.flow_run_id"] in {part["id"] for part in parts}
+
+
 def _test_ids(folder: Path) -> list[str]:
     cases = pd.read_parquet(folder / "data/cases/cases.parquet")
     return list(cases[cases["split"] == "test"]["case_id"])
