@@ -8,11 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 from doctor.parameters import ParameterError, load_params
 from tasks.interrupts import let_children_be_interrupted
-from tasks.server import AWAITED, ROOT, starting_server
+from tasks.server import AWAITED, ROOT, end, starting_server
+
+JOB_ENDS_S = 10  # which waits for the server, too, or has begun to stop a stage
 
 
 def main() -> int:
@@ -36,13 +39,22 @@ def main() -> int:
     }
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     let_children_be_interrupted()
+    try:
+        return _run(given.targets)
+    except KeyboardInterrupt:  # before the job is there to say so
+        sys.stderr.write("stopped\n")
+        return 128 + signal.SIGINT
+
+
+def _run(targets: Sequence[str]) -> int:
+    """Start a server and the flow beside each other; returns the flow's exit status."""
     with starting_server() as (address, ready):
         environment = {**os.environ, "PREFECT_API_URL": address, AWAITED: address}
-        job = subprocess.Popen([sys.executable, "-m", "flows.retrain", *given.targets], cwd=ROOT, env=environment)
+        job = subprocess.Popen([sys.executable, "-m", "flows.retrain", *targets], cwd=ROOT, env=environment)
         try:
             ready()  # the job imports meanwhile, and waits too
         except BaseException:
-            job.terminate()
+            end(job, JOB_ENDS_S)
             raise
         return wait_for(job)
 

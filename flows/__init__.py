@@ -1,1 +1,5 @@
 """The front door: one Prefect flow per DVC stage, plus `retrain`. Which task follows which; no maths, no file I/O."""
+
+from tasks.interrupts import tell_of_interrupts
+
+tell_of_interrupts()  # before the seconds that the imports of a flow take

@@ -6,6 +6,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
 
 import psutil
 
@@ -22,6 +25,37 @@ def let_children_be_interrupted() -> None:
     """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda *_: None)
+
+
+def tell_of_interrupts() -> None:
+    """An interrupt that nobody handles, as while libraries are imported, is one word and no traceback."""
+    told = sys.excepthook
+
+    def tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.stderr.write("stopped\n")
+        else:
+            told(kind, error, traceback)
+
+    sys.excepthook = tell
+
+
+@contextmanager
+def left_when_told() -> Iterator[None]:
+    """A block that a signal to end is a way out of, so that what it started is ended, too; a signal that is ignored, as
+    under `nohup`, stays so, and one that somebody handles is theirs. Nothing is done outside the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    mine = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in mine:
+        signal.signal(number, lambda told, _: sys.exit(128 + told))
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def end_in_time(again_s: float = AGAIN_S, end_s: float = END_S) -> None:

@@ -11,11 +11,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
+
+from tasks.interrupts import left_when_told
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 180
+SERVER_ENDS_S = 4
 AWAITED = "ANAMNESIS_AWAITED_SERVER"  # in a job's environment: the address of a server that was started beside it
 
 
@@ -39,24 +44,48 @@ def starting_server() -> Iterator[tuple[str, Callable[[], None]]]:
     port = free_port()
     address = f"http://127.0.0.1:{port}/api"
     (ROOT / "runs").mkdir(exist_ok=True)
-    with (ROOT / "runs" / "prefect-server.log").open("w") as log:
-        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen(
-            command,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=ROOT,
-            env={**os.environ, "PREFECT_API_URL": address},
-            process_group=0,
-        )
-    try:
-        yield address, lambda: wait_until_healthy(address, server)
-    finally:
-        server.terminate()
+    server: subprocess.Popen[bytes] | None = None
+    with left_when_told():
         try:
-            server.wait(15)
-        except subprocess.TimeoutExpired:
-            server.kill()
+            with (ROOT / "runs" / "prefect-server.log").open("w") as log:
+                command = [
+                    sys.executable,
+                    "-m",
+                    "prefect",
+                    "server",
+                    "start",
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    str(port),
+                ]
+                server = subprocess.Popen(
+                    command,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=ROOT,
+                    env={**os.environ, "PREFECT_API_URL": address},
+                    process_group=0,
+                )
+            yield address, lambda: wait_until_healthy(address, server)
+        finally:
+            if server is not None:
+                end(server, SERVER_ENDS_S)
+
+
+def end(process: "subprocess.Popen[bytes]", within_s: float) -> None:
+    """Let a process end, or end it with all that it started."""
+    with suppress(psutil.NoSuchProcess):
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(within_s)
+            return
+        for one in started:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+    process.kill()
+    process.wait()
 
 
 def wait_until_healthy(address: str, server: "subprocess.Popen[bytes] | None" = None) -> None:

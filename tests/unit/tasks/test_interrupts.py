@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tasks import versioning
+from tasks.server import end
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
@@ -131,3 +132,59 @@ def test_a_signal_that_is_lost_is_given_again_and_ends_the_process_at_last(neede
             assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
         else:
             os.kill(child, signal.SIGKILL)
+
+
+BEGINNING = """
+import sys, time
+from tasks import server
+server.healthy = lambda address: False
+with server.starting_server() as (address, ready):
+    print(address, flush=True)
+    ready()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_while_a_server_starts_leaves_no_server(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGINNING],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=lambda: [signal.signal(one, signal.SIG_DFL) for one in (signal.SIGINT, signal.SIGHUP)],
+    ) as beginning:
+        assert beginning.stdout is not None
+        assert beginning.stdout.readline().startswith("http://127.0.0.1:")
+        (server,) = psutil.Process(beginning.pid).children()
+        beginning.send_signal(number)
+        assert beginning.wait(15) in (128 + number, -number)
+        _, left = psutil.wait_procs([server], timeout=5)
+        assert not left
+
+
+def test_what_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    out = tmp_path / "child"
+    deaf = subprocess.Popen(["sh", "-c", f"trap : TERM; sleep 60 & echo $! > {out}; while :; do wait; done"])
+    while not out.exists() or not out.read_text().strip():
+        time.sleep(0.05)
+    end(deaf, 0.3)
+    assert deaf.poll() == -signal.SIGKILL
+    psutil.wait_procs([psutil.Process(int(out.read_text()))] if psutil.pid_exists(int(out.read_text())) else [], 10)
+    assert not psutil.pid_exists(int(out.read_text()))
+    end(deaf, 0.3)  # and again does nothing
+
+
+def test_an_interrupt_while_a_flow_is_imported_is_one_word() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import flows; raise KeyboardInterrupt"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "stopped\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "import flows; raise ValueError"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" in done.stderr
