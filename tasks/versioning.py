@@ -77,7 +77,7 @@ def reproduce_alone(place: Path) -> None:
 
 def _environment() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    parent = os.environ.get(PARENT) or flow_run.id  # the outermost
+    parent = os.environ.get(PARENT) or flow_run.root_flow_run_id  # the outermost
     told = {PARENT: str(parent)} if parent else {}
     return {**os.environ, **told, "PATH": path, "DVC_NO_ANALYTICS": "1"}
 
