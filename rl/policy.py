@@ -11,6 +11,7 @@ import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
+from rl.algorithms.base import CRITIC, POLICY
 from rl.batching import MicroBatch, head_logprobs, hidden_states
 from rl.compiling import compile_layers
 from rl.critic import Critic
@@ -41,6 +42,16 @@ class Policy(torch.nn.Module):
         self.model, self.critic = model, critic
         if compiled:
             compile_layers(model.get_decoder())
+
+    @property
+    def parts(self) -> dict[str, torch.nn.Module]:
+        """The modules that algorithms name, the policy first."""
+        return {POLICY: self.model} | ({CRITIC: self.critic} if self.critic is not None else {})
+
+    def begin(self) -> None:
+        """Let all but the policy be again what they were made as."""
+        if self.critic is not None:
+            self.critic.begin(self.model)
 
     def forward(
         self,
