@@ -20,17 +20,20 @@ from rl.algorithms.base import POLICY, Algorithm, Pass, TokenBatch, TokenRecord,
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
 from rl.batching import MicroBatch, micro_batches, sibling_batches
+from rl.chat import ChatFormat
 from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.flex import same_attention_again
 from rl.policy import Policy, PolicyOutput, compute_in
+from rl.privileged import PrivilegedPolicy
 from rl.ranks import load_optimizer, load_weights, whole_tree
 from rl.recomputation import ready_for_gradients
 from rl.records import logprobs_of, make_records, values_of
 
 log = logging.getLogger(__name__)
 SKIPS_ALLOWED = 2  # gradient steps in a row with a loss or gradient that is not finite
+NOT_PRIVILEGED = "a privileged teacher learns with all weights in float32; set train_doctor.lora: null and machines.compute: float32, or take another algorithm"
 Units = Sequence[tuple[int, ...]]
 
 
@@ -52,14 +55,29 @@ def gradient_steps_per_rollout(units: int, units_per_gradient_step: int, num_epo
 IN_STEP = Sampler(exact=True, staleness=0)
 
 
-def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "float32") -> Policy:
+def policy_for(
+    model: PreTrainedModel,
+    algorithm: Algorithm,
+    compute: str = "float32",
+    chat: ChatFormat | None = None,
+    seed: int | None = None,
+) -> Policy:
     """A policy with all that an algorithm asks of it, ready for an optimizer.
 
     Args:
         model: the live model; with an adapter, it computes in the precision that it was loaded in.
         algorithm: says whether there is a critic, and how memory and time are traded.
         compute: see `compute_in`.
+        chat: the model's chat format, where a privileged teacher reads charts.
+        seed: of what such a policy has that is no copy of the model.
+
+    Raises:
+        TrainingError: a privileged teacher beside an adapter, or in lower precision.
     """
+    if algorithm.feature is not None and algorithm.adaptation is not None and chat is not None and seed is not None:
+        if has_adapter(model) or compute != "float32":
+            raise TrainingError(NOT_PRIVILEGED)
+        return PrivilegedPolicy(model, algorithm.feature, algorithm.adaptation, chat, seed)
     if algorithm.optimizer.gradient_checkpointing:
         again = partial(same_attention_again, model.get_decoder().config)
         # in train mode only, never at play
@@ -153,17 +171,19 @@ class Learner:
                 were not finite.
         """
         self._refuse_stale(trajectories)
+        passes = self.algorithm.passes(self.policy_version)
+        plays = passes[0].parts[0]
+        self.policy.play(plays)
+        prepared = self.policy.prepare(trajectories, self.algorithm.optimizer.micro_batch_tokens)
         records, metrics = self._records(trajectories, scores)
         signal = self.algorithm.signal(records)
-        metrics |= signal.metrics
+        metrics |= signal.metrics | prepared
         if self.sampler.staleness and trajectories:
             metrics["staleness"] = self.policy_version - sum(t.policy_version for t in trajectories) / len(trajectories)
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
-        passes = self.algorithm.passes(self.policy_version)
-        plays = passes[0].parts[0]
         waits = self.waits(plays, self.policy_version)
-        ready_for_gradients(self.model)
+        ready_for_gradients(self.policy.player)
         planned = sum(gradient_steps_per_rollout(len(signal.units), one.units, one.epochs) for one in passes)
         for one, units in self._mini_batches(passes, signal, step):
             compare = not steps and self.algorithm.on_policy
@@ -178,7 +198,8 @@ class Learner:
             metrics = fresh | metrics  # a pass over all, if there was one, says it better
             for name, value in means.items():
                 applied[name].append(value)
-        self.model.eval()
+        self.policy.player.eval()
+        self.policy.ended()
         self._zero_grad()  # nobody plays beside them
         self.policy_version += 1
         metrics |= {name: sum(values) / len(values) for name, values in applied.items()}
@@ -255,8 +276,8 @@ class Learner:
         means: dict[str, float] = defaultdict(float)
         seen: list[tuple[Array, Array]] = []
         self._zero_grad()
-        for batch in self._batches([trajectories[i].token_ids for i in chosen], masks, together):
-            tokens = self._token_batch(batch, chosen, together, records, signal, total)
+        for batch in self._batches([trajectories[i] for i in chosen], together):
+            tokens = self._token_batch(one, batch, chosen, together, records, signal, total)
             loss, shares = one.loss(tokens)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
             for name, value in shares.items():
@@ -270,18 +291,20 @@ class Learner:
             return None
         return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True))) if seen else {}
 
-    def _batches(
-        self, tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], together: Units
-    ) -> Iterator[MicroBatch]:
+    def _batches(self, trajectories: Sequence[Trajectory], together: Units) -> Iterator[MicroBatch]:
         budget = self.algorithm.optimizer.micro_batch_tokens
-        return (
+        tokens, masks = [t.token_ids for t in trajectories], [t.loss_mask for t in trajectories]
+        families = [t.group_id for t in trajectories] if self.policy.apart else None
+        cut = (
             sibling_batches(tokens, masks, budget, together)
             if self.critic is None
-            else micro_batches(tokens, masks, budget, None, together)
+            else micro_batches(tokens, masks, budget, None, together, families)
         )
+        return (self.policy.dressed(batch, [trajectories[i] for i in batch.index]) for batch in cut)
 
     def _token_batch(
         self,
+        one: Pass,
         batch: MicroBatch,
         chosen: Sequence[int],
         together: Units,
@@ -294,9 +317,11 @@ class Learner:
             self.temperature,
             values=self.critic is not None,
             entropy_gradient=self.algorithm.entropy_gradient,
+            learning=one.parts,
         )
-        logprob_N, entropy_N = seen.logprob_N, seen.entropy_N
-        assert logprob_N is not None and entropy_N is not None  # noqa: S101, PT018  they were asked for
+        nothing_N = torch.zeros(len(batch.row_N), device=self.model.device)  # of a pass that does not look
+        logprob_N = seen.logprob_N if seen.logprob_N is not None else nothing_N
+        entropy_N = seen.entropy_N if seen.entropy_N is not None else nothing_N
         value_N = seen.value_BT[batch.row_N, batch.source_N] if seen.value_BT is not None else None
 
         def gather(parts: Sequence[Array]) -> torch.Tensor:
@@ -322,6 +347,7 @@ class Learner:
             advantage_N=gather([signal.advantage[i] for i in index]),
             weight_N=gather([signal.weight[i] for i in index]),
             target_N=gather([signal.target[i] for i in index]) if signal.target is not None else None,
+            adaptation=seen.adaptation,
             total=total,
         )
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from rl.algorithms.adaptation import Adaptation, AdaptationParams, FeatureParams
 from rl.algorithms.advantages import Array
 from rl.algorithms.losses import Totals
 from rl.algorithms.sampling import DynamicSamplingParams
@@ -110,6 +111,7 @@ class TokenBatch:
     advantage_N: torch.Tensor
     weight_N: torch.Tensor
     target_N: torch.Tensor | None
+    adaptation: Adaptation | None  # of a policy that learns from a privileged teacher
     total: Totals
 
 
@@ -143,6 +145,8 @@ class Algorithm(ABC):
     needs_old_logprobs: bool = False  # from the trainer even where the engine's are the same
     on_policy: bool = True  # whether trajectories of an older policy version are refused
     critic: CriticParams | None = None
+    feature: FeatureParams | None = None  # what a privileged teacher is told; then there is an adaptation too
+    adaptation: AdaptationParams | None = None
     dynamic_sampling: DynamicSamplingParams | None = None
     pairs_given: int | None = None  # of a rollout step, at most, where they are read from a file; told once it is seen
     optimizer: OptimizerParams

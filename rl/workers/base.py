@@ -33,10 +33,16 @@ class Session(Protocol):
         ...
 
     def rollout(
-        self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False
+        self,
+        specs: Sequence[EpisodeSpec],
+        temperature: float,
+        progress: Progress | None = None,
+        *,
+        held: bool = False,
+        to_learn: bool = False,
     ) -> list[Trajectory]:
         """One rollout phase with a frozen policy: that of now, or `held`: that of the last `hold`, whatever is learned
-        meanwhile.
+        meanwhile. What is played `to_learn` is played by whoever the algorithm lets act, a teacher perhaps.
         """
         ...
 

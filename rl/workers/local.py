@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from rl import stoppable
 from rl.adapters import adapter_weights, add_adapter, load_merged
-from rl.algorithms.base import Algorithm
+from rl.algorithms.base import POLICY, Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
 from rl.config import LoraParams, RolloutParams
@@ -107,7 +107,7 @@ class LocalSession:
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
         return Learner(
-            policy_for(self.model, algorithm, self._place.compute),
+            policy_for(self.model, algorithm, self._place.compute, self.chat, self._seed),
             algorithm,
             self.params.prompts,
             temperature,
@@ -134,28 +134,44 @@ class LocalSession:
             self._sync()
 
     def _sync(self) -> None:
-        self.model.eval()
+        self._policy.player.eval()
         self._phases.play()
 
     def _handover(self) -> Handover:
         return handover_of(self._policy, self.policy_version)
 
     def rollout(
-        self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False
+        self,
+        specs: Sequence[EpisodeSpec],
+        temperature: float,
+        progress: Progress | None = None,
+        *,
+        held: bool = False,
+        to_learn: bool = False,
     ) -> list[Trajectory]:
         """One rollout phase with a frozen policy: dropout off, no gradient.
 
-        It is the policy of now, or `held`: that of the last `hold`, whatever is learned meanwhile.
+        It is the policy of now, or `held`: that of the last `hold`, whatever is learned meanwhile. What is played
+        `to_learn` is played by whoever the algorithm lets act, a teacher perhaps; all else by the policy alone.
         """
         if self._seat is None:
             raise TrainingError("this session was opened without a seat for its episodes, to learn or rank only")
         with self._playing:
+            self._policy.play(self._acting() if to_learn else POLICY)
             if not held:
                 self._sync()
-            return stoppable.run(play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress))
+            feature = self._policy.feature()
+            return stoppable.run(
+                play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress, feature)
+            )
+
+    def _acting(self) -> str:
+        """The part that plays what is learned from."""
+        return self._algorithm.passes(self.policy_version)[0].parts[0] if self._algorithm is not None else POLICY
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
+        self._policy.play(POLICY)
         self.model.eval()
         return continuation_logprobs(self._policy, prefixes, candidates)
 
