@@ -7,18 +7,25 @@ Shapes: K turns, M soft tokens a turn, F = K M, W width of an embedding, S seque
 """
 
 import copy
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from rl.batching import MicroBatch, hidden_states, micro_batches
 from rl.environment import EpisodeSpec
+from rl.errors import TrainingError
 from rl.experience import Trajectory
 from rl.packing import SoftTokens
 
+ADAPTATION = "adaptation"  # the folder beside a student's weights
+CONFIG, WEIGHTS = "config.json", "model.safetensors"  # in it
 START_SCALE = 0.1  # of a head's first weights: a feature begins as the placeholder's embedding, near enough
 
 
@@ -124,6 +131,7 @@ class AdaptModule(torch.nn.Module):
         """
         super().__init__()
         self.tokens, self.placeholder = tokens, placeholder
+        self.layers = layers
         self.trunk = first_layers(model, layers)
         self.head = FeatureHead(model, placeholder, tokens, model.get_input_embeddings().weight.shape[1])
 
@@ -143,6 +151,32 @@ def first_layers(model: PreTrainedModel, layers: int) -> torch.nn.Module:
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[: len(trunk.layers)]
     return trunk  # type: ignore[no-any-return]  # a decoder
+
+
+def save_adaptation(module: AdaptModule, directory: Path) -> None:
+    """Write what predicts a student's features into a new folder."""
+    directory.mkdir()
+    shape = {"tokens": module.tokens, "placeholder": module.placeholder, "layers": module.layers}
+    (directory / CONFIG).write_text(json.dumps(shape, indent=1))
+    save_file({name: value.contiguous() for name, value in module.state_dict().items()}, directory / WEIGHTS)
+
+
+def load_adaptation(model: PreTrainedModel, directory: Path) -> AdaptModule:
+    """Read it back, beside the student that was saved with it.
+
+    Raises:
+        TrainingError: it is damaged, or of another model.
+    """
+    try:
+        shape = json.loads((directory / CONFIG).read_text())
+        module = AdaptModule(model, shape["placeholder"], shape["tokens"], shape["layers"])
+        module.load_state_dict(load_file(directory / WEIGHTS))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TrainingError(
+            f"{directory} is damaged or of another model ({first}); restore it or run the stage that made it again"
+        ) from error
+    return module.to(model.device).eval().requires_grad_(False)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from rl.batching import MicroBatch, head_logprobs, hidden_states
 from rl.compiling import compile_layers
 from rl.critic import Critic
 from rl.experience import Trajectory
-from rl.features import Feature
+from rl.features import AdaptModule, Feature
 from rl.ranks import mesh_of_one
 
 
@@ -62,6 +62,11 @@ class Policy(torch.nn.Module):
     def apart(self) -> bool:
         """Whether equal tokens are read differently in different groups."""
         return False
+
+    @property
+    def adaptation(self) -> AdaptModule | None:
+        """What predicts the policy's features, if it is told any."""
+        return None
 
     def play(self, part: str) -> None:
         """Which part plays, and is learned from, from now on."""

@@ -147,6 +147,11 @@ class PrivilegedPolicy(Policy):
         """Whether equal tokens are read differently in different groups."""
         return self._feature.tokens > 0
 
+    @property
+    def adaptation(self) -> AdaptModule | None:
+        """What predicts the student's features."""
+        return self.adapt_ema if self._feature.tokens else None
+
     def begin(self) -> None:
         """Let all but the student be again what they were made as."""
         fresh = PrivilegedPolicy(self.model, self._feature, self._adaptation, self._chat, self._seed)

@@ -40,6 +40,17 @@ class RegularisationParams(BaseModel):
     ramp_steps: int = Field(ge=0)  # rollout steps over which it rises from 0
 
 
+class FoldParams(BaseModel):
+    """Section `fold` of a recipe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    rollouts: int = Field(ge=1)  # of the student, each of a rollout step's size, that the copy learns from
+    num_epochs: int = Field(ge=1)  # passes over them
+    mini_batch_size: int = Field(ge=1)  # trajectories per gradient step
+    learning_rate: float = Field(gt=0)  # falls to 0 in a straight line
+    micro_batch_tokens: int = Field(ge=1)
+
+
 @dataclass(frozen=True)
 class Adaptation:
     """What beside log-probabilities a forward pass gives; None for what it did not look at."""

@@ -19,7 +19,16 @@ from typing import Literal
 import torch
 from pydantic import Field, model_validator
 
-from rl.algorithms.adaptation import ACTOR, ADAPT, EMA, ENCODER, AdaptationParams, FeatureParams, RegularisationParams
+from rl.algorithms.adaptation import (
+    ACTOR,
+    ADAPT,
+    EMA,
+    ENCODER,
+    AdaptationParams,
+    FeatureParams,
+    FoldParams,
+    RegularisationParams,
+)
 from rl.algorithms.base import CRITIC, POLICY, Part, Pass, TokenBatch
 from rl.algorithms.ppo import PPO, PPORecipe
 
@@ -32,6 +41,7 @@ class PPOROARecipe(PPORecipe):
     feature: FeatureParams
     adaptation: AdaptationParams
     regularisation: RegularisationParams
+    fold: FoldParams | None
 
     @model_validator(mode="after")
     def _as_it_is_made(self) -> "PPOROARecipe":
@@ -57,7 +67,7 @@ class PPOROA(PPO):
             recipe: as `recipe_class` parsed it.
         """
         super().__init__(recipe)
-        self.feature, self.adaptation = recipe.feature, recipe.adaptation
+        self.feature, self.adaptation, self.fold = recipe.feature, recipe.adaptation, recipe.fold
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from rl.algorithms.adaptation import FoldParams
 from rl.chat import ChatFormat
 from rl.environment import EpisodeSpec
 from rl.experience import Scores, Trajectory
@@ -46,6 +47,11 @@ class Session(Protocol):
         """
         ...
 
+    @property
+    def ranks(self) -> bool:
+        """Whether `rank` says what it would say in a dialogue; a student that is told a feature is not told it there."""
+        ...
+
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
         ...
@@ -70,4 +76,12 @@ class Session(Protocol):
 
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; the learner stays what it is."""
+        ...
+
+    def fold(
+        self, trajectories: Sequence[Trajectory], params: FoldParams, temperature: float, directory: Path
+    ) -> dict[str, float]:
+        """Teach a copy of the student that plays, on its own trajectories, to act without soft tokens, and write it as
+        a model folder of its own; returns metrics.
+        """
         ...

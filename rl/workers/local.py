@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from rl import stoppable
 from rl.adapters import adapter_weights, add_adapter, load_merged
+from rl.algorithms.adaptation import FoldParams
 from rl.algorithms.base import POLICY, Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
@@ -20,11 +21,13 @@ from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.features import ADAPTATION, Predicted, load_adaptation
 from rl.flex import prefer_rows, read_rows, reads_rows
+from rl.folding import fold
 from rl.handover import Handover, handover_of
 from rl.learner import Learner, Sampler, policy_for
 from rl.machine import Place
-from rl.models import load_model
+from rl.models import load_model, save_model
 from rl.phases import Phases
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
@@ -87,6 +90,8 @@ class LocalSession:
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
         frozen = algorithm.frozen_roles if algorithm is not None and lora is None else ()
         self._roles = {role: self._frozen() for role in frozen}
+        self._told = self._adaptation_of(Path(model))  # of a student that was loaded with one
+        self._loaded = algorithm is None  # else the learner's own policy plays
         self._playing = threading.Lock()
         self._learner = (
             self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
@@ -104,6 +109,24 @@ class LocalSession:
         if reads_rows(self.model.get_decoder()):
             read_rows(model)
         return model
+
+    def _adaptation_of(self, folder: Path) -> Predicted | None:
+        """What predicts the features of the student in a folder; None of an ordinary model.
+
+        Raises:
+            TrainingError: it is to be trained, or played by an engine that takes no vectors.
+        """
+        if not (folder / ADAPTATION).is_dir():
+            return None
+        engine = self.params.engine.kind
+        told = f"{folder} holds a student with soft tokens, which"
+        if self._algorithm is not None and str(folder) == self._source:
+            raise TrainingError(f"{told} cannot be trained further; export it with `fold` in recipes/ppo_roa.yaml")
+        if engine != "transformers":
+            raise TrainingError(
+                f"{told} rollout.engine.kind {engine} cannot play; set it to transformers, or export with `fold` in recipes/ppo_roa.yaml"
+            )
+        return Predicted(load_adaptation(self.model, folder / ADAPTATION))
 
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
         return Learner(
@@ -160,7 +183,7 @@ class LocalSession:
             self._policy.play(self._acting() if to_learn else POLICY)
             if not held:
                 self._sync()
-            feature = self._policy.feature()
+            feature = self._told if self._loaded else self._policy.feature()
             return stoppable.run(
                 play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress, feature)
             )
@@ -168,6 +191,12 @@ class LocalSession:
     def _acting(self) -> str:
         """The part that plays what is learned from."""
         return self._algorithm.passes(self.policy_version)[0].parts[0] if self._algorithm is not None else POLICY
+
+    @property
+    def ranks(self) -> bool:
+        """Whether `rank` says what it would say in a dialogue."""
+        self._policy.play(POLICY)
+        return (self._told if self._loaded else self._policy.feature()) is None
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
@@ -185,7 +214,12 @@ class LocalSession:
     def save(self, root: Path, step: int) -> Path:
         """Write checkpoint `step`."""
         return save_checkpoint(
-            root, step, self.model, self.tokenizer, self.learner.state() | {"adapter": adapter_weights(self.model)}
+            root,
+            step,
+            self.model,
+            self.tokenizer,
+            self.learner.state() | {"adapter": adapter_weights(self.model)},
+            self._policy.adaptation,
         )
 
     def restore(self, directory: Path) -> None:
@@ -209,3 +243,14 @@ class LocalSession:
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
         load_merged(self.model, load_model(str(directory), self._weights)[0].state_dict())
+        self._told, self._loaded = self._adaptation_of(directory), True
+
+    def fold(
+        self, trajectories: Sequence[Trajectory], params: FoldParams, temperature: float, directory: Path
+    ) -> dict[str, float]:
+        """Teach a copy of the student that was loaded to act without soft tokens, and write it."""
+        if self._told is None:
+            raise TrainingError("this session plays no student with soft tokens, so that there is nothing to fold")
+        model, metrics = fold(self.model, self._told.module, trajectories, params, temperature, self._seed)
+        save_model(model, self.tokenizer, directory)
+        return metrics
