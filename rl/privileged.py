@@ -109,12 +109,12 @@ class PrivilegedPolicy(Policy):
             model: the student; the teacher begins as its copy.
             feature: of the recipe.
             adaptation: of the recipe.
-            chat: makes tokens of charts; the end of a turn is what stands in the place of soft tokens.
+            chat: makes tokens of charts; what a user's words begin with stands in the place of soft tokens.
             seed: of the first weights of what is no copy.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            placeholder = chat.end_id
+            placeholder = chat.opening_ids([{"role": "user", "content": ""}])[0]
             super().__init__(model, ChartCritic(model, feature, placeholder))
             self.actor: PreTrainedModel = copy.deepcopy(model)
             self.encoder_priv = ChartEncoder(model, feature, placeholder)

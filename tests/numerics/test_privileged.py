@@ -51,8 +51,9 @@ def base(chat):
 def played(chat: ChatFormat, tokens: int) -> list[Trajectory]:
     """Three groups of three; the last failed, two were cut by the token limit.
 
-    The placeholder's own id is sampled at the end of turns, inside of one, and said by the patient.
+    The placeholder's own id is sampled inside of a turn, and read before one.
     """
+    placeholder = chat.opening_ids([{"role": "user", "content": ""}])[0]
     rng = random.Random(5)
     openings = [[rng.randrange(5, 260) for _ in range(6)] for _ in range(2)]
     trajectories = []
@@ -60,14 +61,14 @@ def played(chat: ChatFormat, tokens: int) -> list[Trajectory]:
         ids, mask, turns = [], [], []
         new = openings[min(i // 3, 1)]  # two groups begin alike
         for turn in range(rng.randint(1, 3)):
-            ids += [chat.end_id] * tokens + new
+            ids += [placeholder] * tokens + new
             mask += [0] * (tokens + len(new))
             said = [rng.randrange(5, 260) for _ in range(rng.randint(1, 3))] + [chat.end_id]
             if turn == 1:
-                said.insert(1, chat.end_id)
+                said.insert(1, placeholder)
             turns.append((len(ids), len(ids) + len(said)))
             ids, mask = ids + said, mask + [1] * len(said)
-            new = [chat.end_id] * (i % 2) + [rng.randrange(5, 260) for _ in range(rng.randint(1, 3))]
+            new = [placeholder] * (i % 2) + [rng.randrange(5, 260) for _ in range(rng.randint(1, 3))]
         trajectories.append(
             Trajectory(
                 episode_id=f"g{i // 3}/{i % 3}", case_id="c", group_id=f"g{i // 3}", sample=i % 3, policy_version=0,
@@ -285,7 +286,7 @@ def test_without_a_feature_the_teacher_is_ppo_bit_for_bit(base, chat):
     roa["optimizer"] |= changes["optimizer"]
     roa["regularisation"] = changes["regularisation"]
     privileged = learner_of(base, chat, roa)
-    ppo = {k: v for k, v in roa.items() if k not in ("train_steps", "feature", "adaptation", "regularisation")}
+    ppo = {k: v for k, v in roa.items() if k not in ("train_steps", "feature", "adaptation", "regularisation", "fold")}
     plain = learner_for(copy.deepcopy(base), make_algorithm(ppo | {"name": "ppo"}), 3, naive.T, 0)
     plain.critic.load_state_dict(
         {k: v for k, v in privileged.critic.state_dict().items() if k in plain.critic.state_dict()}
