@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from rl.adapters import adapter_off, has_adapter
 from rl.algorithms.advantages import Array
-from rl.algorithms.base import POLICY, Algorithm, Pass, TokenBatch, TokenRecord, TrainingSignal
+from rl.algorithms.base import Algorithm, Pass, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
 from rl.batching import MicroBatch, micro_batches, sibling_batches
@@ -25,6 +25,7 @@ from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.flex import same_attention_again
+from rl.parts import POLICY
 from rl.policy import Policy, PolicyOutput, compute_in
 from rl.privileged import PrivilegedPolicy
 from rl.ranks import load_optimizer, load_weights, whole_tree

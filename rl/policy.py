@@ -12,13 +12,12 @@ import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
-from rl.algorithms.adaptation import Adaptation
-from rl.algorithms.base import CRITIC, POLICY
 from rl.batching import MicroBatch, head_logprobs, hidden_states
 from rl.compiling import compile_layers
 from rl.critic import Critic
 from rl.experience import Trajectory
 from rl.features import AdaptModule, Feature
+from rl.parts import CRITIC, POLICY, Adaptation
 from rl.ranks import mesh_of_one
 
 

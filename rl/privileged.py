@@ -20,8 +20,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from rl.algorithms.adaptation import ACTOR, ADAPT, EMA, ENCODER, Adaptation, AdaptationParams, FeatureParams
-from rl.algorithms.base import CRITIC, POLICY
+from rl.algorithms.adaptation import AdaptationParams, FeatureParams
 from rl.batching import LOGIT_BYTES, MicroBatch, hidden_states
 from rl.chat import ChatFormat
 from rl.critic import Critic
@@ -30,6 +29,7 @@ from rl.errors import TrainingError
 from rl.experience import Trajectory
 from rl.features import AdaptModule, Feature, FeatureHead, Predicted, dialogues, soft_places, with_vectors
 from rl.logits import known_ids, logits_of
+from rl.parts import ACTOR, ADAPT, CRITIC, EMA, ENCODER, POLICY, Adaptation
 from rl.policy import Policy, PolicyOutput
 
 Chart = tuple[int, ...]  # as tokens

@@ -1,14 +1,6 @@
-"""What a policy that learns from a privileged teacher is told, and what a forward pass of it gives.
+"""The numbers of a recipe by which a student learns from a privileged teacher. A leaf."""
 
-Shapes: S sequences of a micro-batch, N loss positions.
-"""
-
-from dataclasses import dataclass
-
-import torch
 from pydantic import BaseModel, ConfigDict, Field
-
-ACTOR, ENCODER, ADAPT, EMA = "actor", "encoder_priv", "adapt_module", "adapt_ema"  # parts beside policy and critic
 
 
 class FeatureParams(BaseModel):
@@ -49,11 +41,3 @@ class FoldParams(BaseModel):
     mini_batch_size: int = Field(ge=1)  # trajectories per gradient step
     learning_rate: float = Field(gt=0)  # falls to 0 in a straight line
     micro_batch_tokens: int = Field(ge=1)
-
-
-@dataclass(frozen=True)
-class Adaptation:
-    """What beside log-probabilities a forward pass gives; None for what it did not look at."""
-
-    error_S: torch.Tensor | None  # float32, squared, mean over a sequence's turns: feature against its prediction
-    kl_N: torch.Tensor | None  # float32, nats, of the teacher's distribution to the student's

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl.algorithms.adaptation import Adaptation, AdaptationParams, FeatureParams, FoldParams
+from rl.algorithms.adaptation import AdaptationParams, FeatureParams, FoldParams
 from rl.algorithms.advantages import Array
 from rl.algorithms.losses import Totals
 from rl.algorithms.sampling import DynamicSamplingParams
 from rl.experience import Scores
+from rl.parts import CRITIC, POLICY, Adaptation
 
-POLICY, CRITIC = "policy", "critic"  # the parts of most algorithms
 REFERENCE = "reference"  # the frozen role that begins as the policy does, and stays
 ROUNDING = 1e-6  # an advantage this small is what is left of equal rewards after centring
 

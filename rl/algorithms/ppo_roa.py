@@ -19,18 +19,10 @@ from typing import Literal
 import torch
 from pydantic import Field, model_validator
 
-from rl.algorithms.adaptation import (
-    ACTOR,
-    ADAPT,
-    EMA,
-    ENCODER,
-    AdaptationParams,
-    FeatureParams,
-    FoldParams,
-    RegularisationParams,
-)
-from rl.algorithms.base import CRITIC, POLICY, Part, Pass, TokenBatch
+from rl.algorithms.adaptation import AdaptationParams, FeatureParams, FoldParams, RegularisationParams
+from rl.algorithms.base import Part, Pass, TokenBatch
 from rl.algorithms.ppo import PPO, PPORecipe
+from rl.parts import ACTOR, ADAPT, CRITIC, EMA, ENCODER, POLICY
 
 
 class PPOROARecipe(PPORecipe):

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from rl import stoppable
 from rl.adapters import adapter_weights, add_adapter, load_merged
 from rl.algorithms.adaptation import FoldParams
-from rl.algorithms.base import POLICY, Algorithm
+from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
 from rl.config import LoraParams, RolloutParams
@@ -28,6 +28,7 @@ from rl.handover import Handover, handover_of
 from rl.learner import Learner, Sampler, policy_for
 from rl.machine import Place
 from rl.models import load_model, save_model
+from rl.parts import POLICY
 from rl.phases import Phases
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from rl.algorithms.base import POLICY, Algorithm
+from rl.algorithms.base import Algorithm
 from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.chat import ChatFormat
 from rl.config import RolloutParams, SFTParams
@@ -26,6 +26,7 @@ from rl.experience import Scores, Trajectory
 from rl.handover import handover_of
 from rl.linear_onednn import speed_up, worthwhile
 from rl.models import new_model, new_tokenizer
+from rl.parts import POLICY
 from rl.policy import Policy
 from rl.rollout import play
 from rl.sft import Example, train_supervised

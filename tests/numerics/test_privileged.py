@@ -11,14 +11,13 @@ import pytest
 import torch
 
 from rl.algorithms import make_algorithm
-from rl.algorithms.adaptation import ACTOR, ADAPT, EMA, ENCODER
-from rl.algorithms.base import CRITIC, POLICY
 from rl.chat import ChatFormat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.features import soft_places
 from rl.learner import Learner
 from rl.models import new_model, new_tokenizer
+from rl.parts import ACTOR, ADAPT, CRITIC, EMA, ENCODER, POLICY
 from rl.policy import Policy
 from rl.records import logprobs_of
 from tests.handing import learner_for

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 from rl.algorithms import make_algorithm
-from rl.algorithms.adaptation import ADAPT, EMA, ENCODER, FoldParams
+from rl.algorithms.adaptation import FoldParams
 from rl.checkpoint import check_checkpoint
 from rl.config import RolloutParams
 from rl.environment import EpisodeSpec
@@ -19,6 +19,7 @@ from rl.experience import Scores
 from rl.features import dialogue_of, soft_places
 from rl.machine import Place
 from rl.models import average_folders, save_model
+from rl.parts import ADAPT, EMA, ENCODER
 from rl.workers.local import LocalSession
 from tests.recipes import recipe
 
