@@ -111,7 +111,7 @@ class TokenBatch:
     advantage_N: torch.Tensor
     weight_N: torch.Tensor
     target_N: torch.Tensor | None
-    adaptation: Adaptation | None  # of a policy that learns from a privileged teacher
+    adaptation: Adaptation | None = None  # of a policy that learns from a privileged teacher
     total: Totals
 
 
