@@ -83,7 +83,7 @@ def open_session(folder, learns=True) -> LocalSession:
         "ppo_roa", group_size=4, train_steps=SWITCH, critic={"warmup_rollout_steps": 0},
         feature={"tokens": M, "chart": "facts"}, adaptation={"layers": 1, "mini_batch_size": 4},
     )  # fmt: skip
-    content["optimizer"] |= {"mini_batch_size": 4, "learning_rate": 1e-2}
+    content["optimizer"] = content["optimizer"] | {"mini_batch_size": 4, "learning_rate": 1e-2}
     rollout = RolloutParams(
         prompts=2, response_length=4, max_episode_tokens=48, slots=4, max_failed_share=0.5, ahead=0,
         engine={"kind": "transformers", "compile": False},
