@@ -39,6 +39,7 @@ class CaseInfo(TypedDict):
     diagnosis_id: str
     opening: list[str]
     present: list[str]
+    chart: dict[str, str]  # texts for teachers that read one: `facts`, `facts_and_diagnosis`
 
 
 def draw_turn_budget(params: ConsultationParams, seed: Sequence[int]) -> int:
@@ -170,8 +171,12 @@ class Consultation:
 
 def privileged(case: Case) -> CaseInfo:
     """What only the simulator knows about a case, kept beside its trajectories for teachers that may see it."""
+    words = phrases(case.language)
+    told = words.list_comma.join(fact.text for fact in case.facts if fact.present)
+    facts = words.chart.format(LeakFilter(case).clean(told)[0])
     return {
         "diagnosis_id": case.diagnosis_id,
         "opening": list(case.opening),
         "present": [f.topic for f in case.facts if f.present],
+        "chart": {"facts": facts, "facts_and_diagnosis": f"{facts} {words.diagnosis}{case.diagnosis}"},
     }

@@ -217,6 +217,8 @@ def _rankings(test_set: EvaluationSet, live: Session, trajectories: Sequence[Tra
     """
     played = [place for place, trajectory in enumerate(trajectories) if trajectory.turns] if test_set.generative else []
     prefixes = [trajectories[place].token_ids[: trajectories[place].turns[-1][0]] for place in played]
+    if not live.ranks:
+        return [[] for _ in trajectories]
     scores_PC = live.rank(prefixes, diagnosis_turns(live.chat, test_set.factory.clinic))
     rankings: list[list[str]] = [[] for _ in trajectories]
     for place, order in zip(played, np.argsort(scores_PC.numpy(), axis=1)[:, ::-1], strict=True):

@@ -45,6 +45,8 @@ def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
         )
     if params.rollout.ahead:
         _refuse_ahead(algorithm, path)
+    if algorithm.feature is not None:
+        _refuse_for_privileged(params, path)
     return algorithm
 
 
@@ -59,6 +61,25 @@ def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:
         raise ParameterError(
             f"params.yaml: rollout.ahead is 1, but recipes/{path.name} does not correct for it; set sampler_correction.level to token or sequence"
         )
+
+
+def _refuse_for_privileged(params: Params, path: Path) -> None:
+    """A teacher and a student of soft tokens learn with all weights in float32, and play where vectors are taken."""
+    compiled = params.rollout.engine.kind == "transformers" and params.rollout.engine.compile
+    refused = {
+        f"rollout.engine.kind is {params.rollout.engine.kind}": (
+            "transformers",
+            params.rollout.engine.kind != "transformers",
+        ),
+        "rollout.engine.compile is true": ("false", compiled),
+        "train_doctor.lora is set": ("null", params.train_doctor.lora is not None),
+        f"machines.compute is {params.machines.compute}": ("float32", params.machines.compute != "float32"),
+    }
+    for told, (possible, wrong) in refused.items():
+        if wrong:
+            raise ParameterError(
+                f"params.yaml: {told}, which {path.stem} cannot do; set it to {possible}, or take another algorithm"
+            )
 
 
 def recipe_path(params: Params) -> Path:

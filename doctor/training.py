@@ -238,16 +238,15 @@ def open_training(params: Params, warm_start: Path, cases: Path, index: Path) ->
 
 def plan_text(params: Params, algorithm: Algorithm) -> str:
     """The accounting of a run in one line."""
-    optimizer, group_size = algorithm.optimizer, algorithm.group_size
+    group_size, warm_steps = algorithm.group_size, algorithm.optimizer.warmup_rollout_steps
     prompts, given = params.rollout.prompts, algorithm.pairs_given
-    updates = gradient_steps_per_rollout(
-        algorithm.planned_units(prompts), algorithm.gradient_units, optimizer.num_epochs
-    )
+    units = algorithm.planned_units(prompts)
+    updates = sum(gradient_steps_per_rollout(units, one.units, one.epochs) for one in algorithm.passes(0))
     played = f"{prompts} cases x {group_size} samples = {prompts * group_size} trajectories"
     share = played if given is None else f"{given} pairs of a file"
     return (
         f"{share} a rollout step, {updates} gradient steps each; "
-        f"{params.train_doctor.steps} rollout steps; warm-up {optimizer.warmup_rollout_steps} rollout steps = {optimizer.warmup_rollout_steps * updates} gradient steps"
+        f"{params.train_doctor.steps} rollout steps; warm-up {warm_steps} rollout steps = {warm_steps * updates} gradient steps"
     )
 
 

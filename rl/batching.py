@@ -8,7 +8,7 @@ Shapes: B sequences, T tokens (padded), N positions that carry loss.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from rl.branches import Branch, Branches, branched
 from rl.flex import Row, branched_row, packed_row, reads_rows, row_hidden
 from rl.logits import known_ids, logits_of
-from rl.packing import Packing, last_layer_at, pack, packable, packed_hidden, runs_once, unpadded
+from rl.packing import Packing, SoftTokens, inputs_of, last_layer_at, pack, packable, packed_hidden, runs_once, unpadded
 from rl.windows import layer_masks
 
 LOGIT_BYTES = {"cpu": 2**26, "cuda": 2**30}  # of logits that exist at once; a GPU wants thousands of rows in a product
@@ -43,6 +43,8 @@ class MicroBatch:
         None  # where a row holds several sequences: which of `index` a loss position belongs to
     )
     packing: Packing | None = None  # without branches, and where it saves something: the same sequences in one row
+    soft: SoftTokens | None = None  # vectors that stand in place of some tokens
+    told: Any = None  # what a policy that is told more than tokens makes its soft tokens of (`Policy.dressed`)
 
     @property
     def sequence_N(self) -> torch.Tensor:  # noqa: N802  a shape suffix
@@ -61,6 +63,7 @@ def micro_batches(
     token_budget: int,
     branches: Sequence[Sequence[Branch]] | None = None,
     units: Sequence[Sequence[int]] | None = None,
+    families: Sequence[Hashable] | None = None,
 ) -> Iterator[MicroBatch]:
     """Cut sequences into padded batches of at most `token_budget` tokens (a longer single unit goes alone).
 
@@ -70,6 +73,8 @@ def micro_batches(
         token_budget: padded tokens per micro-batch.
         branches: of each sequence, or None.
         units: sequences that must stay together (a preference pair); None: each is its own unit.
+        families: of each sequence, where equal tokens may stand for something else: only those of one family share the
+            computation of an opening. None: all are of one.
     """
     length = [computed_tokens(t, branches[i] if branches else ()) for i, t in enumerate(tokens)]
     whole = [tuple(unit) for unit in units] if units is not None else [(i,) for i in range(len(tokens))]
@@ -77,11 +82,11 @@ def micro_batches(
     batch: list[int] = []
     for unit in order:
         if batch and max(length[i] for i in unit) * (len(batch) + len(unit)) > token_budget:
-            yield _micro_batch(batch, tokens, masks, branches)
+            yield _micro_batch(batch, tokens, masks, branches, families)
             batch = []
         batch += unit
     if batch:
-        yield _micro_batch(batch, tokens, masks, branches)
+        yield _micro_batch(batch, tokens, masks, branches, families)
 
 
 def sibling_batches(
@@ -148,11 +153,16 @@ def _micro_batch(
     tokens: Sequence[Sequence[int]],
     masks: Sequence[Sequence[int]],
     branches: Sequence[Sequence[Branch]] | None,
+    families: Sequence[Hashable] | None,
 ) -> MicroBatch:
     if branches is None:
         token_BT, mask_BT = _pad([tokens[i] for i in index]), _pad([masks[i] for i in index])
         row_N, place_N = mask_BT.nonzero(as_tuple=True)
-        packing = pack([tokens[i] for i in index], [list(masks[i]).index(1) if 1 in masks[i] else 0 for i in index])
+        packing = pack(
+            [tokens[i] for i in index],
+            [list(masks[i]).index(1) if 1 in masks[i] else 0 for i in index],
+            [families[i] for i in index] if families is not None else None,
+        )
         target_N, weight_N = token_BT[row_N, place_N], mask_BT[row_N, place_N].float()
         return MicroBatch(
             index=tuple(index),
@@ -194,10 +204,10 @@ def hidden_states(decoder: torch.nn.Module, batch: MicroBatch, *, everywhere: bo
     device = next(decoder.parameters()).device
     read_N = None if everywhere else (batch.row_N * batch.token_BT.shape[1] + batch.source_N).to(device)
     if reads_rows(decoder):
-        return row_hidden(decoder, batch.token_BT.to(device), row_of(batch).to(device), read_N)
+        return row_hidden(decoder, batch.token_BT.to(device), row_of(batch).to(device), read_N, batch.soft)
     if batch.packing is not None and packable(decoder, batch.token_BT.shape[1]):
-        return packed_hidden(decoder, batch.token_BT.to(device), batch.packing.to(device), read_N)
-    inputs: dict[str, Any] = {"input_ids": batch.token_BT.to(device)}
+        return packed_hidden(decoder, batch.token_BT.to(device), batch.packing.to(device), read_N, batch.soft)
+    inputs: dict[str, Any] = inputs_of(decoder, batch.token_BT.to(device), batch.soft, None)
     if batch.branches is not None:
         branches = batch.branches.to(device)
         inputs["position_ids"] = branches.position_BT

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl.adapters import named_weights
 from rl.errors import TrainingError
+from rl.features import ADAPTATION, AdaptModule, save_adaptation
 from rl.files import replace_folder
 
 _NAME = re.compile(r"global_step_(\d+)")
@@ -32,9 +33,16 @@ def folder_hash(directory: Path) -> str:
 
 
 def save_checkpoint(
-    root: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, learner: dict[str, Any]
+    root: Path,
+    step: int,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    learner: dict[str, Any],
+    adaptation: AdaptModule | None = None,
 ) -> Path:
-    """Write `root/global_step_<step>` atomically, an adapter merged into the weights."""
+    """Write `root/global_step_<step>` atomically, an adapter merged into the weights, what predicts the features of a
+    student in a folder beside them.
+    """
     directory = root / f"global_step_{step}"
     temporary = root / f".global_step_{step}.partial"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -42,9 +50,13 @@ def save_checkpoint(
     model.save_pretrained(temporary, state_dict=dict(named_weights(model)))
     tokenizer.save_pretrained(temporary)
     torch.save(learner, temporary / "learner.pt")
-    paths = sorted(temporary.iterdir())
+    if adaptation is not None:
+        save_adaptation(adaptation, temporary / ADAPTATION)
+    paths = sorted(path for path in temporary.rglob("*") if path.is_file())
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
-        files = dict(zip((path.name for path in paths), pool.map(_digest, paths), strict=True))
+        files = dict(
+            zip((path.relative_to(temporary).as_posix() for path in paths), pool.map(_digest, paths), strict=True)
+        )
     (temporary / SEAL).write_text(json.dumps({"step": step, "files": files}, indent=1))
     replace_folder(temporary, directory)
     return directory

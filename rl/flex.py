@@ -20,7 +20,7 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from rl.branches import Branches
 from rl.compiling import allow_programs
-from rl.packing import Packing, attention_by, last_layer_at, runs_once, spread, unpadded
+from rl.packing import Packing, SoftTokens, attention_by, inputs_of, last_layer_at, runs_once, spread, unpadded
 from rl.windows import layer_windows
 
 NAME = "anamnesis_flex"
@@ -204,7 +204,9 @@ def reads_rows(decoder: torch.nn.Module) -> bool:
     return bool(getattr(decoder, "reads_rows", False))
 
 
-def row_hidden(decoder: Any, token_BT: torch.Tensor, row: Row, read_R: torch.Tensor | None) -> torch.Tensor:
+def row_hidden(
+    decoder: Any, token_BT: torch.Tensor, row: Row, read_R: torch.Tensor | None, soft: SoftTokens | None = None
+) -> torch.Tensor:
     """Last hidden states (B, T, W) of padded sequences, computed in a row; see `packing.packed_hidden`."""
     packing, config = row.packing, decoder.config
     size = len(packing.first_U)
@@ -213,9 +215,10 @@ def row_hidden(decoder: Any, token_BT: torch.Tensor, row: Row, read_R: torch.Ten
     mixed = len(masks) > 1
     fill = torch.nn.functional.pad
     row_R = None if read_R is None or not runs_once(decoder) else torch.unique(packing.token_P[read_R])
+    token_1U = fill(token_BT.flatten()[packing.first_U], (0, -size % BLOCK))[None]
     with attention_by(config, NAME), last_layer_at(decoder, row_R):
         hidden_1UW = decoder(
-            input_ids=fill(token_BT.flatten()[packing.first_U], (0, -size % BLOCK))[None],
+            **inputs_of(decoder, token_1U, soft, packing),
             position_ids=fill(packing.position_U, (0, -size % BLOCK))[None],
             attention_mask={kind: masks[w] for kind, w in zip(config.layer_types, windows, strict=True)}
             if mixed

@@ -1,7 +1,7 @@
 """A policy on its way to an engine: weights as a stream of named tensors, their version, and what the trainer computes
 with them.
 
-An engine never holds the trainer's module. One merged matrix is alive at a time, so that a handover costs a layer and
+An engine with weights of its own never holds the trainer's module. One merged matrix is alive at a time, so that a handover costs a layer and
 not a second model.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedModel
 
 from rl.adapters import NamedTensors, named_weights
 from rl.batching import micro_batches
@@ -22,6 +22,7 @@ class Handover:
     """What an engine takes between two rollouts."""
 
     version: int  # of the policy
+    model: PreTrainedModel  # for an engine that plays with the trainer's own weights; no other looks at it
     config: PretrainedConfig
     architecture: str  # name of the model's class
     unknown_ids: range  # rows of the head that are no tokens
@@ -34,7 +35,7 @@ class Handover:
 
 def handover_of(policy: Policy, version: int) -> Handover:
     """The handover of a live policy: it reads the weights as they are when the engine asks for them."""
-    model = policy.model
+    model = policy.player
 
     def identity() -> object:
         held = model.state_dict(keep_vars=True).items()
@@ -42,6 +43,7 @@ def handover_of(policy: Policy, version: int) -> Handover:
 
     return Handover(
         version=version,
+        model=model,
         config=model.config,
         architecture=type(model).__name__,
         unknown_ids=unknown_ids(model),
@@ -57,5 +59,5 @@ def sequence_logprobs(policy: Policy, ids: Sequence[int]) -> torch.Tensor:
     over all rows of the head.
     """
     (batch,) = micro_batches([list(ids)], [[0] + [1] * (len(ids) - 1)], len(ids))
-    with every_id(policy.model):
+    with every_id(policy.player):
         return policy.logprobs(batch, 1.0).float().cpu()

@@ -16,21 +16,25 @@ from transformers import PreTrainedModel
 
 from rl.adapters import adapter_off, has_adapter
 from rl.algorithms.advantages import Array
-from rl.algorithms.base import Algorithm, TokenBatch, TokenRecord, TrainingSignal
+from rl.algorithms.base import Algorithm, Pass, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
 from rl.batching import MicroBatch, micro_batches, sibling_batches
+from rl.chat import ChatFormat
 from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.flex import same_attention_again
+from rl.parts import POLICY
 from rl.policy import Policy, PolicyOutput, compute_in
+from rl.privileged import PrivilegedPolicy
 from rl.ranks import load_optimizer, load_weights, whole_tree
 from rl.recomputation import ready_for_gradients
 from rl.records import logprobs_of, make_records, values_of
 
 log = logging.getLogger(__name__)
 SKIPS_ALLOWED = 2  # gradient steps in a row with a loss or gradient that is not finite
+NOT_PRIVILEGED = "a privileged teacher learns with all weights in float32; set train_doctor.lora: null and machines.compute: float32, or take another algorithm"
 Units = Sequence[tuple[int, ...]]
 
 
@@ -52,14 +56,29 @@ def gradient_steps_per_rollout(units: int, units_per_gradient_step: int, num_epo
 IN_STEP = Sampler(exact=True, staleness=0)
 
 
-def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "float32") -> Policy:
+def policy_for(
+    model: PreTrainedModel,
+    algorithm: Algorithm,
+    compute: str = "float32",
+    chat: ChatFormat | None = None,
+    seed: int | None = None,
+) -> Policy:
     """A policy with all that an algorithm asks of it, ready for an optimizer.
 
     Args:
         model: the live model; with an adapter, it computes in the precision that it was loaded in.
         algorithm: says whether there is a critic, and how memory and time are traded.
         compute: see `compute_in`.
+        chat: the model's chat format, where a privileged teacher reads charts.
+        seed: of what such a policy has that is no copy of the model.
+
+    Raises:
+        TrainingError: a privileged teacher beside an adapter, or in lower precision.
     """
+    if algorithm.feature is not None and algorithm.adaptation is not None and chat is not None and seed is not None:
+        if has_adapter(model) or compute != "float32":
+            raise TrainingError(NOT_PRIVILEGED)
+        return PrivilegedPolicy(model, algorithm.feature, algorithm.adaptation, chat, seed)
     if algorithm.optimizer.gradient_checkpointing:
         again = partial(same_attention_again, model.get_decoder().config)
         # in train mode only, never at play
@@ -72,7 +91,7 @@ def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "flo
 
 
 class Learner:
-    """Owns the optimizers; changes the models in place. The policy and the critic are live, all others frozen."""
+    """Owns the optimizers of the algorithm's parts and changes those in place; the frozen roles are only read."""
 
     def __init__(
         self,
@@ -107,19 +126,19 @@ class Learner:
         self.algorithm, self.temperature, self.seed = algorithm, temperature, seed
         self.frozen = {role: Policy(model) for role, model in frozen.items()}
         self.sampler = sampler
-        params = algorithm.optimizer
-        self.optimizer = self._adamw(self.model, params.learning_rate)
-        self.critic_optimizer = (
-            self._adamw(self.critic, algorithm.critic.learning_rate)
-            if self.critic is not None and algorithm.critic is not None
-            else None
-        )
-        planned = gradient_steps_per_rollout(
-            algorithm.planned_units(prompts), algorithm.gradient_units, params.num_epochs
-        )
-        self.warmup_gradient_steps = params.warmup_rollout_steps * planned
+        self.prompts = prompts
+        self.optimizers = {
+            part.name: self._adamw(policy.parts[part.name], part.learning_rate)
+            for part in algorithm.parts
+            if part.learning_rate is not None
+        }
+        self.updates = dict.fromkeys(self.optimizers, 0)  # of each part; some wait while others learn
         self.gradient_step = self.skipped_in_a_row = self.policy_version = 0
-        self.policy_updates = 0  # fewer than gradient steps where a critic learned alone at first
+
+    @property
+    def optimizer(self) -> torch.optim.AdamW:
+        """The policy's."""
+        return self.optimizers[POLICY]
 
     def _adamw(self, model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
         return torch.optim.AdamW(
@@ -153,46 +172,55 @@ class Learner:
                 were not finite.
         """
         self._refuse_stale(trajectories)
+        passes = self.algorithm.passes(self.policy_version)
+        plays = passes[0].parts[0]
+        self.policy.play(plays)
+        prepared = self.policy.prepare(trajectories, self.algorithm.optimizer.micro_batch_tokens)
         records, metrics = self._records(trajectories, scores)
         signal = self.algorithm.signal(records)
-        metrics |= signal.metrics
+        metrics |= signal.metrics | prepared
         if self.sampler.staleness and trajectories:
             metrics["staleness"] = self.policy_version - sum(t.policy_version for t in trajectories) / len(trajectories)
-        params = self.algorithm.optimizer
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
-        waits = self.critic_learns_alone(self.policy_version)
-        ready_for_gradients(self.model)
-        planned = gradient_steps_per_rollout(len(signal.units), self.algorithm.gradient_units, params.num_epochs)
-        for units in self._mini_batches(signal, step):
+        waits = self.waits(plays, self.policy_version)
+        ready_for_gradients(self.policy.player)
+        planned = sum(gradient_steps_per_rollout(len(signal.units), one.units, one.epochs) for one in passes)
+        for one, units in self._mini_batches(passes, signal, step):
             compare = not steps and self.algorithm.on_policy
-            means, fresh = self._gradient_step(units, trajectories, records, signal, compare=compare)
+            found = self._gradient_step(one, units, trajectories, records, signal, compare=compare)
             steps += 1
             if progress is not None:
                 progress(steps, planned)
-            if not math.isfinite(means["grad_norm"]):
+            if found is None:
                 skipped += 1
                 continue
+            means, fresh = found
             metrics = fresh | metrics  # a pass over all, if there was one, says it better
             for name, value in means.items():
                 applied[name].append(value)
-        self.model.eval()
+        self.policy.player.eval()
+        self.policy.ended()
         self._zero_grad()  # nobody plays beside them
         self.policy_version += 1
         metrics |= {name: sum(values) / len(values) for name, values in applied.items()}
+        metrics["grad_norm"] = metrics.pop(f"{plays}_grad_norm", 0.0)
         metrics |= self.algorithm.finish(metrics, len(signal.units))
-        rate = 0.0 if waits else float(self.optimizer.param_groups[0]["lr"])  # the last one used
+        rate = 0.0 if waits else float(self.optimizers[plays].param_groups[0]["lr"])  # the last one used
         counted = {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
         counted["stalled"] = float(signal.silent or steps == skipped)
-        return {"grad_norm": 0.0} | metrics | counted
+        return metrics | counted
 
-    def _mini_batches(self, signal: TrainingSignal, step: int) -> Iterator[list[tuple[int, ...]]]:
-        """The units of every gradient step, shuffled anew in every epoch."""
-        for epoch in range(self.algorithm.optimizer.num_epochs):
+    def _mini_batches(
+        self, passes: Sequence[Pass], signal: TrainingSignal, step: int
+    ) -> Iterator[tuple[Pass, list[tuple[int, ...]]]]:
+        """Pass and units of every gradient step, shuffled anew in every epoch; epochs are counted through all passes."""
+        epochs = [one for one in passes for _ in range(one.epochs)]
+        for epoch, one in enumerate(epochs):
             order = list(signal.units)
             random.Random(f"{self.seed}/{step}/{epoch}").shuffle(order)
-            for start in range(0, len(order), self.algorithm.gradient_units):
-                yield order[start : start + self.algorithm.gradient_units]
+            for start in range(0, len(order), one.units):
+                yield one, order[start : start + one.units]
 
     def _refuse_stale(self, trajectories: Sequence[Trajectory]) -> None:
         for trajectory in trajectories:
@@ -230,15 +258,16 @@ class Learner:
 
     def _gradient_step(
         self,
+        one: Pass,
         units: Units,
         trajectories: Sequence[Trajectory],
         records: Sequence[TokenRecord],
         signal: TrainingSignal,
         *,
         compare: bool,
-    ) -> tuple[dict[str, float], dict[str, float]]:
+    ) -> tuple[dict[str, float], dict[str, float]] | None:
         """One optimizer update; returns means over the mini-batch, and if asked (the policy is still the sampler's) how
-        far sampler and trainer disagree.
+        far sampler and trainer disagree. None: it was not finite, and was skipped.
         """
         chosen = [i for unit in units for i in unit]
         place = {i: k for k, i in enumerate(chosen)}
@@ -248,32 +277,35 @@ class Learner:
         means: dict[str, float] = defaultdict(float)
         seen: list[tuple[Array, Array]] = []
         self._zero_grad()
-        for batch in self._batches([trajectories[i].token_ids for i in chosen], masks, together):
-            tokens = self._token_batch(batch, chosen, together, records, signal, total)
-            loss, parts = self.algorithm.loss(tokens)
+        for batch in self._batches([trajectories[i] for i in chosen], together):
+            tokens = self._token_batch(one, batch, chosen, together, records, signal, total)
+            loss, shares = one.loss(tokens)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
-            for name, value in parts.items():
+            for name, value in shares.items():
                 means[name] += value
             if compare:
                 seen.append(
                     (tokens.logprob_N.detach().double().cpu().numpy(), tokens.old_logprob_N.double().cpu().numpy())
                 )
-        norms = self._norms()
-        self._apply(norms["grad_norm"])
+        norms = self._norms(one)
+        if not self._apply(one, norms):
+            return None
         return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True))) if seen else {}
 
-    def _batches(
-        self, tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], together: Units
-    ) -> Iterator[MicroBatch]:
+    def _batches(self, trajectories: Sequence[Trajectory], together: Units) -> Iterator[MicroBatch]:
         budget = self.algorithm.optimizer.micro_batch_tokens
-        return (
+        tokens, masks = [t.token_ids for t in trajectories], [t.loss_mask for t in trajectories]
+        families = [t.group_id for t in trajectories] if self.policy.apart else None
+        cut = (
             sibling_batches(tokens, masks, budget, together)
             if self.critic is None
-            else micro_batches(tokens, masks, budget, None, together)
+            else micro_batches(tokens, masks, budget, None, together, families)
         )
+        return (self.policy.dressed(batch, [trajectories[i] for i in batch.index]) for batch in cut)
 
     def _token_batch(
         self,
+        one: Pass,
         batch: MicroBatch,
         chosen: Sequence[int],
         together: Units,
@@ -286,9 +318,11 @@ class Learner:
             self.temperature,
             values=self.critic is not None,
             entropy_gradient=self.algorithm.entropy_gradient,
+            learning=one.parts,
         )
-        logprob_N, entropy_N = seen.logprob_N, seen.entropy_N
-        assert logprob_N is not None and entropy_N is not None  # noqa: S101, PT018  they were asked for
+        nothing_N = torch.zeros(len(batch.row_N), device=self.model.device)  # of a pass that does not look
+        logprob_N = seen.logprob_N if seen.logprob_N is not None else nothing_N
+        entropy_N = seen.entropy_N if seen.entropy_N is not None else nothing_N
         value_N = seen.value_BT[batch.row_N, batch.source_N] if seen.value_BT is not None else None
 
         def gather(parts: Sequence[Array]) -> torch.Tensor:
@@ -314,6 +348,7 @@ class Learner:
             advantage_N=gather([signal.advantage[i] for i in index]),
             weight_N=gather([signal.weight[i] for i in index]),
             target_N=gather([signal.target[i] for i in index]) if signal.target is not None else None,
+            adaptation=seen.adaptation,
             total=total,
         )
 
@@ -323,88 +358,105 @@ class Learner:
 
     def moments_to(self, device: torch.device) -> None:
         """Move what the optimizers keep of every weight."""
-        for optimizer in (self.optimizer, self.critic_optimizer):
-            for held in optimizer.state.values() if optimizer is not None else ():
+        for optimizer in self.optimizers.values():
+            for held in optimizer.state.values():
                 for name, value in held.items():
                     if torch.is_tensor(value) and value.dim():  # the count of steps stays where it is
                         held[name] = value.to(device)
 
-    def critic_learns_alone(self, policy_version: int) -> bool:
-        """Whether the policy waits in the training phase that begins at this version."""
-        return self.algorithm.critic is not None and policy_version < self.algorithm.critic.warmup_rollout_steps
+    def waits(self, part: str, policy_version: int) -> bool:
+        """Whether a part stays as it is in the training phase that begins at this version."""
+        return any(policy_version < one.waits for one in self.algorithm.parts if one.name == part)
 
     def _zero_grad(self) -> None:
-        for optimizer in (self.optimizer, self.critic_optimizer):
-            if optimizer is not None:
-                optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
 
-    def _norms(self) -> dict[str, float]:
-        """Clip the gradients, the critic's apart."""
-        limit = self.algorithm.optimizer.max_grad_norm
-        norms = {"grad_norm": float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))}
-        if self.critic is not None:
-            norms["critic_grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self.critic.parameters(), limit))
-            if not math.isfinite(norms["critic_grad_norm"]):
-                norms["grad_norm"] = math.nan
-        return norms
+    def _norms(self, one: Pass) -> dict[str, float]:
+        """Clip the gradients, each part's apart."""
+        limit, parts = self.algorithm.optimizer.max_grad_norm, self.policy.parts
+        return {
+            f"{name}_grad_norm": float(torch.nn.utils.clip_grad_norm_(parts[name].parameters(), limit))
+            for name in one.parts
+        }
 
-    def _apply(self, norm: float) -> None:
-        """Update the weights, unless the gradient is not finite: then skip, and stop after the third in a row."""
-        if not math.isfinite(norm):
+    def _apply(self, one: Pass, norms: Mapping[str, float]) -> bool:
+        """Update the weights, unless a gradient is not finite: then skip, and stop after the third in a row."""
+        if not all(map(math.isfinite, norms.values())):
             self.skipped_in_a_row += 1
-            log.warning("gradient step %d skipped: gradient norm is %s", self.gradient_step, norm)
+            log.warning(
+                "gradient step %d skipped: gradient norm is %s", self.gradient_step, max(norms.values(), key=math.isnan)
+            )
             if self.skipped_in_a_row > SKIPS_ALLOWED:
                 raise TrainingError(
                     f"{self.skipped_in_a_row} gradient steps in a row had a loss or gradient that is not finite; lower optimizer.learning_rate in the recipe"
                 )
-            return
+            return False
         self.skipped_in_a_row = 0
-        if not self.critic_learns_alone(self.policy_version):
-            _step(self.optimizer, self.algorithm.optimizer.learning_rate * self._warmth(self.policy_updates))
-            self.policy_updates += 1
-        if self.critic_optimizer is not None and self.algorithm.critic is not None:
-            _step(self.critic_optimizer, self.algorithm.critic.learning_rate * self._warmth(self.gradient_step))
+        rates = {part.name: part.learning_rate for part in self.algorithm.parts if part.learning_rate is not None}
+        for name in one.parts:
+            if not self.waits(name, self.policy_version):
+                _step(self.optimizers[name], rates[name] * self._warmth(one, self.updates[name]))
+                self.updates[name] += 1
         self.gradient_step += 1
+        return True
 
-    def _warmth(self, updates: int) -> float:
-        """Share of the learning rate after so many updates of the model whose rate it is."""
-        return min(1.0, (updates + 1) / self.warmup_gradient_steps) if self.warmup_gradient_steps else 1.0
+    def _warmth(self, one: Pass, updates: int) -> float:
+        """Share of the learning rate after so many updates of the part whose rate it is."""
+        steps = self.warmup_gradient_steps(one)
+        return min(1.0, (updates + 1) / steps) if steps else 1.0
+
+    def warmup_gradient_steps(self, one: Pass) -> int:
+        """Over how many gradient steps of a pass rates rise, by the number that is planned."""
+        planned = self.algorithm.planned_units(self.prompts)
+        return self.algorithm.optimizer.warmup_rollout_steps * gradient_steps_per_rollout(
+            planned, one.units, one.epochs
+        )
 
     def reset(self) -> None:
-        """Begin anew with the policy as it is now: counters, moments and critic as they were made."""
-        for optimizer in (self.optimizer, self.critic_optimizer):
-            if optimizer is not None:
-                optimizer.state.clear()
-        if self.critic is not None:
-            self.critic.begin(self.model)
-        self.gradient_step = self.policy_updates = self.skipped_in_a_row = self.policy_version = 0
+        """Begin anew with the policy as it is now: counters, moments and the other parts as they were made."""
+        for optimizer in self.optimizers.values():
+            optimizer.state.clear()
+        self.policy.begin()
+        self.updates = dict.fromkeys(self.optimizers, 0)
+        self.gradient_step = self.skipped_in_a_row = self.policy_version = 0
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs besides the weights."""
+        """What a resumed run needs besides the policy's weights: of every part weights and optimizer, and the counters."""
         state = {
-            "optimizer": whole_tree(self.optimizer.state_dict()),
+            "updates": dict(self.updates),
             "gradient_step": self.gradient_step,
-            "policy_updates": self.policy_updates,
             "policy_version": self.policy_version,
             "skipped_in_a_row": self.skipped_in_a_row,
             "algorithm": self.algorithm.state(),
         }
-        if self.critic is not None and self.critic_optimizer is not None:
-            state |= {
-                "critic": whole_tree(self.critic.state_dict()),
-                "critic_optimizer": whole_tree(self.critic_optimizer.state_dict()),
-            }
+        for name, module in self._others().items():
+            state[name] = whole_tree(module.state_dict())
+        for name, optimizer in self.optimizers.items():
+            state[_key(name)] = whole_tree(optimizer.state_dict())
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from `state()`."""
-        load_optimizer(self.optimizer, state["optimizer"])
+        """Go on from `state()`, or from that of a checkpoint of before there were parts."""
         self.gradient_step, self.policy_version = state["gradient_step"], state["policy_version"]
-        self.policy_updates, self.skipped_in_a_row = state["policy_updates"], state["skipped_in_a_row"]
+        self.skipped_in_a_row = state["skipped_in_a_row"]
+        # before parts had names there were two: the policy, which may have waited, and the critic, which never did
+        counted = state.get("updates") or {"policy": state["policy_updates"], "critic": state["gradient_step"]}
+        self.updates = {name: counted[name] for name in self.updates}
         self.algorithm.load_state(state["algorithm"])
-        if self.critic is not None and self.critic_optimizer is not None:
-            load_weights(self.critic, state["critic"])
-            load_optimizer(self.critic_optimizer, state["critic_optimizer"])
+        for name, module in self._others().items():
+            load_weights(module, state[name])
+        for name, optimizer in self.optimizers.items():
+            load_optimizer(optimizer, state[_key(name)])
+
+    def _others(self) -> dict[str, torch.nn.Module]:
+        """The parts beside the policy, whose weights are a model folder of their own."""
+        return {part.name: self.policy.parts[part.name] for part in self.algorithm.parts if part.name != POLICY}
+
+
+def _key(part: str) -> str:
+    """Where a part's optimizer is in the state."""
+    return "optimizer" if part == POLICY else f"{part}_optimizer"
 
 
 def _step(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

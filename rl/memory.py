@@ -23,13 +23,27 @@ from rl.machine import Place
 GIB = 2**30
 SAMPLING_BYTES = 24  # logits and log-probabilities in float32, probabilities and their sums in float64
 HOLES = 0.5  # of what comes and goes: memory of the C library's heap that is free and not the system's
-PLAYING = ("weights", "optimizer", "critic", "frozen", "engine", "kv_cache", "step", "heap")
-LEARNING = ("weights", "optimizer", "critic", "frozen", "gradients", "activations", "gathered", "logits", "heap")
+PLAYING = ("weights", "optimizer", "critic", "teacher", "adaptation", "frozen", "engine", "kv_cache", "step", "heap")
+LEARNING = (
+    "weights",
+    "optimizer",
+    "critic",
+    "teacher",
+    "adaptation",
+    "frozen",
+    "gradients",
+    "activations",
+    "gathered",
+    "logits",
+    "heap",
+)
 KNOBS = {
     "weights": "a smaller model, or train_doctor.lora with machines.compute: bfloat16",
     "gradients": "train_doctor.lora",
     "optimizer": "train_doctor.lora, or, on a GPU and while it plays, machines.offload",
     "critic": "critic.trunk: shared in the recipe",
+    "teacher": "a smaller model, or an algorithm without a teacher",
+    "adaptation": "adaptation.layers in the recipe",
     "frozen": "train_doctor.lora, or kl.place: none in the recipe",
     "kv_cache": "rollout.slots or rollout.max_episode_tokens, or rollout.engine.kv_cache_gib with vLLM",
     "step": "rollout.slots",
@@ -131,6 +145,9 @@ def estimate(
     gradients    trained parameters x 4 (all, or an adapter's); freed when learning ends
     optimizer    2 moments x trained parameters x 4
     critic       its trunk, with gradients and moments of what is trained of it, if it has its own
+    teacher      weights and moments of a second policy; one of the two has gradients at a time
+    adaptation   what predicts a feature: embeddings and the layers of it, with gradients and moments, and their moving
+                 average; two encoders of charts, embeddings above all
     frozen       parameters x bytes for each frozen role (the reference), unless there is an adapter to switch off
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM, what it is given
     step         on a GPU, with an engine of kind transformers: what sampling a token for every slot works on (24 bytes
@@ -174,6 +191,12 @@ def estimate(
         "gathered": (outside + 2 * s.trunk_parameters // s.layers) * s.bytes * copied,
         "logits": 4 * min(LOGIT_BYTES[place.device], 4 * tokens * s.vocabulary),
     }
+    if algorithm.feature is not None and algorithm.adaptation is not None:
+        table = s.vocabulary * s.width
+        layers = min(algorithm.adaptation.layers, s.layers)
+        predicting = table + layers * (s.trunk_parameters - table) // s.layers
+        parts["teacher"] = 3 * s.parameters * 4
+        parts["adaptation"] = (5 * predicting + 2 * 4 * table) * 4
     if place.device != "cpu":
         fed = FEED_TOKENS * (6 * s.width + 3 * s.intermediate) * s.bytes
         parts["step"] = max(rollout.slots * s.vocabulary * SAMPLING_BYTES, fed)

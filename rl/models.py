@@ -133,7 +133,11 @@ def average_folders(folders: Sequence[Path], out: Path) -> None:
     shutil.copytree(
         folders[-1],
         temporary,
-        ignore=lambda _, names: [name for name in names if name.endswith(".safetensors") or name in NOT_OF_A_MODEL],
+        ignore=lambda folder, names: [
+            name
+            for name in names
+            if Path(folder) == folders[-1] and (name.endswith(".safetensors") or name in NOT_OF_A_MODEL)
+        ],
     )
     try:
         places = [_places(folder) for folder in folders]

@@ -8,7 +8,7 @@ somebody reads it. Gradients are those of the padded sequences but for rounding.
 Shapes: B sequences, T tokens (padded), P = B T padded places, U tokens of the row, H heads, D head width, W width.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,14 @@ from rl.windows import shortest_window
 
 WORTHWHILE = 0.98  # tokens of the row over padded places, at most; else the sequences stay as they are
 NAME = "anamnesis_packed"  # no mask is registered beside it: there is none
+
+
+@dataclass(frozen=True)
+class SoftTokens:
+    """Vectors that stand in place of some tokens' embeddings."""
+
+    place_F: torch.Tensor  # int64, different padded places
+    vector_FW: torch.Tensor  # as wide as an embedding, with a gradient if they are to have one
 
 
 @dataclass(frozen=True)
@@ -46,21 +54,25 @@ class Packing:
         )
 
 
-def pack(tokens: Sequence[Sequence[int]], openings: Sequence[int]) -> Packing | None:
+def pack(
+    tokens: Sequence[Sequence[int]], openings: Sequence[int], families: Sequence[Hashable] | None = None
+) -> Packing | None:
     """Lay sequences out in one row; None where that saves next to nothing.
 
     Args:
         tokens: of each sequence.
         openings: how many of its first tokens may be shared with sequences that begin the same.
+        families: of each sequence; only those of one family share. None: all are of one.
     """
     width = max(map(len, tokens))
     token_BT = np.zeros((len(tokens), width), dtype=np.int64)
     first: list[np.ndarray] = []
     again: list[np.ndarray] = []
-    begun: dict[tuple[int, ...], int] = {}  # where in the row an opening lies
+    begun: dict[tuple[Hashable, ...], int] = {}  # where in the row an opening lies
     size = 0
     for row, (ids, opening) in enumerate(zip(tokens, openings, strict=True)):
-        shared = begun.setdefault(tuple(ids[:opening]), size)
+        family = families[row] if families is not None else None
+        shared = begun.setdefault((family, *ids[:opening]), size)
         new = 0 if shared == size else opening
         token_BT[row, :new] = np.arange(shared, shared + new)
         token_BT[row, new : len(ids)] = np.arange(size, size + len(ids) - new)
@@ -160,7 +172,34 @@ def runs_once(decoder: Any) -> bool:
     )
 
 
-def packed_hidden(decoder: Any, token_BT: torch.Tensor, packing: Packing, read_R: torch.Tensor | None) -> torch.Tensor:
+def inputs_of(
+    decoder: Any, token_XU: torch.Tensor, soft: SoftTokens | None, packing: Packing | None
+) -> dict[str, torch.Tensor]:
+    """What a decoder is given for tokens: their ids, or embeddings with the soft tokens in their places.
+
+    Args:
+        decoder: that reads them.
+        token_XU: int64, padded sequences, or a row of theirs.
+        soft: placed in the padded sequences.
+        packing: how the row was laid out; None: they are the padded sequences themselves.
+    """
+    if soft is None:
+        return {"input_ids": token_XU}
+    place_F, vector_FW = soft.place_F.to(token_XU.device), soft.vector_FW
+    if packing is not None:  # of places that share a token of the row, the one that it was taken from
+        own_F = (packing.first_U[packing.token_P[place_F]] == place_F).nonzero()[:, 0]
+        place_F, vector_FW = packing.token_P[place_F[own_F]], vector_FW[own_F]
+    embedded_UW = decoder.get_input_embeddings()(token_XU).flatten(0, 1)
+    return {"inputs_embeds": embedded_UW.index_copy(0, place_F, vector_FW.to(embedded_UW)).view(*token_XU.shape, -1)}
+
+
+def packed_hidden(
+    decoder: Any,
+    token_BT: torch.Tensor,
+    packing: Packing,
+    read_R: torch.Tensor | None,
+    soft: SoftTokens | None = None,
+) -> torch.Tensor:
     """Last hidden states (B, T, W) of padded sequences, computed in a row.
 
     Args:
@@ -168,12 +207,16 @@ def packed_hidden(decoder: Any, token_BT: torch.Tensor, packing: Packing, read_R
         token_BT: the padded sequences.
         packing: of these.
         read_R: padded places where hidden states are read; elsewhere they may be anything. None: all.
+        soft: vectors in place of tokens.
     """
     row_R = None if read_R is None else torch.unique(packing.token_P[read_R])
     token_1U = token_BT.flatten()[packing.first_U][None]
     with attention_by(decoder.config, NAME), last_layer_at(decoder, row_R):
         hidden_1UW = decoder(
-            input_ids=token_1U, position_ids=packing.position_U[None], use_cache=False, packing=packing
+            **inputs_of(decoder, token_1U, soft, packing),
+            position_ids=packing.position_U[None],
+            use_cache=False,
+            packing=packing,
         ).last_hidden_state
     return spread(hidden_1UW[0], packing)
 

@@ -5,6 +5,7 @@ when the module that it wraps is called, never when a part of it is.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,9 @@ from transformers import PreTrainedModel
 from rl.batching import MicroBatch, head_logprobs, hidden_states
 from rl.compiling import compile_layers
 from rl.critic import Critic
+from rl.experience import Trajectory
+from rl.features import AdaptModule, Feature
+from rl.parts import CRITIC, POLICY, Adaptation
 from rl.ranks import mesh_of_one
 
 
@@ -24,6 +28,7 @@ class PolicyOutput:
     logprob_N: torch.Tensor | None  # float32, nats, of the recorded token at each loss position
     entropy_N: torch.Tensor | None  # float32, nats
     value_BT: torch.Tensor | None  # float32, reward units, after every token
+    adaptation: Adaptation | None = None  # of a policy that learns from a privileged teacher
 
 
 class Policy(torch.nn.Module):
@@ -42,6 +47,54 @@ class Policy(torch.nn.Module):
         if compiled:
             compile_layers(model.get_decoder())
 
+    @property
+    def parts(self) -> dict[str, torch.nn.Module]:
+        """The modules that algorithms name, the policy first."""
+        return {POLICY: self.model} | ({CRITIC: self.critic} if self.critic is not None else {})
+
+    @property
+    def player(self) -> PreTrainedModel:
+        """Whose turns these are."""
+        return self.model
+
+    @property
+    def apart(self) -> bool:
+        """Whether equal tokens are read differently in different groups."""
+        return False
+
+    @property
+    def adaptation(self) -> AdaptModule | None:
+        """What predicts the policy's features, if it is told any."""
+        return None
+
+    def play(self, part: str) -> None:
+        """Which part plays, and is learned from, from now on."""
+
+    def feature(self) -> Feature | None:
+        """What the player is told beside tokens, if anything."""
+        return None
+
+    def prepare(self, trajectories: Sequence[Trajectory], budget: int) -> dict[str, float]:  # noqa: ARG002  nothing here
+        """Look at the trajectories of a training phase before its first update; returns metrics.
+
+        Args:
+            trajectories: of the phase.
+            budget: padded tokens of a micro-batch.
+        """
+        return {}
+
+    def dressed(self, batch: MicroBatch, trajectories: Sequence[Trajectory]) -> MicroBatch:  # noqa: ARG002  nothing here
+        """A micro-batch with what is read beside its tokens; trajectories in the order of its sequences, prepared."""
+        return batch
+
+    def ended(self) -> None:
+        """Told after the last update of a training phase."""
+
+    def begin(self) -> None:
+        """Let all but the policy be again what they were made as."""
+        if self.critic is not None:
+            self.critic.begin(self.model)
+
     def forward(
         self,
         batch: MicroBatch,
@@ -50,6 +103,7 @@ class Policy(torch.nn.Module):
         logprobs: bool = True,
         values: bool = False,
         entropy_gradient: bool = False,
+        learning: Sequence[str] = (),  # noqa: ARG002  for those that are read differently by who learns
     ) -> PolicyOutput:
         """Log-probabilities and entropy at the loss positions of a micro-batch, values after every token.
 
@@ -59,13 +113,14 @@ class Policy(torch.nn.Module):
             logprobs: whether those are asked for.
             values: whether those are; needs a critic.
             entropy_gradient: whether the entropy carries one.
+            learning: the parts that this pass is for; none: nobody learns.
         """
         alone = values and not logprobs and self.critic is not None and self.critic.trunk is not None
-        hidden_BTD = None if alone else hidden_states(self.model.get_decoder(), batch, everywhere=values)
+        hidden_BTD = None if alone else hidden_states(self.player.get_decoder(), batch, everywhere=values)
         logprob_N = entropy_N = None
         if logprobs and hidden_BTD is not None:
             logprob_N, entropy_N = head_logprobs(
-                self.model, hidden_BTD, batch, temperature, entropy_gradient=entropy_gradient
+                self.player, hidden_BTD, batch, temperature, entropy_gradient=entropy_gradient
             )
         value_BT = self.critic(batch, hidden_BTD) if values and self.critic is not None else None
         return PolicyOutput(logprob_N, entropy_N, value_BT)

@@ -6,6 +6,7 @@ All in eval mode and without gradient; the recorded actions are read again, neve
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,13 +23,13 @@ TRUNCATED = frozenset({StopReason.OUT_OF_TOKENS})
 
 def logprobs_of(policy: Policy, trajectories: Sequence[Trajectory], budget: int, temperature: float) -> list[Array]:
     """Log-probability of every action token under a policy, (A,) per trajectory, nats."""
-    policy.eval()
-    return _by_trajectory(trajectories, budget, lambda batch: policy.logprobs(batch, temperature), sibling_batches)
+    return _by_trajectory(
+        policy, trajectories, budget, lambda batch: policy.logprobs(batch, temperature), sibling_batches
+    )
 
 
 def values_of(policy: Policy, trajectories: Sequence[Trajectory], budget: int) -> tuple[list[Array], list[float]]:
     """V before every action token, (A,) per trajectory, and V after the last token of each."""
-    policy.eval()
     last = [0.0] * len(trajectories)
 
     def look(batch: MicroBatch) -> torch.Tensor:
@@ -37,21 +38,26 @@ def values_of(policy: Policy, trajectories: Sequence[Trajectory], budget: int) -
             last[i] = float(value_BT[row, len(trajectories[i].token_ids) - 1])
         return value_BT[batch.row_N, batch.source_N]
 
-    return _by_trajectory(trajectories, budget, look, micro_batches), last
+    return _by_trajectory(policy, trajectories, budget, look, micro_batches), last
 
 
 @torch.no_grad()
 def _by_trajectory(
+    policy: Policy,
     trajectories: Sequence[Trajectory],
     budget: int,
     look: Callable[[MicroBatch], torch.Tensor],
     cut: Callable[..., Iterator[MicroBatch]],
 ) -> list[Array]:
     """Run `look` on micro-batches of the trajectories that have action tokens; its (N,) values per trajectory."""
+    policy.eval()
     found = [np.zeros(0) for _ in trajectories]
     some = [i for i, t in enumerate(trajectories) if t.sampled_tokens]
+    if policy.apart:
+        cut = partial(micro_batches, families=[trajectories[i].group_id for i in some])
     for batch in cut([trajectories[i].token_ids for i in some], [trajectories[i].loss_mask for i in some], budget):
         batch = replace(batch, index=tuple(some[i] for i in batch.index))
+        batch = policy.dressed(batch, [trajectories[i] for i in batch.index])
         value_N = look(batch).double().cpu().numpy()
         places = np.cumsum([trajectories[i].sampled_tokens for i in batch.index])[:-1]
         for i, value_A in zip(batch.index, np.split(value_N, places), strict=True):

@@ -18,6 +18,7 @@ from rl.engines.base import Engine, Finish, Request, Sampling, noise_key
 from rl.environment import Environment, EpisodeSpec, Message, Seat
 from rl.errors import TrainingError
 from rl.experience import StopReason, Trajectory
+from rl.features import Feature
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 
 
-async def play(
+async def play(  # noqa: PLR0913  what a rollout is made of
     specs: Sequence[EpisodeSpec],
     seat: Seat,
     engine: Engine,
@@ -33,6 +34,7 @@ async def play(
     params: RolloutParams,
     temperature: float,
     progress: Progress | None = None,
+    feature: Feature | None = None,
 ) -> list[Trajectory]:
     """Play all episodes, at most `params.slots` at once; a finished one makes room for the next.
 
@@ -44,6 +46,7 @@ async def play(
         params: limits.
         temperature: 0 = greedy (evaluation only).
         progress: called with (done, total) after each episode.
+        feature: what the policy is told beside tokens, if anything.
 
     Returns:
         One trajectory per spec, in the order of the specs.
@@ -63,7 +66,7 @@ async def play(
 
     async def one_after_another() -> None:
         for i, spec in queue:
-            episode = Episode(spec, seat(spec, chat.count), engine, chat, params, temperature, began)
+            episode = Episode(spec, seat(spec, chat.count), engine, chat, params, temperature, began, feature)
             try:
                 while episode.stop_reason is None:
                     await episode.turn()
@@ -121,7 +124,7 @@ def refuse_if_many_failed(trajectories: Sequence[Trajectory], params: RolloutPar
 class Episode:
     """One episode, played turn by turn, and its growing token record."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what an episode is made of
         self,
         spec: EpisodeSpec,
         environment: Environment,
@@ -130,6 +133,7 @@ class Episode:
         params: RolloutParams,
         temperature: float,
         began: float | None = None,
+        feature: Feature | None = None,
     ) -> None:
         """Open the episode; nothing is sampled yet.
 
@@ -141,9 +145,12 @@ class Episode:
             params: limits.
             temperature: 0 = greedy.
             began: monotonic clock that its times count from; None: now.
+            feature: what the policy is told beside tokens, if anything.
         """
         self.spec, self.environment, self.engine, self.chat, self.params = spec, environment, engine, chat, params
-        self.temperature = temperature
+        self.temperature, self.feature = temperature, feature
+        self._soft = [feature.placeholder] * feature.tokens if feature is not None else []
+        self._dialogue: list[int] = []  # the tokens alone, as a feature reads them
         self.session = f"{spec.group_id}/{spec.sample}"
         self.began = time.monotonic() if began is None else began
         self.started_s = time.monotonic() - self.began
@@ -172,7 +179,8 @@ class Episode:
     async def _turn(self) -> str | None:
         if self._room(self._new) < self.params.response_length:
             if not self.turns:
-                self._append(self._new, [0.0] * len(self._new), 0)  # how long it is says what would do
+                new = [*self._soft, *self._new]
+                self._append(new, [0.0] * len(new), 0)  # how long it is says what would do
             return StopReason.OUT_OF_TOKENS
         said = await self._sampled(self._new)
         try:
@@ -218,19 +226,22 @@ class Episode:
 
     def _room(self, new: list[int]) -> int:
         """Tokens left for a turn after feeding what is new (one more may be needed to close a cut turn)."""
-        return self.params.max_episode_tokens - len(self.ids) - len(new) - 1
+        return self.params.max_episode_tokens - len(self.ids) - len(self._soft) - len(new) - 1
 
     async def _sampled(self, new: list[int]) -> str:
         """Feed what is new, sample one turn, record it exactly as sampled."""
         if self.ids and self.ids[-1] != self.chat.end_id:
             new = [self.chat.end_id, *new]  # the token limit cut the last turn: close it, unsampled
-        self._append(new, [0.0] * len(new), 0)
+        self._append([*self._soft, *new], [0.0] * (len(self._soft) + len(new)), 0)
+        self._dialogue += new
+        vectors = self.feature(self.spec, self._dialogue) if self.feature is not None else None
         sampling = Sampling(self.temperature, self.params.response_length, self.chat.end_id)
         key = noise_key(*self.spec.noise, self.spec.group_id, self.spec.sample, len(self.turns))
-        completion = await self.engine.generate(Request(self.session, tuple(new), key, sampling))
+        completion = await self.engine.generate(Request(self.session, tuple(new), key, sampling, vectors))
         self.version = min(self.version, completion.policy_version)
         self.turns.append((len(self.ids), len(self.ids) + len(completion.token_ids)))
         self._append(list(completion.token_ids), list(completion.logprobs), 1)
+        self._dialogue += completion.token_ids
         text = self.chat.text(completion.token_ids)
         if completion.finish is Finish.LENGTH:
             log.debug(

@@ -68,6 +68,7 @@ def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
         run.params.decoding.train.temperature,
         Phase(f"rollout {step}", "episodes"),
         held=bool(run.params.rollout.ahead),
+        to_learn=True,
     )
     seconds = time.monotonic() - began
     refuse_if_many_unplayed(trajectories, run.params.rollout)

@@ -16,6 +16,7 @@ from doctor.model_card import FILE as MODEL_CARD
 from doctor.model_card import model_card
 from doctor.scoring import accuracy_by_source, weighted_accuracy
 from doctor.training import LEARNED_FROM, Training
+from rl.algorithms.adaptation import FoldParams
 from rl.checkpoint import check_checkpoint, folder_hash, steps_saved
 from rl.files import replace_folder, write_json
 from rl.models import average_folders
@@ -88,7 +89,7 @@ def validations_since_best(scores: Mapping[int, float]) -> int:
 @task(cache_policy=NO_CACHE)
 def export(run: Training, out: Path) -> dict[str, Any]:
     """Write the chosen model to `out`: a checkpoint, or the mean of the warm start and the checkpoints that stay
-    (`train_doctor.export`), with a model card and the ids of the cases that it was trained and chosen on.
+    (`train_doctor.export`), folded where the recipe says so, with a model card and the ids of the cases that it was trained and chosen on.
 
     Raises:
         TrainingError: a checkpoint that it is made of is missing or damaged.
@@ -109,6 +110,11 @@ def export(run: Training, out: Path) -> dict[str, Any]:
         shutil.copytree(_checked(run, step), temporary, ignore=shutil.ignore_patterns("learner.pt", "complete.json"))
         replace_folder(temporary, out)
         chosen, reached = [step], scores[step]
+    told: dict[str, Any] = {}
+    if run.algorithm.fold is not None:
+        told["adapted_accuracy"] = reached
+        told |= _fold(run, run.algorithm.fold, out)
+        reached = _accuracy(run)["validation/accuracy"]
     ids = sorted(case.case_id for case in (*run.train, *run.validation))
     (out / LEARNED_FROM).write_text("\n".join(ids) + "\n", encoding="utf-8")
     card = model_card(run.params, run.train, run.validation, reached)
@@ -118,7 +124,24 @@ def export(run: Training, out: Path) -> dict[str, Any]:
         "chosen_accuracy": reached,
         "validation_accuracy": {str(k): v for k, v in scores.items()},
         "sha256": folder_hash(out),
+        **told,
     }
+
+
+def _fold(run: Training, params: FoldParams, out: Path) -> dict[str, float]:
+    """Put an ordinary model in the place of an exported student of soft tokens, taught by rollouts of it on training
+    cases; the session plays with it from then on.
+    """
+    run.session.load(out)
+    temperature, size = run.params.decoding.train.temperature, run.algorithm.group_size
+    after = range(run.params.train_doctor.steps + 1, run.params.train_doctor.steps + 1 + params.rollouts)
+    specs = [spec for step in after for spec in run.factory.episodes(run.cases(step, 0), size, run.params.seed, step)]
+    trajectories = run.session.rollout(specs, temperature, Phase("fold", "episodes"))
+    refuse_if_many_unplayed(trajectories, run.params.rollout)
+    metrics = run.session.fold(trajectories, params, temperature, out)
+    run.session.load(out)
+    log.info("folded: KL to the student %.4f -> %.4f nats a token", metrics["fold/kl_before"], metrics["fold/kl_after"])
+    return metrics
 
 
 def _checked(run: Training, step: int) -> Path:

@@ -17,8 +17,9 @@ def handed(model: PreTrainedModel, version: int = 0) -> Handover:
 
 
 def learner_for(model: PreTrainedModel, algorithm: Algorithm, *rest: Any, **named: Any) -> Learner:
-    """A learner of a plain model, in float32."""
-    return Learner(policy_for(model, algorithm), algorithm, *rest, **named)
+    """A learner of a plain model, in float32; with a `chat` one that a teacher may tell charts."""
+    chat = named.pop("chat", None)
+    return Learner(policy_for(model, algorithm, chat=chat, seed=0), algorithm, *rest, **named)
 
 
 def watched(learner: Learner) -> dict[str, torch.Tensor]:

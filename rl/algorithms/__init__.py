@@ -17,6 +17,7 @@ from rl.algorithms.grpo import GRPO
 from rl.algorithms.gspo import GSPO
 from rl.algorithms.online_dpo import OnlineDPO
 from rl.algorithms.ppo import PPO
+from rl.algorithms.ppo_roa import PPOROA
 from rl.algorithms.reinforce_pp import ReinforcePP
 from rl.algorithms.rloo import RLOO
 from rl.errors import TrainingError
@@ -32,6 +33,7 @@ ALGORITHMS: Mapping[str, type[Algorithm]] = {
     "gspo": GSPO,
     "cispo": CISPO,
     "ppo": PPO,
+    "ppo_roa": PPOROA,
     "dpo": DPO,
     "online_dpo": OnlineDPO,
 }

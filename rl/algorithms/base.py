@@ -5,7 +5,7 @@ sequences of it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from rl.algorithms.adaptation import AdaptationParams, FeatureParams, FoldParams
 from rl.algorithms.advantages import Array
 from rl.algorithms.losses import Totals
 from rl.algorithms.sampling import DynamicSamplingParams
 from rl.experience import Scores
+from rl.parts import CRITIC, POLICY, Adaptation
 
 REFERENCE = "reference"  # the frozen role that begins as the policy does, and stays
 ROUNDING = 1e-6  # an advantage this small is what is left of equal rewards after centring
@@ -109,7 +111,27 @@ class TokenBatch:
     advantage_N: torch.Tensor
     weight_N: torch.Tensor
     target_N: torch.Tensor | None
+    adaptation: Adaptation | None = None  # of a policy that learns from a privileged teacher
     total: Totals
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module that the learner keeps; its weights and its optimizer have their place in the checkpoint."""
+
+    name: str  # as the policy's `parts` call it
+    learning_rate: float | None  # None: frozen, it has no optimizer
+    waits: int  # training phases at first in which its gradient is measured and not applied
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Some epochs over a step's trajectories that lower one loss; a training phase is one or several of them."""
+
+    parts: tuple[str, ...]  # whose weights it changes
+    epochs: int
+    units: int  # per gradient step
+    loss: Callable[[TokenBatch], tuple[torch.Tensor, dict[str, float]]]
 
 
 class Algorithm(ABC):
@@ -123,6 +145,9 @@ class Algorithm(ABC):
     needs_old_logprobs: bool = False  # from the trainer even where the engine's are the same
     on_policy: bool = True  # whether trajectories of an older policy version are refused
     critic: CriticParams | None = None
+    feature: FeatureParams | None = None  # what a privileged teacher is told; then there is an adaptation too
+    adaptation: AdaptationParams | None = None
+    fold: FoldParams | None = None  # how the student is exported as an ordinary model; None: with its adaptation
     dynamic_sampling: DynamicSamplingParams | None = None
     pairs_given: int | None = None  # of a rollout step, at most, where they are read from a file; told once it is seen
     optimizer: OptimizerParams
@@ -150,6 +175,22 @@ class Algorithm(ABC):
     def planned_units(self, prompts: int) -> int:
         """Units of one rollout step, before any is dropped."""
         return prompts * self.group_size
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What the learner keeps: the policy first, then the critic if there is one."""
+        policy = self.optimizer.learning_rate
+        if self.critic is None:
+            return (Part(POLICY, policy, 0),)
+        critic = Part(CRITIC, self.critic.learning_rate, 0)
+        return Part(POLICY, policy, self.critic.warmup_rollout_steps), critic
+
+    def passes(self, policy_version: int) -> list[Pass]:  # noqa: ARG002  for those that have several phases
+        """What the training phase that begins at this version is made of; the first part of the first pass is the
+        policy that plays.
+        """
+        parts = tuple(part.name for part in self.parts)
+        return [Pass(parts, self.optimizer.num_epochs, self.gradient_units, self.loss)]
 
     @abstractmethod
     def signal(self, records: Sequence[TokenRecord]) -> TrainingSignal:

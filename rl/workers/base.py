@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from rl.algorithms.adaptation import FoldParams
 from rl.chat import ChatFormat
 from rl.environment import EpisodeSpec
 from rl.experience import Scores, Trajectory
@@ -33,11 +34,22 @@ class Session(Protocol):
         ...
 
     def rollout(
-        self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False
+        self,
+        specs: Sequence[EpisodeSpec],
+        temperature: float,
+        progress: Progress | None = None,
+        *,
+        held: bool = False,
+        to_learn: bool = False,
     ) -> list[Trajectory]:
         """One rollout phase with a frozen policy: that of now, or `held`: that of the last `hold`, whatever is learned
-        meanwhile.
+        meanwhile. What is played `to_learn` is played by whoever the algorithm lets act, a teacher perhaps.
         """
+        ...
+
+    @property
+    def ranks(self) -> bool:
+        """Whether `rank` says what it would say in a dialogue; a student that is told a feature is not told it there."""
         ...
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -64,4 +76,12 @@ class Session(Protocol):
 
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; the learner stays what it is."""
+        ...
+
+    def fold(
+        self, trajectories: Sequence[Trajectory], params: FoldParams, temperature: float, directory: Path
+    ) -> dict[str, float]:
+        """Teach a copy of the student that plays, on its own trajectories, to act without soft tokens, and write it as
+        a model folder of its own; returns metrics.
+        """
         ...

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from rl import stoppable
 from rl.adapters import adapter_weights, add_adapter, load_merged
+from rl.algorithms.adaptation import FoldParams
 from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
@@ -20,11 +21,14 @@ from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.features import ADAPTATION, Predicted, load_adaptation
 from rl.flex import prefer_rows, read_rows, reads_rows
+from rl.folding import fold
 from rl.handover import Handover, handover_of
 from rl.learner import Learner, Sampler, policy_for
 from rl.machine import Place
-from rl.models import load_model
+from rl.models import load_model, save_model
+from rl.parts import POLICY
 from rl.phases import Phases
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
@@ -87,6 +91,8 @@ class LocalSession:
         self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
         frozen = algorithm.frozen_roles if algorithm is not None and lora is None else ()
         self._roles = {role: self._frozen() for role in frozen}
+        self._told = self._adaptation_of(Path(model))  # of a student that was loaded with one
+        self._loaded = algorithm is None  # else the learner's own policy plays
         self._playing = threading.Lock()
         self._learner = (
             self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
@@ -105,9 +111,27 @@ class LocalSession:
             read_rows(model)
         return model
 
+    def _adaptation_of(self, folder: Path) -> Predicted | None:
+        """What predicts the features of the student in a folder; None of an ordinary model.
+
+        Raises:
+            TrainingError: it is to be trained, or played by an engine that takes no vectors.
+        """
+        if not (folder / ADAPTATION).is_dir():
+            return None
+        engine = self.params.engine.kind
+        told = f"{folder} holds a student with soft tokens, which"
+        if self._algorithm is not None and str(folder) == self._source:
+            raise TrainingError(f"{told} cannot be trained further; export it with `fold` in recipes/ppo_roa.yaml")
+        if engine != "transformers":
+            raise TrainingError(
+                f"{told} rollout.engine.kind {engine} cannot play; set it to transformers, or export with `fold` in recipes/ppo_roa.yaml"
+            )
+        return Predicted(load_adaptation(self.model, folder / ADAPTATION))
+
     def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
         return Learner(
-            policy_for(self.model, algorithm, self._place.compute),
+            policy_for(self.model, algorithm, self._place.compute, self.chat, self._seed),
             algorithm,
             self.params.prompts,
             temperature,
@@ -134,28 +158,50 @@ class LocalSession:
             self._sync()
 
     def _sync(self) -> None:
-        self.model.eval()
+        self._policy.player.eval()
         self._phases.play()
 
     def _handover(self) -> Handover:
         return handover_of(self._policy, self.policy_version)
 
     def rollout(
-        self, specs: Sequence[EpisodeSpec], temperature: float, progress: Progress | None = None, *, held: bool = False
+        self,
+        specs: Sequence[EpisodeSpec],
+        temperature: float,
+        progress: Progress | None = None,
+        *,
+        held: bool = False,
+        to_learn: bool = False,
     ) -> list[Trajectory]:
         """One rollout phase with a frozen policy: dropout off, no gradient.
 
-        It is the policy of now, or `held`: that of the last `hold`, whatever is learned meanwhile.
+        It is the policy of now, or `held`: that of the last `hold`, whatever is learned meanwhile. What is played
+        `to_learn` is played by whoever the algorithm lets act, a teacher perhaps; all else by the policy alone.
         """
         if self._seat is None:
             raise TrainingError("this session was opened without a seat for its episodes, to learn or rank only")
         with self._playing:
+            self._policy.play(self._acting() if to_learn else POLICY)
             if not held:
                 self._sync()
-            return stoppable.run(play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress))
+            feature = self._told if self._loaded else self._policy.feature()
+            return stoppable.run(
+                play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress, feature)
+            )
+
+    def _acting(self) -> str:
+        """The part that plays what is learned from."""
+        return self._algorithm.passes(self.policy_version)[0].parts[0] if self._algorithm is not None else POLICY
+
+    @property
+    def ranks(self) -> bool:
+        """Whether `rank` says what it would say in a dialogue."""
+        self._policy.play(POLICY)
+        return (self._told if self._loaded else self._policy.feature()) is None
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
+        self._policy.play(POLICY)
         self.model.eval()
         return continuation_logprobs(self._policy, prefixes, candidates)
 
@@ -169,7 +215,12 @@ class LocalSession:
     def save(self, root: Path, step: int) -> Path:
         """Write checkpoint `step`."""
         return save_checkpoint(
-            root, step, self.model, self.tokenizer, self.learner.state() | {"adapter": adapter_weights(self.model)}
+            root,
+            step,
+            self.model,
+            self.tokenizer,
+            self.learner.state() | {"adapter": adapter_weights(self.model)},
+            self._policy.adaptation,
         )
 
     def restore(self, directory: Path) -> None:
@@ -193,3 +244,14 @@ class LocalSession:
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
         load_merged(self.model, load_model(str(directory), self._weights)[0].state_dict())
+        self._told, self._loaded = self._adaptation_of(directory), True
+
+    def fold(
+        self, trajectories: Sequence[Trajectory], params: FoldParams, temperature: float, directory: Path
+    ) -> dict[str, float]:
+        """Teach a copy of the student that was loaded to act without soft tokens, and write it."""
+        if self._told is None:
+            raise TrainingError("this session plays no student with soft tokens, so that there is nothing to fold")
+        model, metrics = fold(self.model, self._told.module, trajectories, params, temperature, self._seed)
+        save_model(model, self.tokenizer, directory)
+        return metrics

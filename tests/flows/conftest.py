@@ -31,6 +31,7 @@ TINY = {
     for path in sorted((ROOT / "recipes").glob("*.yaml"))
     if path.stem != "base_model"
 }
+TINY["recipes/ppo_roa.yaml"] |= {"train_steps: ": "2"}
 for name in ("dpo", "online_dpo"):
     TINY[f"recipes/{name}.yaml"] |= {"pairs_per_group: ": "2"}
 

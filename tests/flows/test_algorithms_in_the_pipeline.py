@@ -19,6 +19,7 @@ from rl.algorithms import ALGORITHMS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 WATCHED = {
     "ppo": ["learn/explained_variance", "learn/value_loss", "learn/critic_grad_norm"],
+    "ppo_roa": ["learn/explained_variance", "learn/value_loss", "learn/adaptation/mse", "learn/adaptation/variance"],
     "dapo": ["learn/groups_drawn", "learn/groups_dropped", "learn/overlong_penalty"],
     "reinforce_pp": ["learn/kl_to_reference", "learn/kl_coefficient"],
     "dpo": ["learn/pairs", "learn/preferred"],

@@ -51,6 +51,18 @@ CHANGES: dict[str, dict[str, Any]] = {
         "entropy_coefficient": 0.05,
         "optimizer": ONCE,
     },
+    # a smaller bonus than for ppo: who was told the answer gains little by asking, and would rather say anything
+    "ppo_roa": WIDE
+    | {
+        "train_steps": 30,
+        "gae_lambda": 0.95,
+        "eps": FLOOR,
+        "critic": {"learning_rate": 2e-3, "trunk": "own"},
+        "entropy_coefficient": 0.03,
+        "feature": {"chart": "facts", "learning_rate": 5e-3},
+        "adaptation": {"learning_rate": 3e-3, "tau": 0.3, "mini_batch_size": 128},
+        "regularisation": {"coefficient": 0.02, "ramp_steps": 5},
+    },
     "online_dpo": ONLINE | {"beta": 0.5},
     "online_dpo, and the chosen's likelihood": ONLINE | {"beta": 1.0, "chosen_weight": 0.2},
     "dpo": {

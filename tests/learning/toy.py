@@ -23,8 +23,10 @@ from rl.config import RolloutParams, SFTParams
 from rl.engines.transformers import TransformersEngine
 from rl.environment import EpisodeSpec, Message, Seat
 from rl.experience import Scores, Trajectory
+from rl.handover import handover_of
 from rl.linear_onednn import speed_up, worthwhile
 from rl.models import new_model, new_tokenizer
+from rl.parts import POLICY
 from rl.policy import Policy
 from rl.rollout import play
 from rl.sft import Example, train_supervised
@@ -110,7 +112,7 @@ def episodes(game: Game, samples: int, step: int, seed: int) -> list[EpisodeSpec
             turn_budget=2,
             noise=(seed, step),
             case=colour,
-            privileged={"colour": colour},
+            privileged={"colour": colour, "chart": {"facts": colour}},
         )
         for colour in game.colours
         for sample in range(samples)
@@ -165,8 +167,13 @@ class School:
             engine={"kind": "transformers", "compile": False},
         )
         self.engine = TransformersEngine(self.model, self.params.slots, self.params.max_episode_tokens)
+        self.policy = Policy(self.model)
 
-    def rollout(self, samples: int, step: int, temperature: float) -> list[Trajectory]:
+    def rollout(self, samples: int, step: int, temperature: float, part: str = POLICY) -> list[Trajectory]:
+        """Who plays is the policy, which is a student where there is a teacher too; or another part of it."""
+        self.policy.play(part)
+        self.policy.eval()
+        self.engine.take(handover_of(self.policy, self.engine.policy_version))
         return asyncio.run(
             play(
                 episodes(self.game, samples, step, self.seed),
@@ -175,6 +182,7 @@ class School:
                 self.chat,
                 self.params,
                 temperature,
+                feature=self.policy.feature(),
             )
         )
 
@@ -199,15 +207,19 @@ class School:
     def train(self, algorithm: Algorithm, steps: int, enough: float) -> list[float]:
         """At most `steps` rollout steps, fewer once four in a row reach `enough`; returns the mean reward of each."""
         frozen = {role: copy.deepcopy(self.model) for role in algorithm.frozen_roles}
-        learner = learner_for(self.model, algorithm, self.params.prompts, TEMPERATURE, self.seed, frozen)
+        learner = learner_for(
+            self.model, algorithm, self.params.prompts, TEMPERATURE, self.seed, frozen, chat=self.chat
+        )
+        self.policy = learner.policy
         rewards: list[float] = []
         stored = [] if algorithm.on_policy else [self.play(algorithm, step) for step in range(1, steps + 1)]
         for step in range(1, steps + 1):
             self.engine.policy_version = learner.policy_version
+            played_by = algorithm.passes(learner.policy_version)[0].parts[0]
             drawn, kept = self.play(algorithm, step) if algorithm.on_policy else stored[step - 1]
             learner.update(kept, score(kept), step)
             rewards.append(mean_reward(drawn))
-            if min(rewards[-4:]) >= enough and step >= 4:
+            if played_by == POLICY and min(rewards[-4:]) >= enough and step >= 4:
                 break
         return rewards
 
@@ -217,7 +229,8 @@ class School:
         """
         dynamic = algorithm.dynamic_sampling
         if dynamic is None:
-            drawn = self.rollout(algorithm.group_size, step, TEMPERATURE)
+            part = algorithm.passes(self.engine.policy_version)[0].parts[0]
+            drawn = self.rollout(algorithm.group_size, step, TEMPERATURE, part)
             return drawn, drawn
         drawn = []
         for draw in range(dynamic.max_num_gen_batches):

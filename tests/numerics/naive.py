@@ -6,6 +6,7 @@ Shares nothing with `rl.algorithms` but the recipe's numbers.
 
 import math
 import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +16,28 @@ from rl.experience import Scores, Trajectory
 T = 0.7  # sampling temperature of these tests
 
 
+class Told:
+    """A model that reads vectors in place of some tokens."""
+
+    def __init__(self, model: Any, vectors: Callable[[Trajectory], dict[int, torch.Tensor]]) -> None:
+        self.model, self.vectors = model, vectors
+
+    def embedded(self, trajectory: Trajectory, table: torch.Tensor) -> torch.Tensor:
+        instead = self.vectors(trajectory)
+        return torch.stack([instead.get(place, table[token]) for place, token in enumerate(trajectory.token_ids)])[None]
+
+
+def logits(model: Any, trajectory: Trajectory) -> torch.Tensor:
+    """At every place, (T, V)."""
+    if isinstance(model, Told):
+        table = model.model.get_input_embeddings().weight
+        return model.model(inputs_embeds=model.embedded(trajectory, table)).logits[0] / T
+    return model(input_ids=torch.tensor([trajectory.token_ids])).logits[0] / T
+
+
 def token_logprobs(model: Any, trajectory: Trajectory) -> dict[int, torch.Tensor]:
     """By place."""
-    logits_TV = model(input_ids=torch.tensor([trajectory.token_ids])).logits[0] / T
+    logits_TV = logits(model, trajectory)
     return {
         k: torch.log_softmax(logits_TV[k - 1], -1)[trajectory.token_ids[k]]
         for k, one in enumerate(trajectory.loss_mask)
@@ -26,7 +46,7 @@ def token_logprobs(model: Any, trajectory: Trajectory) -> dict[int, torch.Tensor
 
 
 def token_entropies(model: Any, trajectory: Trajectory) -> dict[int, torch.Tensor]:
-    logits_TV = model(input_ids=torch.tensor([trajectory.token_ids])).logits[0] / T
+    logits_TV = logits(model, trajectory)
     return {
         k: torch.distributions.Categorical(logits=logits_TV[k - 1]).entropy()
         for k, one in enumerate(trajectory.loss_mask)
@@ -323,4 +343,66 @@ def preference_loss(
                 - e * torch.log(1 / (1 + torch.exp(beta * m)))
                 - likelihood
             )
+    return sum(terms) / len(terms)
+
+
+def vectors_of(head: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """Soft tokens (M, W) of a head: each as long as an embedding."""
+    rows = head.start_W + (head.linear.weight @ hidden + head.linear.bias).reshape(-1, len(head.start_W))
+    return torch.stack(
+        [head.scale * row / torch.sqrt((row * row).mean() + torch.finfo(torch.float32).eps) for row in rows]
+    )
+
+
+def encoded(encoder: Any, chart: Sequence[int]) -> torch.Tensor:
+    """The feature of a chart."""
+    mean = sum(encoder.table.weight[token] for token in chart) / len(chart)
+    centred = mean - mean.mean()
+    return vectors_of(encoder.head, torch.tanh(encoder.first(centred / torch.sqrt((centred**2).mean() + 1e-5))))
+
+
+def without_placeholders(trajectory: Trajectory, tokens: int) -> tuple[list[int], list[list[int]], list[int]]:
+    """The dialogue, the places of each turn's placeholders, and how many tokens of the dialogue precede each turn."""
+    dialogue, places, before = list(trajectory.token_ids[:0]), [], []
+    begin = 0
+    for start, end in trajectory.turns:
+        places.append(list(range(begin, begin + tokens)))
+        dialogue += trajectory.token_ids[begin + tokens : start]
+        before.append(len(dialogue))
+        dialogue += trajectory.token_ids[start:end]
+        begin = end
+    return dialogue, places, before
+
+
+def predicted(adapt: Any, trajectory: Trajectory) -> list[torch.Tensor]:
+    """The features that a student predicts, of each turn from what came before it."""
+    dialogue, _, before = without_placeholders(trajectory, adapt.tokens)
+    return [
+        vectors_of(adapt.head, adapt.trunk(input_ids=torch.tensor([dialogue[:size]])).last_hidden_state[0, -1])
+        for size in before
+    ]
+
+
+def placed(trajectory: Trajectory, features: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    _, places, _ = without_placeholders(trajectory, len(features[0]))
+    return {p: v for at, feature in zip(places, features, strict=True) for p, v in zip(at, feature, strict=True)}
+
+
+def feature_error(head: Any, trajectories: list[Trajectory], one: Any, other: Any) -> torch.Tensor:
+    """Mean over episodes of the mean over turns of the mean square, in squared lengths."""
+    per_episode = [
+        sum(((a - b) ** 2).mean() for a, b in zip(one(t), other(t), strict=True)) / len(t.turns) for t in trajectories
+    ]
+    return sum(per_episode) / len(per_episode) / head.scale**2
+
+
+def distillation(teacher: Any, student: Any, trajectories: list[Trajectory]) -> torch.Tensor:
+    """Mean over action tokens of KL(teacher || student)."""
+    terms = []
+    for t in trajectories:
+        wanted, found = (torch.log_softmax(logits(model, t), -1) for model in (teacher, student))
+        for k, one in enumerate(t.loss_mask):
+            if one:
+                p = wanted[k - 1].detach()
+                terms.append(sum(p.exp() * (p - found[k - 1])))
     return sum(terms) / len(terms)

@@ -40,6 +40,14 @@ CHOICES = {
         optimizer={"micro_batch_tokens": 1024},
     ),
 }
+CHOICES["ppo_roa with its teacher"] = recipe(
+    "ppo_roa",
+    group_size=8,
+    critic={"warmup_rollout_steps": 0},
+    feature={"chart": "facts"},
+    adaptation={"mini_batch_size": 64},
+    optimizer={"micro_batch_tokens": 1024},
+)
 CHOICES["grpo with gradient checkpointing"] = CHOICES["grpo"] | {
     "optimizer": CHOICES["grpo"]["optimizer"] | {"gradient_checkpointing": True}
 }
@@ -96,7 +104,7 @@ def two_updates(base: str, name: str) -> None:
                 texts=(),
                 events=({},),
                 stop_reason="ended",
-                privileged={},
+                privileged={"chart": {"facts": "a"}},
                 started_s=0.0,
                 ended_s=1.0,
             )

@@ -102,10 +102,10 @@ def test_on_a_mesh_of_one_float32_is_the_plain_learner_bit_for_bit(base, experie
     plain, spread_out = (learner_in(base, VARIANTS["ppo"], "float32", rate=1e-3) for _ in range(2))
     spread(spread_out.policy, "float32")
     numbers = spread_out.algorithm.optimizer
-    spread_out.optimizer = torch.optim.AdamW(
+    spread_out.optimizers["policy"] = torch.optim.AdamW(
         spread_out.model.parameters(), lr=numbers.learning_rate, weight_decay=numbers.weight_decay, betas=(0.9, 0.98)
     )
-    spread_out.critic_optimizer = torch.optim.AdamW(
+    spread_out.optimizers["critic"] = torch.optim.AdamW(
         spread_out.critic.parameters(), lr=1e-3, weight_decay=numbers.weight_decay, betas=(0.9, 0.98)
     )
     assert again(plain, experience, 2) == again(spread_out, experience, 2)

@@ -190,7 +190,11 @@ def test_turn_budget_is_fixed_or_drawn_from_the_seed(rules):
 
 
 def test_privileged_information_is_the_chart(make_case):
-    assert privileged(make_case()) == {
+    told = privileged(make_case())
+    charts = told.pop("chart")
+    assert "pneumonia" not in charts["facts"].lower()
+    assert charts["facts_and_diagnosis"] == f"{charts['facts']} Diagnosis: Pneumonia"
+    assert told == {
         "diagnosis_id": "pneumonia",
         "opening": ["pain"],
         "present": ["pain", "cough", "sweat", "smoking"],

@@ -3,7 +3,7 @@
 import re
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from ruamel.yaml import YAML
@@ -16,6 +16,7 @@ from doctor.recipe import load_algorithm, parse_algorithm
 from doctor.reward_recipe import load_reward
 from doctor.training import plan_text
 from rl.algorithms import ALGORITHMS
+from tests.recipes import recipe
 
 PARAMS = (ROOT / "params.yaml").read_text()
 
@@ -251,3 +252,36 @@ def test_what_is_chosen_for_one_run_takes_the_place_of_the_file() -> None:
     assert load_params(changes=chosen(None, None, None)) == load_params()
     with pytest.raises(ParameterError, match=r"params.yaml: train_doctor.steps = 0: .*greater than or equal to 1"):
         load_params(changes=chosen(None, 0, None))
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "told"),
+    [
+        ("rollout", {"engine": {"kind": "transformers", "compile": True}}, "rollout.engine.compile is true"),
+        ("train_doctor", {"lora": {"rank": 2, "alpha": 4, "target_modules": ["q_proj"]}}, "train_doctor.lora is set"),
+        ("machines", {"compute": "bfloat16"}, "machines.compute is bfloat16"),
+    ],
+)
+def test_what_a_privileged_teacher_cannot_do_is_one_line(section: str, change: dict[str, Any], told: str) -> None:
+    params = load_params()
+    part = getattr(params, section)
+    other = params.model_copy(update={section: type(part).model_validate(part.model_dump() | change)})
+    path = ROOT / "recipes/ppo_roa.yaml"
+    with pytest.raises(ParameterError, match=rf"params.yaml: {told}, which ppo_roa cannot do; set it to \w+, or take"):
+        parse_algorithm(recipe("ppo_roa"), other, path)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"critic": {"trunk": "shared"}}, "set critic.trunk: own"),
+        (
+            {"kl": {"place": "loss", "coefficient": 0.1}},
+            "kl.place loss: the warm start reads no feature; set kl.place: none",
+        ),
+        ({"optimizer": {"compile": True}}, "optimizer.compile true: copies of compiled layers do not learn"),
+    ],
+)
+def test_what_ppo_roa_is_not_made_for_is_one_line(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ParameterError, match=told):
+        parse_algorithm(recipe("ppo_roa", **change), load_params(), ROOT / "recipes/ppo_roa.yaml")

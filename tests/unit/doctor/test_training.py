@@ -121,7 +121,8 @@ def test_pairs_of_a_file_are_planned_as_they_will_be_learned(opened, tmp_path):
     numbers = {"group_size": 4, "pairs_per_group": 2, "pairs": str(pairs)}
     run = opened("dpo", **numbers, optimizer={"mini_batch_size": 16, "warmup_rollout_steps": 2})
     assert [len(run.experience(step)[0]) for step in (1, 2, 3)] == [26, 28, 28]
-    assert run.session.learner.warmup_gradient_steps == 4
+    learner = run.session.learner
+    assert learner.warmup_gradient_steps(*learner.algorithm.passes(0)) == 4
     assert plan_text(run.params, run.algorithm) == (
         "14 pairs of a file a rollout step, 2 gradient steps each; 3 rollout steps; warm-up 2 rollout steps = 4 gradient steps"
     )

@@ -121,11 +121,21 @@ def assert_same_bits(one: LocalSession, other: LocalSession) -> None:
         assert torch.equal(value, b["critic"][name]), name
 
 
+def test_a_learner_goes_on_from_a_state_that_counted_the_policys_updates_alone(tmp_path, session):
+    """As checkpoints held it before there were parts: the critic's updates were the gradient steps."""
+    session.learn(*experience(0), step=1)
+    state = session.learner.state()
+    counted = state.pop("updates")
+    restored = again(tmp_path, session).learner
+    restored.load_state(state | {"policy_updates": counted["policy"]})
+    assert restored.updates == counted
+
+
 def test_a_restored_session_has_and_keeps_the_same_bits(tmp_path, session):
     before = {name: value.clone() for name, value in session.model.state_dict().items()}
     session.learn(*experience(0), step=1)
     moved = any(not torch.equal(value, before[name]) for name, value in session.model.state_dict().items())
-    assert moved != session.learner.critic_learns_alone(0)
+    assert moved != session.learner.waits("policy", 0)
     directory = session.save(tmp_path / "run", 1)
     assert directory == tmp_path / "run" / "global_step_1"
     restored = again(tmp_path, session)

@@ -33,7 +33,8 @@ def run_of(folder, patience, scores):
         (folder / "validation" / f"{step:05d}.json").write_text(json.dumps({"validation/accuracy": accuracy}))
     plan = SimpleNamespace(steps=20, patience=patience)
     train, validation = ([SimpleNamespace(case_id=name)] for name in ("seen-2", "seen-1"))
-    return SimpleNamespace(folder=folder, params=SimpleNamespace(train_doctor=plan), train=train, validation=validation)
+    params, algorithm = SimpleNamespace(train_doctor=plan), SimpleNamespace(fold=None)
+    return SimpleNamespace(folder=folder, params=params, algorithm=algorithm, train=train, validation=validation)
 
 
 def test_a_run_ends_when_its_patience_is_used_up_and_a_resumed_one_agrees(tmp_path):

@@ -1,0 +1,203 @@
+"""Soft tokens: vectors that a policy reads before what is new at every turn, in places that carry no loss.
+
+A trajectory holds placeholders there, tokens of mask 0, so that positions, credit and records stay what they are. Where
+they lie follows from the turns alone; what their ids are does not matter.
+
+Shapes: K turns, M soft tokens a turn, F = K M, W width of an embedding, S sequences.
+"""
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+from rl.batching import MicroBatch, hidden_states, micro_batches
+from rl.environment import EpisodeSpec
+from rl.errors import TrainingError
+from rl.experience import Trajectory
+from rl.packing import SoftTokens
+
+ADAPTATION = "adaptation"  # the folder beside a student's weights
+CONFIG, WEIGHTS = "config.json", "model.safetensors"  # in it
+START_SCALE = 0.1  # of a head's first weights: a feature begins as the placeholder's embedding, near enough
+
+
+class Feature(Protocol):
+    """What whoever plays is told beside tokens. Asked by `rl.rollout` before every turn."""
+
+    @property
+    def tokens(self) -> int:
+        """M."""
+        ...
+
+    @property
+    def placeholder(self) -> int:
+        """Id that stands in a trajectory where the vectors were read."""
+        ...
+
+    def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:
+        """The vectors (M, W) for the turn that follows the dialogue, given as tokens without placeholders."""
+        ...
+
+
+def soft_places(trajectory: Trajectory, tokens: int) -> list[int]:
+    """Places of the placeholders: `tokens` of them before what was new at each turn."""
+    begins = [0, *(end for _, end in trajectory.turns)][: len(trajectory.turns)]
+    return [place for begin in begins for place in range(begin, begin + tokens)]
+
+
+def dialogue_of(trajectory: Trajectory, tokens: int) -> tuple[list[int], list[int]]:
+    """The tokens without placeholders, and where among them each turn begins."""
+    soft = set(soft_places(trajectory, tokens))
+    ids = [token for place, token in enumerate(trajectory.token_ids) if place not in soft]
+    return ids, [start - tokens * (turn + 1) for turn, (start, _) in enumerate(trajectory.turns)]
+
+
+def dialogues(trajectories: Sequence[Trajectory], tokens: int, budget: int) -> list[MicroBatch]:
+    """Dialogues in micro-batches, with one position for each turn: its source is where the turn is predicted from.
+
+    Args:
+        trajectories: with a turn each.
+        tokens: M.
+        budget: padded tokens of a micro-batch; 0: all are one, in their order.
+    """
+    ids, starts = zip(*(dialogue_of(trajectory, tokens) for trajectory in trajectories), strict=True)
+    masks = [
+        [int(place in begun) for place in range(len(row))] for row, begun in zip(ids, map(set, starts), strict=True)
+    ]
+    if budget:
+        return list(micro_batches(ids, masks, budget))
+    return list(micro_batches(ids, masks, 1, None, [range(len(ids))]))
+
+
+def with_vectors(batch: MicroBatch, place_F: torch.Tensor, vector_KMW: torch.Tensor) -> MicroBatch:
+    """A micro-batch that reads these vectors."""
+    return replace(batch, soft=SoftTokens(place_F, vector_KMW.flatten(0, 1)))
+
+
+class FeatureHead(torch.nn.Module):
+    """Makes soft tokens as long as a token's embedding is: a decoder normalises what it reads, so that a feature could
+    otherwise be small, near to any prediction, and tell as much.
+    """
+
+    scale: torch.Tensor  # root of the mean square of an embedding's numbers
+    start_W: torch.Tensor  # of unit mean square
+
+    def __init__(self, model: PreTrainedModel, placeholder: int, tokens: int, width: int) -> None:
+        """Begins near the placeholder's own embedding, whatever it reads.
+
+        Args:
+            model: the policy.
+            placeholder: whose embedding it begins as.
+            tokens: M.
+            width: of what it reads.
+        """
+        super().__init__()
+        table_VW = model.get_input_embeddings().weight.detach().float()
+        start_W = table_VW[placeholder]
+        self.register_buffer("scale", table_VW.square().mean().sqrt())
+        self.register_buffer("start_W", torch.nn.functional.rms_norm(start_W, start_W.shape))
+        self.linear = torch.nn.Linear(width, max(tokens, 1) * len(start_W), device=model.device)
+        with torch.no_grad():
+            self.linear.weight *= START_SCALE
+            self.linear.bias.zero_()
+
+    def forward(self, hidden_KX: torch.Tensor) -> torch.Tensor:
+        """Vectors (K, M, W), float32."""
+        moved_KMW = self.start_W + self.linear(hidden_KX.float()).unflatten(-1, (-1, len(self.start_W)))
+        unit_KMW = torch.nn.functional.rms_norm(moved_KMW, moved_KMW.shape[-1:])
+        vector_KMW: torch.Tensor = self.scale * unit_KMW
+        return vector_KMW
+
+
+class AdaptModule(torch.nn.Module):
+    """Dialogue -> feature: the first layers of the policy, begun as its copy, and a head. It sees nothing else."""
+
+    def __init__(self, model: PreTrainedModel, placeholder: int, tokens: int, layers: int) -> None:
+        """Copy the layers.
+
+        Args:
+            model: the policy.
+            placeholder: id in the place of soft tokens.
+            tokens: M.
+            layers: how many of the policy's.
+        """
+        super().__init__()
+        self.tokens, self.placeholder = tokens, placeholder
+        self.layers = layers
+        self.trunk = first_layers(model, layers)
+        self.head = FeatureHead(model, placeholder, tokens, model.get_input_embeddings().weight.shape[1])
+
+    def forward(self, dialogue: MicroBatch) -> torch.Tensor:
+        """Predictions (K, M, W) for the turns of `dialogues`."""
+        hidden_BTW = hidden_states(self.trunk, dialogue, everywhere=False)
+        predicted_KMW: torch.Tensor = self.head(hidden_BTW[dialogue.row_N, dialogue.source_N])
+        return predicted_KMW
+
+
+def first_layers(model: PreTrainedModel, layers: int) -> torch.nn.Module:
+    """A copy of a decoder that ends after so many layers, its last norm included."""
+    trunk: Any = copy.deepcopy(model.get_decoder())
+    trunk.layers = trunk.layers[:layers]
+    config: Any = trunk.config
+    config.num_hidden_layers = len(trunk.layers)
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[: len(trunk.layers)]
+    return trunk  # type: ignore[no-any-return]  # a decoder
+
+
+def save_adaptation(module: AdaptModule, directory: Path) -> None:
+    """Write what predicts a student's features into a new folder."""
+    directory.mkdir()
+    shape = {"tokens": module.tokens, "placeholder": module.placeholder, "layers": module.layers}
+    (directory / CONFIG).write_text(json.dumps(shape, indent=1))
+    save_file({name: value.contiguous() for name, value in module.state_dict().items()}, directory / WEIGHTS)
+
+
+def load_adaptation(model: PreTrainedModel, directory: Path) -> AdaptModule:
+    """Read it back, beside the student that was saved with it.
+
+    Raises:
+        TrainingError: it is damaged, or of another model.
+    """
+    try:
+        shape = json.loads((directory / CONFIG).read_text())
+        module = AdaptModule(model, shape["placeholder"], shape["tokens"], shape["layers"])
+        module.load_state_dict(load_file(directory / WEIGHTS))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TrainingError(
+            f"{directory} is damaged or of another model ({first}); restore it or run the stage that made it again"
+        ) from error
+    return module.to(model.device).eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The feature of a student: predicted from the dialogue alone."""
+
+    module: AdaptModule
+
+    @property
+    def tokens(self) -> int:
+        """M."""
+        return self.module.tokens
+
+    @property
+    def placeholder(self) -> int:
+        """Id in the place of soft tokens."""
+        return self.module.placeholder
+
+    @torch.no_grad()
+    def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:  # noqa: ARG002  it is told no case
+        """See `Feature`."""
+        (batch,) = micro_batches([[*dialogue, 0]], [[0] * len(dialogue) + [1]], 1)
+        predicted_MW: torch.Tensor = self.module(batch)[0]
+        return predicted_MW

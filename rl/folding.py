@@ -1,0 +1,94 @@
+"""A student that acts by soft tokens teaches a copy of itself to act without them: an ordinary model folder."""
+
+import copy
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from transformers import PreTrainedModel
+
+from rl.algorithms.adaptation import FoldParams
+from rl.batching import MicroBatch, micro_batches
+from rl.errors import TrainingError
+from rl.experience import Trajectory
+from rl.features import AdaptModule, dialogues, soft_places, with_vectors
+from rl.privileged import at_loss, kl_between
+
+
+def fold(
+    student: PreTrainedModel,
+    adapt: AdaptModule,
+    trajectories: Sequence[Trajectory],
+    params: FoldParams,
+    temperature: float,
+    seed: int,
+) -> tuple[PreTrainedModel, dict[str, float]]:
+    """Teach a copy by KL(student || copy) over the whole vocabulary at every action token of the student's own
+    trajectories; the copy reads the same dialogues without their soft tokens.
+
+    Args:
+        student: in eval mode.
+        adapt: predicts its features.
+        trajectories: that it played.
+        params: of the recipe.
+        temperature: of the sampling.
+        seed: of the order.
+
+    Returns:
+        The copy, and its KL over the trajectories before and after (`fold/kl_before`, `fold/kl_after`, nats a token).
+
+    Raises:
+        TrainingError: nothing was sampled in the trajectories.
+    """
+    some = [trajectory for trajectory in trajectories if trajectory.sampled_tokens]
+    if not some:
+        raise TrainingError("the student sampled nothing, so that there is nothing to fold; look at its rollouts")
+    model = copy.deepcopy(student).requires_grad_(True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
+
+    def kl(chosen: Sequence[Trajectory], *, learn: bool) -> float:
+        tokens, total = sum(trajectory.sampled_tokens for trajectory in chosen), 0.0
+        for told, plain in _pairs(chosen, adapt, params.micro_batch_tokens):
+            with torch.no_grad():
+                wanted_ND = at_loss(student, told)
+            with torch.set_grad_enabled(learn):
+                loss = kl_between(student, wanted_ND, model, at_loss(model, plain), temperature).sum() / tokens
+            if learn:
+                loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
+            total += loss.item()
+        return total
+
+    before, rng = kl(some, learn=False), random.Random(seed)
+    starts = [start for _ in range(params.num_epochs) for start in range(0, len(some), params.mini_batch_size)]
+    for step, start in enumerate(starts):
+        if not start:
+            rng.shuffle(some)
+        optimizer.zero_grad(set_to_none=True)
+        kl(some[start : start + params.mini_batch_size], learn=True)
+        optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - step / len(starts))
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.eval(), {"fold/kl_before": before, "fold/kl_after": kl(some, learn=False)}
+
+
+def _pairs(trajectories: Sequence[Trajectory], adapt: AdaptModule, budget: int) -> list[tuple[MicroBatch, MicroBatch]]:
+    """Micro-batches of trajectories with the student's vectors, and of the same without placeholders: the same action
+    tokens in the same order.
+    """
+    found = []
+    tokens, masks = [t.token_ids for t in trajectories], [t.loss_mask for t in trajectories]
+    for batch in micro_batches(tokens, masks, budget, None, None, [t.episode_id for t in trajectories]):
+        mine = [trajectories[i] for i in batch.index]
+        width, places = batch.token_BT.shape[1], [soft_places(t, adapt.tokens) for t in mine]
+        with torch.no_grad():
+            (dialogue,) = dialogues(mine, adapt.tokens, 0)
+            vector_KMW = adapt(dialogue)
+        place_F = torch.tensor([row * width + place for row, at in enumerate(places) for place in at])
+        kept = [[k for k in range(len(t.token_ids)) if k not in set(at)] for t, at in zip(mine, places, strict=True)]
+        rows = [
+            ([t.token_ids[k] for k in row], [t.loss_mask[k] for k in row]) for t, row in zip(mine, kept, strict=True)
+        ]
+        (plain,) = micro_batches([ids for ids, _ in rows], [mask for _, mask in rows], 1, None, [range(len(rows))])
+        found.append((with_vectors(batch, place_F, vector_KMW), replace(plain, index=batch.index)))
+    return found

@@ -1,0 +1,337 @@
+"""A teacher that has read the chart and a student that has not, as one policy.
+
+    encoder_priv   chart -> feature, a few soft tokens
+    actor          the teacher: dialogue and feature -> turn
+    policy         the student, actor_adapt: dialogue and predicted feature -> turn
+    adapt_module   dialogue -> feature;   adapt_ema: its moving average, which tells the student when it plays
+    critic         sees the chart, by an encoder of its own
+
+Only the encoders read charts, and only while a teacher plays or somebody learns.
+Source: regularised online adaptation, arXiv:2210.10044, of a robot's actions; here of a dialogue's turns.
+
+Shapes: S sequences of a micro-batch, K their turns, M soft tokens a turn, W width of an embedding, N loss positions.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from rl.algorithms.adaptation import AdaptationParams, FeatureParams
+from rl.batching import LOGIT_BYTES, MicroBatch, hidden_states
+from rl.chat import ChatFormat
+from rl.critic import Critic
+from rl.environment import EpisodeSpec
+from rl.errors import TrainingError
+from rl.experience import Trajectory
+from rl.features import AdaptModule, Feature, FeatureHead, Predicted, dialogues, soft_places, with_vectors
+from rl.logits import known_ids, logits_of
+from rl.parts import ACTOR, ADAPT, CRITIC, EMA, ENCODER, POLICY, Adaptation
+from rl.policy import Policy, PolicyOutput
+
+Chart = tuple[int, ...]  # as tokens
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the modules read of a micro-batch beside its tokens."""
+
+    place_F: torch.Tensor  # padded places of the soft tokens
+    sequence_K: torch.Tensor  # which sequence each turn is of
+    charts: tuple[Chart, ...]  # of each sequence
+    dialogue: MicroBatch  # the same sequences without soft tokens
+    predicted_KMW: torch.Tensor  # before the first update, by who is asked in this phase
+
+
+class ChartEncoder(torch.nn.Module):
+    """Chart -> feature: the mean of its tokens' embeddings, and two layers."""
+
+    def __init__(self, model: PreTrainedModel, params: FeatureParams, placeholder: int) -> None:
+        """Its table begins as the policy's.
+
+        Args:
+            model: the policy.
+            params: of the recipe.
+            placeholder: id in the place of soft tokens.
+        """
+        super().__init__()
+        self.table = copy.deepcopy(model.get_input_embeddings()).float()
+        self.first = torch.nn.Linear(self.table.weight.shape[1], params.hidden, device=model.device)
+        self.head = FeatureHead(model, placeholder, params.tokens, params.hidden)
+
+    def forward(self, charts: Sequence[Chart]) -> torch.Tensor:
+        """Vectors (S, M, W); equal charts are read once."""
+        different = list(dict.fromkeys(charts))
+        mean_CW = torch.stack(
+            [self.table(torch.tensor(chart, device=self.first.weight.device)).mean(0) for chart in different]
+        )
+        unit_CW = torch.nn.functional.layer_norm(mean_CW, mean_CW.shape[1:])
+        vector_CMW = self.head(torch.tanh(self.first(unit_CW)))
+        which_S = torch.tensor([different.index(chart) for chart in charts], device=vector_CMW.device)
+        vector_SMW: torch.Tensor = vector_CMW[which_S]
+        return vector_SMW
+
+
+class ChartCritic(Critic):
+    """A critic that reads the chart where the policy reads its feature."""
+
+    def __init__(self, model: PreTrainedModel, params: FeatureParams, placeholder: int) -> None:
+        """As `Critic` with a trunk of its own.
+
+        Args:
+            model: the policy.
+            params: of the recipe.
+            placeholder: id in the place of soft tokens.
+        """
+        super().__init__(model, shared=False)
+        self.encoder = ChartEncoder(model, params, placeholder)
+
+    def forward(self, batch: MicroBatch, policy_hidden_BTD: torch.Tensor | None) -> torch.Tensor:
+        """See `Critic`."""
+        if batch.told is not None and batch.soft is not None:
+            told: Told = batch.told
+            batch = with_vectors(batch, told.place_F, self.encoder(told.charts)[told.sequence_K])
+        return super().forward(batch, policy_hidden_BTD)
+
+
+class PrivilegedPolicy(Policy):
+    """See the module docstring. Who plays is told by `play`; the student does at first."""
+
+    def __init__(
+        self, model: PreTrainedModel, feature: FeatureParams, adaptation: AdaptationParams, chat: ChatFormat, seed: int
+    ) -> None:
+        """Make all parts of the policy that begins.
+
+        Args:
+            model: the student; the teacher begins as its copy.
+            feature: of the recipe.
+            adaptation: of the recipe.
+            chat: makes tokens of charts; what a user's words begin with stands in the place of soft tokens.
+            seed: of the first weights of what is no copy.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            placeholder = chat.opening_ids([{"role": "user", "content": ""}])[0]
+            super().__init__(model, ChartCritic(model, feature, placeholder))
+            self.actor: PreTrainedModel = copy.deepcopy(model)
+            self.encoder_priv = ChartEncoder(model, feature, placeholder)
+            self.adapt_module = AdaptModule(model, placeholder, feature.tokens, adaptation.layers)
+            self.adapt_ema = copy.deepcopy(self.adapt_module).requires_grad_(False)
+        self._feature, self._adaptation, self._chat, self._seed = feature, adaptation, chat, seed
+        self._plays = POLICY
+        self._predicted: dict[str, torch.Tensor] = {}
+
+    @property
+    def parts(self) -> dict[str, torch.nn.Module]:
+        """The modules that algorithms name, the student first."""
+        assert self.critic is not None  # noqa: S101  it is made with one
+        return {
+            POLICY: self.model,
+            ACTOR: self.actor,
+            ENCODER: self.encoder_priv,
+            ADAPT: self.adapt_module,
+            EMA: self.adapt_ema,
+            CRITIC: self.critic,
+        }
+
+    @property
+    def player(self) -> PreTrainedModel:
+        """Whoever plays."""
+        return self.actor if self._plays == ACTOR else self.model
+
+    @property
+    def apart(self) -> bool:
+        """Whether equal tokens are read differently in different groups."""
+        return self._feature.tokens > 0
+
+    @property
+    def adaptation(self) -> AdaptModule | None:
+        """What predicts the student's features."""
+        return self.adapt_ema if self._feature.tokens else None
+
+    def begin(self) -> None:
+        """Let all but the student be again what they were made as."""
+        fresh = PrivilegedPolicy(self.model, self._feature, self._adaptation, self._chat, self._seed)
+        for name, module in self.parts.items():
+            if name != POLICY:
+                module.load_state_dict(fresh.parts[name].state_dict())
+
+    def play(self, part: str) -> None:
+        """Who plays, and is learned from, from now on: the teacher (`actor`) or the student (`policy`)."""
+        self._plays = part
+
+    def feature(self) -> Feature | None:
+        """What whoever plays is told; the student is never told a chart."""
+        if not self._feature.tokens:
+            return None
+        return self._of_charts() if self._plays == ACTOR else Predicted(self.adapt_ema)
+
+    def _of_charts(self) -> "OfCharts":
+        return OfCharts(self.encoder_priv, self.adapt_module.tokens, self.adapt_module.placeholder, self.chart)
+
+    def chart(self, privileged: object) -> Chart:
+        """The tokens of the chart that the recipe names.
+
+        Raises:
+            TrainingError: the environment does not tell it.
+        """
+        charts = privileged.get("chart", {}) if isinstance(privileged, dict) else {}
+        if self._feature.chart not in charts:
+            known = ", ".join(charts) or "none"
+            raise TrainingError(
+                f"feature.chart is {self._feature.chart!r} in the recipe, and these cases tell no such chart; they tell: {known}"
+            )
+        return tuple(self._chat.content_ids(charts[self._feature.chart]))
+
+    @torch.no_grad()
+    def prepare(self, trajectories: Sequence[Trajectory], budget: int) -> dict[str, float]:
+        """Predict the features of trajectories with a turn, before the first update: the teacher is drawn towards them,
+        and the student plays by them.
+
+        Returns:
+            `adaptation/variance` of the encoder's features over trajectories, in squared lengths of a vector.
+        """
+        some = [trajectory for trajectory in trajectories if trajectory.sampled_tokens]
+        self._predicted = {}
+        if not self._feature.tokens or not some:
+            return {}
+        module = (self.adapt_module if self._plays == ACTOR else self.adapt_ema).eval()
+        for batch in dialogues(some, self._feature.tokens, budget):
+            predicted_KMW, sizes = module(batch), [len(some[i].turns) for i in batch.index]
+            names = [some[i].episode_id for i in batch.index]
+            self._predicted |= dict(zip(names, torch.split(predicted_KMW, sizes), strict=True))
+        vector_SMW = self.encoder_priv([self.chart(trajectory.privileged) for trajectory in some])
+        spread = (vector_SMW - vector_SMW.mean(0)).square().mean() / self.adapt_module.head.scale.square()
+        return {"adaptation/variance": float(spread)}
+
+    def dressed(self, batch: MicroBatch, trajectories: Sequence[Trajectory]) -> MicroBatch:
+        """The micro-batch with what the modules read of its sequences; trajectories in their order, prepared."""
+        tokens = self._feature.tokens
+        charts = tuple(self.chart(trajectory.privileged) for trajectory in trajectories) if tokens else ()
+        (dialogue,) = dialogues(trajectories, tokens, 0)
+        width = batch.token_BT.shape[1]
+        places = [row * width + place for row, t in enumerate(trajectories) for place in soft_places(t, tokens)]
+        predicted = [self._predicted[trajectory.episode_id] for trajectory in trajectories] if tokens else []
+        told = Told(
+            place_F=torch.tensor(places, dtype=torch.long),
+            sequence_K=torch.tensor([row for row, t in enumerate(trajectories) for _ in t.turns]),
+            charts=charts,
+            dialogue=dialogue,
+            predicted_KMW=torch.cat(predicted) if predicted else torch.zeros(0),
+        )
+        return replace(batch, told=told)
+
+    def forward(
+        self,
+        batch: MicroBatch,
+        temperature: float,
+        *,
+        logprobs: bool = True,
+        values: bool = False,
+        entropy_gradient: bool = False,
+        learning: Sequence[str] = (),
+    ) -> PolicyOutput:
+        """As `Policy`, of whoever plays with its feature; of the adaptation where adapt_module is among the learning."""
+        told: Told | None = batch.told
+        if told is None:  # plain tokens, as of a probe
+            return super().forward(
+                batch, temperature, logprobs=logprobs, values=values, entropy_gradient=entropy_gradient
+            )
+        if ADAPT in learning:
+            return PolicyOutput(None, None, None, self._adapted(batch, told, temperature, teach=POLICY in learning))
+        adaptation = None
+        if self._feature.tokens:
+            vector_KMW = told.predicted_KMW
+            if self._plays == ACTOR:
+                vector_KMW = self.encoder_priv(told.charts)[told.sequence_K]
+                adaptation = Adaptation(self._error(vector_KMW, told.predicted_KMW, told), None)
+            batch = with_vectors(batch, told.place_F, vector_KMW)
+        seen = super().forward(batch, temperature, logprobs=logprobs, values=values, entropy_gradient=entropy_gradient)
+        return replace(seen, adaptation=adaptation)
+
+    def _error(self, one_KMW: torch.Tensor, other_KMW: torch.Tensor, told: Told) -> torch.Tensor:
+        """Squared error in squared lengths of a vector, mean over the turns of each sequence, (S,)."""
+        error_K = (one_KMW - other_KMW).square().flatten(1).mean(1) / self.adapt_module.head.scale.square()
+        sequence_K = told.sequence_K.to(error_K.device)
+        turns_S = torch.bincount(sequence_K)
+        return torch.zeros(len(turns_S), device=error_K.device).index_add(0, sequence_K, error_K) / turns_S
+
+    def _adapted(self, batch: MicroBatch, told: Told, temperature: float, *, teach: bool) -> Adaptation:
+        """The error of adapt_module's prediction, and, to `teach` the student, the teacher's KL to it; no gradient
+        reaches the teacher or its feature, and none the prediction through the student.
+        """
+        teacher, student, error_S = batch, batch, None
+        if self._feature.tokens:
+            with torch.no_grad():
+                vector_KMW = self.encoder_priv(told.charts)[told.sequence_K]
+            predicted_KMW = self.adapt_module(told.dialogue)
+            error_S = self._error(predicted_KMW, vector_KMW, told)
+            teacher = with_vectors(batch, told.place_F, vector_KMW)
+            student = with_vectors(batch, told.place_F, predicted_KMW.detach())
+        if not teach:
+            return Adaptation(error_S, None)
+        with torch.no_grad():
+            teacher_ND = at_loss(self.actor, teacher)
+        kl_N = kl_between(self.actor, teacher_ND, self.model, at_loss(self.model, student), temperature)
+        return Adaptation(error_S, kl_N)
+
+    @torch.no_grad()
+    def ended(self) -> None:
+        """After a training phase: adapt_ema moves towards adapt_module."""
+        for mean, value in zip(self.adapt_ema.parameters(), self.adapt_module.parameters(), strict=True):
+            mean.lerp_(value, self._adaptation.tau)
+
+
+@dataclass(frozen=True)
+class OfCharts:
+    """The feature of a teacher: what the chart says."""
+
+    encoder: ChartEncoder
+    tokens: int
+    placeholder: int
+    chart: Callable[[object], Chart]  # its tokens, of what only the simulator knows
+
+    @torch.no_grad()
+    def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:  # noqa: ARG002  the chart says it
+        """See `Feature`."""
+        vector_MW: torch.Tensor = self.encoder([self.chart(spec.privileged)])[0]
+        return vector_MW
+
+
+def at_loss(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
+    """Last hidden states where loss positions are predicted from, (N, D)."""
+    return hidden_states(model.get_decoder(), batch, everywhere=False)[batch.row_N, batch.source_N]
+
+
+def kl_between(
+    teacher: PreTrainedModel,
+    teacher_ND: torch.Tensor,
+    student: PreTrainedModel,
+    student_ND: torch.Tensor,
+    temperature: float,
+) -> torch.Tensor:
+    """KL(teacher || student) over the whole vocabulary at each position, float32 (N,), nats.
+
+    Logits exist in chunks; a chunk's are computed again for its gradient, which reaches the student alone.
+
+    Args:
+        teacher: whose head reads the first hidden states.
+        teacher_ND: at the positions.
+        student: whose head reads the second.
+        student_ND: at the same positions.
+        temperature: divides both logits.
+    """
+
+    def chunk(teacher_cD: torch.Tensor, student_cD: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            wanted_cV = torch.log_softmax(logits_of(teacher, teacher_cD) / temperature, dim=-1)
+        found_cV = torch.log_softmax(logits_of(student, student_cD) / temperature, dim=-1)
+        return (wanted_cV.exp() * (wanted_cV - found_cV)).sum(-1)
+
+    size = max(1, LOGIT_BYTES[student_ND.device.type] // (8 * known_ids(student)))  # two of them, in float32
+    chunks = list(zip(torch.split(teacher_ND, size), torch.split(student_ND, size), strict=True))
+    again = len(chunks) > 1 and torch.is_grad_enabled()
+    return torch.cat([checkpoint(chunk, *one, use_reentrant=False) if again else chunk(*one) for one in chunks])

@@ -1,0 +1,258 @@
+"""A session with a teacher and a student: who plays, what is saved, that a run goes on bit for bit, and that the student
+never sees a chart.
+"""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from rl.algorithms import make_algorithm
+from rl.algorithms.adaptation import FoldParams
+from rl.checkpoint import check_checkpoint
+from rl.config import RolloutParams
+from rl.environment import EpisodeSpec
+from rl.errors import TrainingError
+from rl.experience import Scores
+from rl.features import dialogue_of, soft_places
+from rl.machine import Place
+from rl.models import average_folders, save_model
+from rl.parts import ADAPT, EMA, ENCODER
+from rl.workers.local import LocalSession
+from tests.recipes import recipe
+
+M, SWITCH = 2, 2
+CHARTS = ("you said", "hello hello")
+FOLD = FoldParams(rollouts=1, num_epochs=2, mini_batch_size=4, learning_rate=1e-3, micro_batch_tokens=256)
+
+
+class Unread(dict):
+    """What only the simulator knows, and nobody may read who is not a teacher."""
+
+    def __getitem__(self, key):
+        raise AssertionError("the chart was read")
+
+    get = keys = items = values = __iter__ = __contains__ = __len__ = __getitem__
+
+
+class Reply:
+    stop_reason = "ended"
+
+    def __init__(self, text):
+        self.text, self.event = text, self
+
+    def to_json(self):
+        return {"outcome": 1.0}
+
+
+class TwoTurns:
+    """Hears two turns."""
+
+    def __init__(self):
+        self.left = 2
+
+    def opening(self):
+        return [{"role": "user", "content": "you said hello"}]
+
+    async def step(self, turn):
+        self.left -= 1
+        return Reply("hello" if self.left else None)
+
+
+def specs(told=CHARTS, step=1):
+    return [
+        EpisodeSpec(
+            case_id=f"c{case}", group_id=f"{step}/c{case}", sample=sample, turn_budget=2, noise=(0, step), case=None,
+            privileged=Unread() if told is None else {"chart": {"facts": told[case]}},
+        )
+        for case in range(2) for sample in range(4)
+    ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def same_torch_after():
+    before = torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+def open_session(folder, learns=True) -> LocalSession:
+    content = recipe(
+        "ppo_roa", group_size=4, train_steps=SWITCH, critic={"warmup_rollout_steps": 0},
+        feature={"tokens": M, "chart": "facts"}, adaptation={"layers": 1, "mini_batch_size": 4},
+    )  # fmt: skip
+    content["optimizer"] = content["optimizer"] | {"mini_batch_size": 4, "learning_rate": 1e-2}
+    rollout = RolloutParams(
+        prompts=2, response_length=4, max_episode_tokens=48, slots=4, max_failed_share=0.5, ahead=0,
+        engine={"kind": "transformers", "compile": False},
+    )  # fmt: skip
+    algorithm = make_algorithm(content) if learns else None
+    return LocalSession(str(folder), Place(), rollout, algorithm, 5, temperature=1.0, seat=lambda *_: TwoTurns())
+
+
+def step(session: LocalSession) -> dict[str, float]:
+    number = session.policy_version + 1
+    played = session.rollout(specs(step=number), 1.0, to_learn=True)
+    scores = [Scores(t.episode_id, tuple({"a": float(t.token_ids[turn[0]] % 7)} for turn in t.turns)) for t in played]
+    return session.learn(played, scores, number)
+
+
+@pytest.fixture
+def base(tmp_path, model, tokenizer):
+    save_model(model, tokenizer, tmp_path / "base")
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def trained(base):
+    """After the switch."""
+    session = open_session(base)
+    for _ in range(SWITCH + 1):
+        step(session)
+    return session
+
+
+def bits(session: LocalSession) -> dict[str, torch.Tensor]:
+    return {
+        f"{part}.{n}": v.clone() for part, m in session.learner.policy.parts.items() for n, v in m.state_dict().items()
+    }
+
+
+def test_what_is_played_has_its_placeholders_where_they_belong(base):
+    session = open_session(base)
+    for to_learn in (True, False):
+        for t in session.rollout(specs(), 1.0, to_learn=to_learn):
+            places = soft_places(t, M)
+            assert len(places) == M * len(t.turns) == 2 * M
+            assert places[:M] == [0, 1]
+            assert places[M] == t.turns[0][1]
+            assert all(t.loss_mask[p] == 0 and t.logprobs[p] == 0.0 for p in places)
+            ids, starts = dialogue_of(t, M)
+            assert len(ids) == len(t.token_ids) - 2 * M
+            for (start, end), begin in zip(t.turns, starts, strict=True):
+                assert ids[begin : begin + end - start] == list(t.token_ids[start:end])
+
+
+def test_the_teacher_plays_what_is_learned_from_until_the_switch(base):
+    """By its chart: another one, other tokens. The trainer finds the log-probabilities that the engine recorded."""
+    session = open_session(base)
+    with torch.no_grad():
+        session.learner.policy.encoder_priv.head.linear.weight *= 100
+    for version in range(SWITCH + 1):
+        one, other = (session.rollout(specs(told, 9), 1.0, to_learn=True) for told in (CHARTS, CHARTS[::-1]))
+        assert ([t.token_ids for t in one] != [t.token_ids for t in other]) == (version < SWITCH)
+        metrics = step(session)
+        assert metrics["sampler_mismatch_max"] < 1e-4
+        assert ("adaptation/kl" in metrics) == (version < SWITCH)
+        assert metrics["adaptation/variance"] > 0
+
+
+@pytest.mark.parametrize("phases", range(SWITCH + 2))
+def test_a_run_goes_on_bit_for_bit(base, tmp_path, phases):
+    """From every step: before, at and after the switch."""
+    session = open_session(base)
+    for _ in range(phases):
+        step(session)
+    directory = session.save(tmp_path / "run", phases)
+    check_checkpoint(directory)
+    again = open_session(base)
+    again.restore(directory)
+    for _ in range(2):
+        one, other = bits(session), bits(again)
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
+        assert session.learner.updates == again.learner.updates
+        assert step(session) == step(again)
+
+
+def test_reset_begins_anew(base):
+    session = open_session(base)
+    before, first = bits(session), step(session)
+    session.reset()
+    after = bits(session)
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert step(session) == first
+
+
+def test_the_student_never_reads_a_chart(trained, tmp_path):
+    """Validation, evaluation of the saved student, and the rollouts that are learned from after the switch."""
+    played = [trained.rollout(specs(told), 0.7) for told in (CHARTS, CHARTS[::-1], None)]
+    assert [t.token_ids for t in played[0]] == [t.token_ids for t in played[1]] == [t.token_ids for t in played[2]]
+    assert trained.rollout(specs(None), 0.7, to_learn=True)[0].token_ids == played[0][0].token_ids
+    directory = trained.save(tmp_path / "run", 3)
+    saved = open_session(directory, learns=False)
+    assert [t.token_ids for t in saved.rollout(specs(None), 0.7)] == [t.token_ids for t in played[0]]
+    assert not saved.ranks
+
+
+def test_no_tensor_of_the_teacher_is_in_the_students_folder(trained, tmp_path):
+    directory = trained.save(tmp_path / "run", 3)
+    sealed = json.loads((directory / "complete.json").read_text())["files"]
+    assert {"adaptation/config.json", "adaptation/model.safetensors", "model.safetensors"} <= sealed.keys()
+    parts = trained.learner.policy.parts
+    with safe_open(directory / "adaptation" / "model.safetensors", "pt") as file:
+        assert set(file.keys()) == set(parts[EMA].state_dict())
+        for name in file.keys():  # noqa: SIM118  not a dict
+            assert torch.equal(file.get_tensor(name), parts[EMA].state_dict()[name])
+    with safe_open(directory / "model.safetensors", "pt") as file:
+        assert set(file.keys()) <= set(trained.model.state_dict())
+    assert not any(torch.equal(a, b) for a, b in zip(parts[ADAPT].parameters(), parts[EMA].parameters(), strict=True))
+    assert ENCODER not in " ".join(sealed)
+
+
+def test_a_damaged_adaptation_is_one_line(trained, tmp_path):
+    directory = trained.save(tmp_path / "run", 3)
+    (directory / "adaptation" / "config.json").write_text("{}")
+    with pytest.raises(TrainingError, match=r"adaptation is damaged or of another model \('placeholder'\); restore it"):
+        open_session(directory, learns=False)
+
+
+def test_a_student_with_soft_tokens_is_not_trained_further(trained, tmp_path):
+    with pytest.raises(TrainingError, match="cannot be trained further; export it with `fold`"):
+        open_session(trained.save(tmp_path / "run", 3))
+
+
+def test_an_average_keeps_the_last_adaptation(trained, base, tmp_path):
+    directory = trained.save(tmp_path / "run", 3)
+    average_folders([base, directory], tmp_path / "mean")
+    assert (tmp_path / "mean/adaptation/model.safetensors").read_bytes() == (
+        directory / "adaptation/model.safetensors"
+    ).read_bytes()
+    trained.load(tmp_path / "mean")
+    assert trained.rollout(specs(None), 0.7)[0].turns
+
+
+def test_folding_teaches_an_ordinary_model_to_act_as_the_student(trained, tmp_path):
+    directory = trained.save(tmp_path / "run", 3)
+    trained.load(directory)
+    metrics = trained.fold(trained.rollout(specs(), 1.0), FOLD, 1.0, tmp_path / "folded")
+    assert 0 < metrics["fold/kl_after"] < metrics["fold/kl_before"]
+    assert not (tmp_path / "folded" / "adaptation").exists()
+    trained.load(tmp_path / "folded")
+    (first, *_) = trained.rollout(specs(None), 1.0)
+    assert first.loss_mask.index(1) == len(trained.chat.opening_ids(TwoTurns().opening()))  # no placeholder before it
+    assert trained.ranks
+    alone = open_session(tmp_path / "folded", learns=False)
+    assert alone.rollout(specs(None), 1.0)[0].token_ids == first.token_ids
+
+
+def test_an_adapter_or_lower_precision_is_refused(base):
+    from rl.config import LoraParams
+
+    algorithm = make_algorithm(recipe("ppo_roa", group_size=4))
+    session = open_session(base)
+    lora = LoraParams(rank=2, alpha=4.0, target_modules=("q_proj",))
+    with pytest.raises(TrainingError, match=r"set train_doctor.lora: null and machines.compute: float32"):
+        LocalSession(str(base), Place(), session.params, algorithm, 5, lora=lora, temperature=1.0)
+    with pytest.raises(TrainingError, match=r"set train_doctor.lora: null and machines.compute: float32"):
+        LocalSession(str(base), Place(compute="bfloat16"), session.params, algorithm, 5, temperature=1.0)
+
+
+def test_episodes_without_room_say_how_long_they_are_with_their_soft_tokens(base):
+    session = open_session(base)
+    opening = len(session.chat.opening_ids(TwoTurns().opening()))
+    session.params = session.params.model_copy(update={"max_episode_tokens": opening + 4})
+    played = session.rollout(specs(), 1.0, to_learn=True)
+    assert {len(t.token_ids) for t in played} == {opening + M}
+    assert {dataclasses.replace(t).turns for t in played} == {()}
