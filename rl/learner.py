@@ -19,13 +19,13 @@ from rl.algorithms.advantages import Array
 from rl.algorithms.base import Algorithm, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
-from rl.batching import MicroBatch, micro_batches, sibling_batches
+from rl.batching import MicroBatch, micro_batches, sibling_batches, size_of
 from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.flex import same_attention_again
-from rl.policy import Policy, PolicyOutput, compute_in
-from rl.ranks import load_optimizer, load_weights, whole_tree
+from rl.policy import Policy, PolicyOutput, compute_in, spread
+from rl.ranks import ALONE, Ranks, load_optimizer, load_weights, whole_tree
 from rl.recomputation import ready_for_gradients
 from rl.records import logprobs_of, make_records, values_of
 
@@ -52,13 +52,14 @@ def gradient_steps_per_rollout(units: int, units_per_gradient_step: int, num_epo
 IN_STEP = Sampler(exact=True, staleness=0)
 
 
-def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "float32") -> Policy:
+def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "float32", ranks: Ranks = ALONE) -> Policy:
     """A policy with all that an algorithm asks of it, ready for an optimizer.
 
     Args:
         model: the live model; with an adapter, it computes in the precision that it was loaded in.
         algorithm: says whether there is a critic, and how memory and time are traded.
         compute: see `compute_in`.
+        ranks: that learn together.
     """
     if algorithm.optimizer.gradient_checkpointing:
         again = partial(same_attention_again, model.get_decoder().config)
@@ -66,15 +67,14 @@ def policy_for(model: PreTrainedModel, algorithm: Algorithm, compute: str = "flo
         model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": again})
     critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
     policy = Policy(model, critic, compiled=algorithm.optimizer.compile)
-    if not has_adapter(model):
-        compute_in(policy, compute)
+    compute_in(policy, compute, ranks)
     return policy
 
 
 class Learner:
     """Owns the optimizers; changes the models in place. The policy and the critic are live, all others frozen."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that decides an update
         self,
         policy: Policy,
         algorithm: Algorithm,
@@ -83,6 +83,7 @@ class Learner:
         seed: int,
         frozen: Mapping[str, PreTrainedModel] = MappingProxyType({}),
         sampler: Sampler = IN_STEP,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Make what the algorithm's roles ask for.
 
@@ -95,6 +96,7 @@ class Learner:
             frozen: the models of the frozen roles that the algorithm declares; not needed where the policy has an
                 adapter, which can be switched off.
             sampler: how the engine relates to the learner.
+            ranks: that learn together; each is given the same, and computes its share.
 
         Raises:
             TrainingError: the algorithm declares a frozen role and no model of it is given.
@@ -106,7 +108,9 @@ class Learner:
         self.policy, self.model, self.critic = policy, policy.model, policy.critic
         self.algorithm, self.temperature, self.seed = algorithm, temperature, seed
         self.frozen = {role: Policy(model) for role, model in frozen.items()}
-        self.sampler = sampler
+        self.sampler, self.ranks = sampler, ranks
+        for held in self.frozen.values() if ranks.size > 1 else ():
+            spread(held, None, ranks)
         params = algorithm.optimizer
         self.optimizer = self._adamw(self.model, params.learning_rate)
         self.critic_optimizer = (
@@ -213,9 +217,9 @@ class Learner:
         """
         budget = self.algorithm.optimizer.micro_batch_tokens
         look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.sampler.exact)
-        old = logprobs_of(self.policy, trajectories, budget, self.temperature) if look_again else None
+        old = logprobs_of(self.policy, trajectories, budget, self.temperature, self.ranks) if look_again else None
         frozen = {role: self._frozen_logprobs(role, trajectories) for role in self.algorithm.frozen_roles}
-        values = values_of(self.policy, trajectories, budget) if self.critic is not None else None
+        values = values_of(self.policy, trajectories, budget, self.ranks) if self.critic is not None else None
         records = make_records(trajectories, scores, old, frozen, values)
         if old is None or not records:
             return records, {}
@@ -224,9 +228,9 @@ class Learner:
     def _frozen_logprobs(self, role: str, trajectories: Sequence[Trajectory]) -> list[Array]:
         budget = self.algorithm.optimizer.micro_batch_tokens
         if role in self.frozen:
-            return logprobs_of(self.frozen[role], trajectories, budget, self.temperature)
+            return logprobs_of(self.frozen[role], trajectories, budget, self.temperature, self.ranks)
         with adapter_off(self.model):
-            return logprobs_of(self.policy, trajectories, budget, self.temperature)
+            return logprobs_of(self.policy, trajectories, budget, self.temperature, self.ranks)
 
     def _gradient_step(
         self,
@@ -248,19 +252,24 @@ class Learner:
         means: dict[str, float] = defaultdict(float)
         seen: list[tuple[Array, Array]] = []
         self._zero_grad()
-        for batch in self._batches([trajectories[i].token_ids for i in chosen], masks, together):
+        batches = self._batches([trajectories[i].token_ids for i in chosen], masks, together)
+        for batch, counts in self.ranks.deal(batches, size_of):
             tokens = self._token_batch(batch, chosen, together, records, signal, total)
             loss, parts = self.algorithm.loss(tokens)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
+            (loss if counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]  # torch's stubs
+            if not counts:
+                continue
             for name, value in parts.items():
                 means[name] += value
             if compare:
                 seen.append(
                     (tokens.logprob_N.detach().double().cpu().numpy(), tokens.old_logprob_N.double().cpu().numpy())
                 )
-        norms = self._norms()
+        seen, norms = self.ranks.gather(seen), self._norms()
         self._apply(norms["grad_norm"])
-        return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True))) if seen else {}
+        return self.ranks.add(means) | norms, mismatch(
+            *(np.concatenate(side) for side in zip(*seen, strict=True))
+        ) if seen else {}
 
     def _batches(
         self, tokens: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], together: Units
