@@ -32,14 +32,32 @@ def folder_hash(directory: Path) -> str:
 
 
 def save_checkpoint(
-    root: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, learner: dict[str, Any]
+    root: Path,
+    step: int,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    learner: dict[str, Any],
+    *,
+    writes: bool = True,
 ) -> Path:
-    """Write `root/global_step_<step>` atomically, an adapter merged into the weights."""
+    """Write `root/global_step_<step>` atomically, an adapter merged into the weights.
+
+    Args:
+        root: folder of the run.
+        step: the rollout step.
+        model: the live model; what ranks hold of it is put together.
+        tokenizer: its own.
+        learner: `Learner.state()` and the adapter.
+        writes: whether this process does; else it only takes part, as every rank has to.
+    """
     directory = root / f"global_step_{step}"
+    weights = _whole_weights(model, keep=writes)
+    if not writes:
+        return directory
     temporary = root / f".global_step_{step}.partial"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    model.save_pretrained(temporary, state_dict=dict(named_weights(model)))
+    model.save_pretrained(temporary, state_dict=weights)
     tokenizer.save_pretrained(temporary)
     torch.save(learner, temporary / "learner.pt")
     paths = sorted(temporary.iterdir())
@@ -48,6 +66,17 @@ def save_checkpoint(
     (temporary / SEAL).write_text(json.dumps({"step": step, "files": files}, indent=1))
     replace_folder(temporary, directory)
     return directory
+
+
+def _whole_weights(model: PreTrainedModel, *, keep: bool) -> dict[str, torch.Tensor]:
+    """All weights; what is one parameter under two names (a tied head) is one tensor, which is written once."""
+    first: dict[int, str] = {}
+    same = {name: first.setdefault(id(held), name) for name, held in model.state_dict(keep_vars=True).items()}
+    found: dict[str, torch.Tensor] = {}
+    for name, value in named_weights(model):
+        if keep:
+            found[name] = found.get(same.get(name, name), value)
+    return found
 
 
 def _digest(path: Path) -> str:

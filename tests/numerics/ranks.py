@@ -9,12 +9,15 @@ from typing import Any
 import torch
 
 from rl.adapters import add_adapter
-from rl.algorithms import make_algorithm
+from rl.algorithms import Algorithm, make_algorithm
 from rl.config import LoraParams
 from rl.learner import Learner, Sampler, policy_for
+from rl.machine import Place
 from rl.ranks import ALONE, Ranks, join, meeting_place, whole
+from rl.workers.roles import Opening, TrainerWorker
 from tests.handing import watched
 from tests.recipes import recipe
+from tests.unit.rl.test_rl_checkpoint import ROLLOUT
 
 TEMPERATURE, SEED, HOST, TIMEOUT_S = 0.8, 0, "127.0.0.1", 120
 LORA = LoraParams(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))
@@ -48,17 +51,44 @@ VARIANTS: dict[str, dict[str, Any]] = {
 Found = dict[str, Any]
 
 
-def make_learner(base: Any, variant: str, ranks: Ranks = ALONE) -> Learner:
+def algorithm_of(variant: str) -> Algorithm:
     changes = VARIANTS[variant]
     numbers = recipe(variant.split(",")[0], group_size=4, **{k: v for k, v in changes.items() if k != "optimizer"})
-    algorithm = make_algorithm(numbers | {"optimizer": OPTIMIZER | changes.get("optimizer", {})})
-    model = copy.deepcopy(base)
+    return make_algorithm(numbers | {"optimizer": OPTIMIZER | changes.get("optimizer", {})})
+
+
+def make_learner(base: Any, variant: str, ranks: Ranks = ALONE) -> Learner:
+    algorithm, model = algorithm_of(variant), copy.deepcopy(base)
     if "lora" in variant:
         add_adapter(model, LORA, SEED)
     frozen = {role: copy.deepcopy(base) for role in algorithm.frozen_roles if "lora" not in variant}
     policy = policy_for(model, algorithm, "float32", ranks)
     sampler = Sampler(exact=False, staleness=0)
     return Learner(policy, algorithm, 4, TEMPERATURE, SEED, frozen, sampler, ranks)
+
+
+def make_trainer(folder: Path, variant: str, ranks: Ranks = ALONE) -> TrainerWorker:
+    """The same as a role, with a model that was saved."""
+    opening = Opening(
+        model=str(folder),
+        place=Place(),
+        rollout=ROLLOUT,
+        algorithm=algorithm_of(variant),
+        seed=SEED,
+        lora=LORA if "lora" in variant else None,
+        temperature=TEMPERATURE,
+    )
+    trainer = TrainerWorker(opening, ranks)
+    trainer.teach(exact=False)
+    return trainer
+
+
+def learned(trainer: TrainerWorker, experience: Any, step: int) -> Found:
+    """Metrics of one update, and the weights after it."""
+    trainer.learner.policy_version = 0
+    metrics = trainer.learn(*experience, step)
+    weights = {name: whole(value.detach()).clone() for name, value in trainer.policy.named_parameters()}
+    return {"metrics": metrics, "weights": weights}
 
 
 def updated(learner: Learner, experience: Any, times: int = 1) -> Found:

@@ -2,24 +2,57 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rl.algorithms import ALGORITHMS
 from rl.batching import micro_batches, sibling_batches
+from rl.models import new_tokenizer, save_model
 from rl.ranks import Ranks
-from tests.numerics.ranks import OPTIMIZER, VARIANTS, in_ranks, make_learner, updated
+from tests.numerics.ranks import OPTIMIZER, VARIANTS, in_ranks, learned, make_learner, make_trainer, updated
 from tests.numerics.test_invariance import base, experience  # noqa: F401  fixtures
 
+SAVED = ("grpo", "ppo, own trunk", "grpo, lora, replicate")
 
-def all_variants(shards, replicas, base, experience):  # noqa: F811
-    return {
-        variant: updated(make_learner(base, variant, replicas if "replicate" in variant else shards), experience)
-        for variant in VARIANTS
-    }
+
+def everything(shards, replicas, base, experience, folder):  # noqa: F811
+    """What the two are to do, in one go: starting them is what takes time."""
+    found = {}
+    for variant in VARIANTS:
+        ranks = replicas if "replicate" in variant else shards
+        found[variant] = updated(make_learner(base, variant, ranks), experience)
+        if variant not in SAVED:
+            continue
+        trainer = make_trainer(folder / "base", variant, ranks)
+        learned(trainer, experience, 1)
+        trainer.save(folder / variant, 1)
+        on_alone, on_saved = learned(trainer, experience, 2), folder / variant / "global_step_1"
+        again = make_trainer(folder / "base", variant, ranks)
+        again.restore(on_saved)
+        found[variant, "went on"], found[variant, "restored"] = on_alone, learned(again, experience, 2)
+        trainer.restore(folder / variant / "global_step_10")
+        found[variant, "of one"] = learned(trainer, experience, 2)
+        trainer.reset()
+        found[variant, "reset"] = learned(trainer, experience, 1)
+    return found
 
 
 @pytest.fixture(scope="module")
-def on_two(tmp_path_factory, base, experience):  # noqa: F811
-    return in_ranks(all_variants, tmp_path_factory.mktemp("ranks"), 2, base, experience)
+def on_one(tmp_path_factory, base, experience):  # noqa: F811
+    """A folder with a model, and of some variants a checkpoint of one rank."""
+    folder = tmp_path_factory.mktemp("ranks")
+    save_model(base, new_tokenizer(["a"], 280), folder / "base")
+    found = {}
+    for variant in SAVED:
+        trainer = make_trainer(folder / "base", variant)
+        found[variant, 1] = learned(trainer, experience, 1)
+        trainer.save(folder / variant, 10)
+        found[variant, 2] = learned(trainer, experience, 2)
+    return folder, found
+
+
+@pytest.fixture(scope="module")
+def on_two(on_one, base, experience):  # noqa: F811
+    return in_ranks(everything, on_one[0], 2, base, experience, on_one[0])
 
 
 def test_every_algorithm_is_among_them_and_every_kind_of_cut(experience):  # noqa: F811
@@ -64,3 +97,33 @@ def test_every_item_counts_once_and_all_ranks_compute_equally_often(items, size)
 
 def test_the_largest_goes_to_the_least_loaded():
     assert dealt([3, 9, 4], 2) == [[(9, True), (3, False)], [(3, True), (4, True)]]
+
+
+def furthest(one, other) -> float:
+    return max(float((value - other["weights"][name]).abs().max()) for name, value in one["weights"].items())
+
+
+@pytest.mark.parametrize("variant", SAVED)
+def test_what_two_saved_goes_on_with_two_with_the_same_bits_and_with_one(experience, on_one, on_two, variant):  # noqa: F811
+    folder, _ = on_one
+    for found in on_two:
+        assert found[variant, "restored"]["metrics"] == found[variant, "went on"]["metrics"]
+        assert furthest(found[variant, "restored"], found[variant, "went on"]) == 0
+    alone = make_trainer(folder / "base", variant)
+    alone.restore(folder / variant / "global_step_1")
+    assert furthest(learned(alone, experience, 2), on_two[0][variant, "went on"]) <= 1e-6
+
+
+@pytest.mark.parametrize("variant", SAVED)
+def test_what_one_saved_goes_on_with_two_and_they_go_back_to_the_start(on_one, on_two, variant):
+    assert furthest(on_one[1][variant, 2], on_two[0][variant, "of one"]) <= 1e-6
+    assert furthest(on_one[1][variant, 1], on_two[0][variant, "reset"]) <= 1e-6
+
+
+@pytest.mark.parametrize("variant", SAVED)
+def test_what_two_save_has_the_names_and_sizes_of_what_one_saves(on_one, on_two, variant):
+    files = [on_one[0] / variant / f"global_step_{step}" / "model.safetensors" for step in (1, 10)]
+    one, other = (load_file(file) for file in files)
+    assert one.keys() == other.keys()
+    assert all(value.shape == other[name].shape and value.dtype == other[name].dtype for name, value in one.items())
+    assert max(float((value - other[name]).abs().max()) for name, value in one.items()) <= 1e-6
