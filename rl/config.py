@@ -14,6 +14,7 @@ SECRET = "secret"
 """Type of a mistake whose value no message may show."""
 DType = Literal["float32", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
+Sharding = Literal["shard", "replicate"]
 Threads = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
@@ -187,9 +188,30 @@ LanguageModelParams = Annotated[
 ]
 
 
-class MachinesParams(_Section):
-    """Section `machines`. Results depend on `device` and `compute` of it."""
+class RayParams(_Section):
+    """Section `machines.ray`: who works where. Every worker is a process, with `machines.threads` processors."""
 
+    address: str | None = Field(
+        description="host:port of a running cluster, or auto: the one on this machine; null: one is started for the run"
+    )
+    trainers: int = Field(ge=1, description="that hold the doctor together and learn, each its share of a mini-batch")
+    rollout_workers: int = Field(ge=1, description="that play, each with an engine and rollout.slots of its own")
+    gpus_per_worker: Literal[0, 1] = Field(description="1: every worker has a GPU; 0: none has")
+    sharding: Sharding = Field(
+        description="shard: a trainer holds a part of every weight and moment; replicate: all of them, as an adapter may"
+    )
+    timeout_s: float = Field(
+        gt=0, description="of anything that a worker is asked for: a start, a rollout, a training phase, a checkpoint"
+    )
+
+
+class MachinesParams(_Section):
+    """Section `machines`. Results depend on `device` and `compute` of it, and on how many workers there are."""
+
+    backend: Literal["local", "ray"] = Field(
+        description="what trains the doctor: this process, or workers on one machine or many (docs/how-to/many-machines.md)"
+    )
+    ray: RayParams = Field(description="the workers; nothing is read of it where backend is local")
     device: Device = Field(description="where the doctor lies; auto: on a GPU if there is one")
     compute: DType = Field(
         description="precision of the doctor's forward and backward passes; what is trained, its gradients and moments stay float32"
@@ -203,3 +225,11 @@ class MachinesParams(_Section):
     spare_memory: bool = Field(
         description="give large blocks back as soon as they are free: about a fifth less memory, about a fifth more processor time (glibc)"
     )
+
+    @model_validator(mode="after")
+    def _workers_have_processors(self) -> "MachinesParams":
+        if self.backend == "ray" and self.threads == "auto":
+            raise ValueError(
+                "backend ray gives every worker so many processors as threads says; set threads to a number"
+            )
+        return self

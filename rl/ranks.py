@@ -4,16 +4,17 @@ The only room that knows torch.distributed.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from rl.config import Sharding
+
 K = TypeVar("K")
 T = TypeVar("T")
-Sharding = Literal["shard", "replicate"]
 MEETING_S = 60.0  # how long a meeting place waits for the first who ask
 
 
@@ -101,7 +102,8 @@ def meeting_place(host: str) -> tuple[object, int]:
     Args:
         host: address of this machine that the others reach.
     """
-    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=MEETING_S))
+    wait = timedelta(seconds=MEETING_S)
+    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait)  # type: ignore[attr-defined]  # torch's stubs
     return store, store.port
 
 
@@ -118,7 +120,7 @@ def join(host: str, port: int, rank: int, size: int, device: str, timeout_s: flo
         sharding: see `Ranks`.
     """
     wait = timedelta(seconds=timeout_s)
-    store = dist.TCPStore(host, port, is_master=False, timeout=wait)
+    store = dist.TCPStore(host, port, is_master=False, timeout=wait)  # type: ignore[attr-defined]  # torch's stubs
     dist.init_process_group(_backend(device), store=store, rank=rank, world_size=size, timeout=wait)
     return Ranks(rank, size, sharding)
 

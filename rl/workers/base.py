@@ -65,3 +65,7 @@ class Session(Protocol):
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; the learner stays what it is."""
         ...
+
+    def close(self) -> None:
+        """End what it started elsewhere; it is not asked for anything afterwards."""
+        ...

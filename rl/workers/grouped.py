@@ -36,9 +36,9 @@ class GroupSession:
             chat: the policy's chat format.
         """
         self._rollouts, self._chat = rollouts, chat
-        self._open = lambda: open_trainers(all(rollouts.call("exact")))
-        self._trainers: WorkerGroup | None = self._open()
-        self._version = 0
+        self._open_trainers, self._exact = open_trainers, all(rollouts.call("exact"))
+        self._trainers: WorkerGroup | None = self._open_trainers(self._exact)
+        self._version = self._held_version = 0
         self._held: Any = None  # the parcel that the rollout workers play with
         self._playing = threading.Lock()
         self._is_held = False  # whether that is the policy as it is now
@@ -195,5 +195,5 @@ class GroupSession:
                 f"trainers were lost {NEW_TRAINERS + 1} times in one step (the warnings above say how); run again, it resumes from the last checkpoint"
             )
         self._new_trainers += 1
-        self._trainers = self._open()
+        self._trainers = self._open_trainers(self._exact)
         return True

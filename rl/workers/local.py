@@ -135,3 +135,6 @@ class LocalSession:
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
         self._trainer.load(directory)
+
+    def close(self) -> None:
+        """Nothing is elsewhere."""

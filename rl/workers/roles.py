@@ -14,7 +14,7 @@ from rl.adapters import adapter_weights, add_adapter, load_merged
 from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
-from rl.config import LoraParams, RolloutParams, TransformersParams
+from rl.config import LoraParams, RolloutParams, Sharding, TransformersParams
 from rl.engines.base import Engine
 from rl.engines.factory import open_engine
 from rl.engines.logprob_check import probe_ids
@@ -28,7 +28,7 @@ from rl.machine import Place
 from rl.models import load_model, load_tokenizer
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
-from rl.ranks import ALONE, Ranks, Sharding, join, load_weights, whole_tree
+from rl.ranks import ALONE, Ranks, join, load_weights, whole_tree
 from rl.rollout import Progress, play
 from rl.self_check import EXACT, refuse_disagreement
 from rl.workers.parcel import Parcel, packed

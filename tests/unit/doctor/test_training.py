@@ -140,7 +140,7 @@ def test_another_number_is_another_run(opened):
 
 def test_what_does_not_fit_is_refused_before_anything_is_loaded(opened, monkeypatch):
     monkeypatch.setattr(training, "available_bytes", lambda _device: 10_000_000)
-    monkeypatch.setattr(training, "LocalSession", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(training, "open_session", lambda *_: pytest.fail("the model was loaded"))
     with pytest.raises(TrainingError, match="GiB"):
         opened(**GROUPS)
 

@@ -15,10 +15,10 @@ class Desk:
     """A session that only knows which policy it holds."""
 
     def __init__(self) -> None:
-        self.version = self.held = 0
+        self.policy_version = self.held = 0
 
     def hold(self) -> None:
-        self.held = self.version
+        self.held = self.policy_version
 
 
 def a_run(desk: Desk, ahead: int, *, plays_first: bool = False) -> SimpleNamespace:
@@ -43,7 +43,7 @@ def played(ahead: int, steps: range, *, plays_first: bool = False) -> tuple[Desk
         assert metrics == {"step": float(step)}
         if step + 1 in steps:
             beside.append(begun[step + 1].wait(5 if ahead else 0))
-        desk.version += 1  # learns
+        desk.policy_version += 1  # learns
     return desk, log, beside
 
 
