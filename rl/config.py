@@ -61,7 +61,7 @@ class RolloutParams(_Section):
     slots: int = Field(ge=1, description="episodes in the engine at once")
     max_failed_share: float = Field(ge=0, le=1, description="of a rollout's episodes; more of them stop the run")
     ahead: Literal[0, 1] = Field(
-        description="1: play the next step while the learner is at this one, with the policy before its update; needs engine.kind vllm"
+        description="1: play the next step while the learner is at this one, with the policy before its update; needs engine.kind vllm or machines.backend ray"
     )
     engine: EngineParams = Field(description="what samples the turns")
 
@@ -79,10 +79,6 @@ class RolloutParams(_Section):
         if self.response_length >= self.max_episode_tokens:
             raise ValueError(
                 f"response_length {self.response_length} leaves no room in max_episode_tokens {self.max_episode_tokens}; raise the latter"
-            )
-        if self.ahead and not isinstance(self.engine, VllmParams):
-            raise ValueError(
-                f"ahead 1 needs an engine with weights of its own, and {self.engine.kind} plays with the learner's; use an engine of kind vllm"
             )
         return self
 

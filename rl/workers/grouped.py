@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,21 @@ class GroupSession:
     tokens, by their noise keys. Trainers that are lost take the policy with them; `restore` and `reset` open new ones.
     """
 
-    def __init__(self, rollouts: WorkerGroup, open_trainers: Callable[[bool], WorkerGroup], chat: ChatFormat) -> None:
+    def __init__(
+        self,
+        rollouts: WorkerGroup,
+        open_trainers: Callable[[bool], WorkerGroup],
+        chat: ChatFormat,
+        taken: ExitStack,
+    ) -> None:
         """Open the trainers, last: their number and place are what others wait for.
 
         Args:
             rollouts: of `RolloutWorker`.
             open_trainers: makes the group of `TrainerWorker`, told whether the rollout workers are exact.
             chat: the policy's chat format.
+            taken: what has been taken for the session besides, to be given back at its close; it is the session's once
+                that is open.
         """
         self._rollouts, self._chat = rollouts, chat
         self._open_trainers, self._exact = open_trainers, all(rollouts.call("exact"))
@@ -43,6 +52,7 @@ class GroupSession:
         self._playing = threading.Lock()
         self._is_held = False  # whether that is the policy as it is now
         self._new_trainers, self._revived = 0, False
+        self._taken = taken.pop_all()
 
     @property
     def chat(self) -> ChatFormat:
@@ -169,10 +179,10 @@ class GroupSession:
         self._on_trainers("load", directory.resolve())
 
     def close(self) -> None:
-        """End all workers."""
-        self._rollouts.close()
+        """End all workers, and give their places back."""
         if self._trainers is not None:
             self._trainers.close()
+        self._taken.close()
 
     def _on_trainers(self, method: str, *arguments: Any, keep: bool = False) -> Any:
         """Ask all; if one is lost, the others wait for it in vain, and all are."""

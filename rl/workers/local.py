@@ -66,6 +66,8 @@ class LocalSession:
         copied = opening.weights != place.compute and rollout.engine.kind == "transformers"
         player = self._trainer.alike() if copied else self.model
         self.engine = open_engine(rollout, player, copy=copied)
+        if rollout.ahead and self.engine.shares_weights:
+            raise TrainingError("rollout.ahead is 1, and this engine plays with the weights that learn meanwhile")
         # an engine with weights of its own has none yet, and is compared whenever it takes them
         shared = self.engine if self.engine.shares_weights else None
         error = self._trainer.check(shared)

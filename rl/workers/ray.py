@@ -2,9 +2,12 @@
 
 import logging
 import os
+import signal
 import socket
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,14 +46,16 @@ def open_ray_session(opening: Opening, open_seat: OpenSeat, params: MachinesPara
     pools = pools_of(params)
     nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's
     refuse_what_does_not_fit(pools, [node["Resources"] for node in nodes if node["Alive"]])
-    for_rollouts, for_trainers = (_Places(pool) for pool in pools)
-    rollouts = RayGroup(for_rollouts, partial(open_player, opening, open_seat), params)
+    with ExitStack() as taken:
+        for_rollouts, for_trainers = (taken.enter_context(closing(_Places(pool))) for pool in pools)
+        opener = partial(open_player, opening, open_seat)
+        rollouts = taken.enter_context(closing(RayGroup(for_rollouts, opener, params)))
 
-    def open_trainers(exact: bool) -> WorkerGroup:
-        opener = partial(open_trainer, opening, exact, params.ray.sharding, params.ray.timeout_s)
-        return RayGroup(for_trainers, opener, params)
+        def open_trainers(exact: bool) -> WorkerGroup:
+            opener = partial(open_trainer, opening, exact, params.ray.sharding, params.ray.timeout_s)
+            return RayGroup(for_trainers, opener, params)
 
-    return GroupSession(rollouts, open_trainers, ChatFormat(load_tokenizer(opening.model)))
+        return GroupSession(rollouts, open_trainers, ChatFormat(load_tokenizer(opening.model)), taken)
 
 
 def _connect(address: str | None) -> None:
@@ -59,6 +64,7 @@ def _connect(address: str | None) -> None:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    stops = signal.getsignal(signal.SIGTERM)  # Ray would exit at once, past whoever ends a flow in order
     try:
         host, _, port = (address or "").rpartition(":")
         if host and port.isdigit():
@@ -69,6 +75,9 @@ def _connect(address: str | None) -> None:
         raise TrainingError(
             f"no Ray cluster answers at machines.ray.address = {address} ({first}); start one with `ray start --head`, or set it to null for one of the run's own"
         ) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, stops)
 
 
 class _Places:
@@ -85,10 +94,14 @@ class _Places:
         try:
             ray.get(self.group.ready(), timeout=PLACED_S)
         except (GetTimeoutError, RayError) as error:
-            remove_placement_group(self.group)
+            self.close()
             raise TrainingError(
                 f"{pool.workers} places for the role {pool.role} were not free within {PLACED_S:g} s: others use the cluster; wait, or start more machines"
             ) from error
+
+    def close(self) -> None:
+        """Give them back."""
+        remove_placement_group(self.group)
 
 
 class _Actor:

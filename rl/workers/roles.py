@@ -237,10 +237,11 @@ class RolloutWorker:
         self.engine = open_engine(opening.rollout, model, copy=True)
         # an engine of another kind has no weights yet, and is compared whenever it takes them
         error = refuse_disagreement(opening.model, model, opening.rollout, self.engine) if model is not None else inf
-        self._exact = error <= EXACT and opening.weights == opening.place.compute and opening.lora is None
+        same = opening.weights == opening.place.compute and opening.lora is None and not opening.rollout.ahead
+        self._exact = same and error <= EXACT
 
     def exact(self) -> bool:
-        """Whether its log-probabilities are the trainer's: the same weights in the same precision and arithmetic."""
+        """Whether its log-probabilities are the trainer's: of the same weights, in the same precision and arithmetic."""
         return self._exact
 
     def take(self, parcel: Parcel) -> tuple[int, float]:
