@@ -57,12 +57,12 @@ def algorithm_of(variant: str) -> Algorithm:
     return make_algorithm(numbers | {"optimizer": OPTIMIZER | changes.get("optimizer", {})})
 
 
-def make_learner(base: Any, variant: str, ranks: Ranks = ALONE) -> Learner:
+def make_learner(base: Any, variant: str, ranks: Ranks = ALONE, compute: str = "float32") -> Learner:
     algorithm, model = algorithm_of(variant), copy.deepcopy(base)
     if "lora" in variant:
         add_adapter(model, LORA, SEED)
     frozen = {role: copy.deepcopy(base) for role in algorithm.frozen_roles if "lora" not in variant}
-    policy = policy_for(model, algorithm, "float32", ranks)
+    policy = policy_for(model, algorithm, compute, ranks)
     sampler = Sampler(exact=False, staleness=0)
     return Learner(policy, algorithm, 4, TEMPERATURE, SEED, frozen, sampler, ranks)
 

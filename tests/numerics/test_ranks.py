@@ -11,6 +11,7 @@ from rl.ranks import Ranks
 from tests.numerics.ranks import OPTIMIZER, VARIANTS, in_ranks, learned, make_learner, make_trainer, updated
 from tests.numerics.test_invariance import base, experience  # noqa: F401  fixtures
 
+QUESTION = ([[5, 6, 7], [8, 9]], [[10], [11, 12]])
 SAVED = ("grpo", "ppo, own trunk", "grpo, lora, replicate")
 
 
@@ -23,6 +24,7 @@ def everything(shards, replicas, base, experience, folder):  # noqa: F811
         if variant not in SAVED:
             continue
         trainer = make_trainer(folder / "base", variant, ranks)
+        found[variant, "ranked"] = trainer.rank(*QUESTION)
         learned(trainer, experience, 1)
         trainer.save(folder / variant, 1)
         on_alone, on_saved = learned(trainer, experience, 2), folder / variant / "global_step_1"
@@ -33,6 +35,7 @@ def everything(shards, replicas, base, experience, folder):  # noqa: F811
         found[variant, "of one"] = learned(trainer, experience, 2)
         trainer.reset()
         found[variant, "reset"] = learned(trainer, experience, 1)
+    found["bfloat16"] = updated(make_learner(base, "ppo, own trunk", shards, "bfloat16"), experience)
     return found
 
 
@@ -44,6 +47,7 @@ def on_one(tmp_path_factory, base, experience):  # noqa: F811
     found = {}
     for variant in SAVED:
         trainer = make_trainer(folder / "base", variant)
+        found[variant, "ranked"] = trainer.rank(*QUESTION)
         found[variant, 1] = learned(trainer, experience, 1)
         trainer.save(folder / variant, 10)
         found[variant, 2] = learned(trainer, experience, 2)
@@ -97,6 +101,19 @@ def test_every_item_counts_once_and_all_ranks_compute_equally_often(items, size)
 
 def test_the_largest_goes_to_the_least_loaded():
     assert dealt([3, 9, 4], 2) == [[(9, True), (3, False)], [(3, True), (4, True)]]
+
+
+def test_in_bfloat16_they_learn_what_one_learns_in_it(base, experience, on_two):  # noqa: F811
+    one = updated(make_learner(base, "ppo, own trunk", compute="bfloat16"), experience)["metrics"][0]
+    two = on_two[0]["bfloat16"]["metrics"][0]
+    assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=0.02)
+    assert two["value_loss"] == pytest.approx(one["value_loss"], rel=0.02)
+
+
+@pytest.mark.parametrize("variant", SAVED)
+def test_they_rank_alike(on_one, on_two, variant):
+    for found in on_two:
+        assert torch.allclose(found[variant, "ranked"], on_one[1][variant, "ranked"], atol=1e-5)
 
 
 def furthest(one, other) -> float:
