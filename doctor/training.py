@@ -261,6 +261,19 @@ def open_training(params: Params, warm_start: Path, cases: Path, index: Path) ->
     check_endpoints([models.patient, models.reward_judge if params.reward.preset in JUDGED else None])
     factory = open_factory(params, index, cases)
     log.info("%s", plan_text(params, algorithm))
+    if params.machines.backend == "local":  # workers have machines of their own
+        _refuse_what_cannot_fit(params, algorithm, warm_start)
+    digest = input_hash(
+        "train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}
+    )
+    run = Training(params, algorithm, factory, warm_start, cases, digest)
+    if run.pairs is None:
+        check_openings(factory, run.session.chat, run.train, params.rollout, "training")
+    check_openings(factory, run.session.chat, run.validation, params.rollout, "validation")
+    return run
+
+
+def _refuse_what_cannot_fit(params: Params, algorithm: Algorithm, warm_start: Path) -> None:
     place = place_of_training(params.machines)
     memory = estimate(
         model_shape(str(warm_start), place.compute, params.train_doctor.lora),
@@ -270,16 +283,7 @@ def open_training(params: Params, warm_start: Path, cases: Path, index: Path) ->
         holes=not params.machines.spare_memory,
     )
     log.info("%s", memory_text(memory))
-    if params.machines.backend == "local":  # workers have machines of their own
-        refuse_what_cannot_fit(memory, available_bytes(place.device))
-    digest = input_hash(
-        "train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}
-    )
-    run = Training(params, algorithm, factory, warm_start, cases, digest)
-    if run.pairs is None:
-        check_openings(factory, run.session.chat, run.train, params.rollout, "training")
-    check_openings(factory, run.session.chat, run.validation, params.rollout, "validation")
-    return run
+    refuse_what_cannot_fit(memory, available_bytes(place.device))
 
 
 def plan_text(params: Params, algorithm: Algorithm) -> str:

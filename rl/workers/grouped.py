@@ -17,15 +17,15 @@ from rl.rollout import Progress
 from rl.workers.group import WorkerGroup, WorkerLostError, dealt_by_group
 
 log = logging.getLogger(__name__)
-NEW_TRAINERS = 2  # groups of trainers in the place of lost ones, between two training phases, at most
+NEW_TRAINERS = 2  # groups of trainers in the place of lost ones in one step, at most
 LOST = -1  # version of a policy whose trainers are lost
 
 
 class GroupSession:
     """A `Session` whose workers are elsewhere.
 
-    A rollout worker that is lost is replaced once between two training phases, and its share is played again: the same
-    tokens, by their noise keys. Trainers that are lost take the policy with them; `restore` and `reset` open new ones.
+    A rollout worker that is lost is replaced once in a step, and its share is played again: the same tokens, by their
+    noise keys. Trainers that are lost take the policy with them; `restore` and `reset` open new ones.
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class GroupSession:
         self._held: Any = None  # the parcel that the rollout workers play with
         self._playing = threading.Lock()
         self._is_held = False  # whether that is the policy as it is now
-        self._new_trainers, self._revived = 0, False
+        self._furthest = self._new_trainers = 0
+        self._revived = False  # whether a rollout worker was replaced in this step
         self._taken = taken.pop_all()
 
     @property
@@ -117,12 +118,21 @@ class GroupSession:
                 found.append(one.result())
             except WorkerLostError as lost:
                 self._revive(lost)
-                found.append(self._rollouts.start(worker, method, *shares[worker]).result())
+                found.append(self._again(worker, method, shares[worker]))
         return found
+
+    def _again(self, worker: int, method: str, share: tuple[Any, ...]) -> Any:
+        try:
+            return self._rollouts.start(worker, method, *share).result()
+        except WorkerLostError as lost:
+            raise self._lost_again(lost) from lost
+
+    def _lost_again(self, lost: WorkerLostError) -> TrainingError:
+        return TrainingError(f"{lost}, after another one in the same step; run again, it resumes")
 
     def _revive(self, lost: WorkerLostError) -> None:
         if self._revived:
-            raise TrainingError(f"{lost}, after another one in the same step; run again, it resumes") from lost
+            raise self._lost_again(lost) from lost
         log.warning("%s; a fresh one plays its share again", lost)
         self._revived = True
         self._rollouts.revive(lost.worker)
@@ -150,7 +160,8 @@ class GroupSession:
                 f"the trainers' metrics of step {step} differ: their weights do too; run again, it resumes"
             )
         self._version += 1
-        self._new_trainers, self._revived = 0, False
+        if self._version > self._furthest:  # not what is only learned again
+            self._furthest, self._new_trainers, self._revived = self._version, 0, False
         if progress is not None:
             updates = int(metrics[0]["gradient_steps"])
             progress(updates, updates)

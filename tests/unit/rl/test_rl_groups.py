@@ -168,7 +168,7 @@ def test_a_lost_player_is_replaced_once_in_a_step_and_says_the_same(folder, meth
 
 def test_lost_trainers_take_the_policy_with_them_until_a_checkpoint_is_restored(folder, tmp_path):
     session = grouped(folder)
-    first, _ = step(session, 1)
+    step(session, 1)
     saved = session.save(tmp_path / "run", 1)
     played, metrics = step(session, 2)
     session.restore(saved)
@@ -182,13 +182,20 @@ def test_lost_trainers_take_the_policy_with_them_until_a_checkpoint_is_restored(
         session.restore(saved)
         assert session.policy_version == 1
     assert session.learn(played, score(played), 2) == metrics
-    session.reset()
-    for _ in range(3):
-        session._trainers.loses = ["learn"]
+
+
+def test_trainers_that_are_lost_again_and_again_end_the_step_though_it_is_learned_in_between(folder, tmp_path):
+    session = grouped(folder)
+    first, _ = step(session, 1)
+    for _ in range(2):
+        session._trainers.loses = ["save"]
         with pytest.raises(WorkerLostError):
-            session.learn(first, score(first), 1)
-        if session._new_trainers != 2:
-            session.reset()
+            session.save(tmp_path / "run", 1)
+        session.reset()
+        session.learn(first, score(first), 1)
+    session._trainers.loses = ["save"]
+    with pytest.raises(WorkerLostError):
+        session.save(tmp_path / "run", 1)
     with pytest.raises(TrainingError, match="trainers were lost 3 times in one step"):
         session.reset()
 
