@@ -66,14 +66,18 @@ def _connect(address: str | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     stops = signal.getsignal(signal.SIGTERM)  # Ray would exit at once, past whoever ends a flow in order
     try:
-        host, _, port = (address or "").rpartition(":")
+        if address is None:  # a new one, whatever runs here
+            ray.init("local", include_dashboard=False, logging_level=logging.WARNING)
+            return
+        host, _, port = address.rpartition(":")
         if host and port.isdigit():
             socket.create_connection((host, int(port)), REACHED_S).close()
-        ray.init(address=address, include_dashboard=False if address is None else None, logging_level=logging.WARNING)
+        ray.init(address, logging_level=logging.WARNING)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TrainingError(
-            f"no Ray cluster answers at machines.ray.address = {address} ({first}); start one with `ray start --head`, or set it to null for one of the run's own"
+            f"no Ray cluster answers at machines.ray.address = {address} ({first}); start one with `ray start --head`, "
+            "export RAY_AUTH_MODE=token if it asks for a token, or set the address to null for a cluster of the run's own"
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
@@ -166,7 +170,11 @@ class RayGroup:
         pool = self._places.pool
         place = PlacementGroupSchedulingStrategy(self._places.group, placement_group_bundle_index=worker)
         path = os.pathsep.join(filter(None, (str(HOME), os.environ.get("PYTHONPATH"))))
-        surroundings = {"OMP_NUM_THREADS": str(pool.processors), "PYTHONPATH": path}
+        surroundings = {
+            "ANAMNESIS_WORKER": f"{pool.role} {worker}",  # for who looks at processes
+            "OMP_NUM_THREADS": str(pool.processors),
+            "PYTHONPATH": path,
+        }
         return (
             ray.remote(_Actor)
             .options(

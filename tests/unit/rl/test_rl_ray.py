@@ -181,7 +181,7 @@ def test_a_cluster_that_is_not_there_is_told_in_one_line(monkeypatch, folder, tm
     assert time.monotonic() - began < SHORT_S
 
 
-def no_cluster(**_):
+def no_cluster(*_, **__):
     raise ConnectionError("Could not find any running Ray instance.\nPlease specify one.")
 
 
