@@ -75,6 +75,8 @@ def _connect(address: str | None) -> None:
         ray.init(address, logging_level=logging.WARNING)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if address is None:
+            raise TrainingError(f"no Ray cluster could be started here: {first}") from error
         raise TrainingError(
             f"no Ray cluster answers at machines.ray.address = {address} ({first}); start one with `ray start --head`, "
             "export RAY_AUTH_MODE=token if it asks for a token, or set the address to null for a cluster of the run's own"

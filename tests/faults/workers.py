@@ -22,7 +22,7 @@ import ray
 
 from tests.faults.kills import copy, served
 
-FLOW = (sys.executable, "-m", "flows.train_doctor", "--out", "doctor")
+FLOW = (sys.executable, "-m", "flows.train_doctor", "--out", "trained")
 LONGEST_S = 1200
 TOO_MANY = ("after another one in the same step", "trainers were lost")
 
@@ -65,7 +65,7 @@ def workers() -> dict[int, str]:
 
 def train(project: Path, environment: Mapping[str, str], rng: random.Random, kills: int, every_s: float) -> Outcome:
     """A training from its start to its end, disturbed so many times."""
-    for name in ("checkpoints", "doctor"):
+    for name in ("checkpoints", "trained"):
         shutil.rmtree(project / name, ignore_errors=True)
     began, done, log = time.monotonic(), 0, project.parent / "log"
     while True:
@@ -77,7 +77,7 @@ def train(project: Path, environment: Mapping[str, str], rng: random.Random, kil
             except subprocess.TimeoutExpired:
                 done += kill_one(rng, flow.pid, time.monotonic() - began)
         if flow.returncode == 0:
-            weights = hashlib.sha256((project / "doctor" / "model.safetensors").read_bytes()).hexdigest()[:12]
+            weights = hashlib.sha256((project / "trained" / "model.safetensors").read_bytes()).hexdigest()[:12]
             return Outcome(weights, time.monotonic() - began, done)
         told = log.read_text()
         if flow.returncode != -signal.SIGKILL:
