@@ -118,7 +118,7 @@ def main() -> int:
         print(f"undisturbed: {whole.seconds:.0f} s, {whole.weights}", flush=True)
         done = failed = 0
         while done < options.kills:
-            found = train(project, environment, rng, min(4, options.kills - done), whole.seconds)
+            found = train(project, environment, rng, min(4, options.kills - done), whole.seconds / 2)
             done, failed = done + found.kills, failed + (found.weights != whole.weights)
             print(f"{found.kills} kills, {found.seconds:.0f} s, {found.weights}", flush=True)
     print(f"{done} kills, {failed} trainings came out differently")
