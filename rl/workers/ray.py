@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 HOME = Path(__file__).resolve().parents[2]  # what workers import
 REACHED_S = 5.0  # for a cluster's address to answer
 PLACED_S = 20.0  # for places that fit to be free
+LONGEST_REASON = 300  # characters
 GRACE_S = 10.0  # after a worker failed, for the death of another to be seen, which may be why
 
 
@@ -287,8 +288,7 @@ def _sent(arguments: Sequence[Any]) -> list[Any]:
 
 
 def _reason(error: RayError) -> str:
-    """Why a process died, in one line; Ray tells it in many."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = next((line for line in lines if "memory" in line.lower()), None)
-    died = next((line for line in lines if "died" in line.lower() or "killed" in line.lower()), None)
-    return told or died or (lines[0] if lines else type(error).__name__)
+    """Why a process died, in one line; Ray tells it in many, with guesses."""
+    told = " ".join(str(error).split()) or type(error).__name__
+    _, _, detail = told.rpartition("Worker exit detail: ")
+    return detail.partition(" Some common causes")[0][:LONGEST_REASON]
