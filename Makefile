@@ -102,6 +102,7 @@ faults: setup
 	@KILL_EVERY=1 $(BIN)/python -m pytest tests/flows/test_retrain_killed.py
 	@$(BIN)/python -m tests.faults.retrains --kills $(KILLS) --seed $(SEED)
 	@$(BIN)/python -m tests.faults.stops --stops $(STOPS) --seed $(SEED)
+	@$(BIN)/python -m tests.faults.workers --kills 12 --seed $(SEED)
 	@$(BIN)/python -m tests.faults.damages
 	@$(BIN)/python -m tests.faults.outages
 

@@ -27,7 +27,7 @@ from kb.config import KnowledgeBaseParams
 from kb.embed import Embedder, load_embedder
 from kb.search import open_index
 from rl.config import LanguageModelParams
-from rl.environment import Count, EpisodeSpec
+from rl.environment import Count, EpisodeSpec, Seat
 from rl.language_models import open_model
 
 
@@ -202,3 +202,8 @@ def open_factory(params: Params, index: Path, cases: Path | None = None) -> Cons
         patient_model=params.language_models.patient,
         seed=params.seed,
     )
+
+
+def open_seat(params: Params, index: Path, cases: Path) -> Seat:
+    """The seat of a process that plays and does nothing else."""
+    return open_factory(params, index, cases).seat

@@ -217,7 +217,7 @@ def _rankings(test_set: EvaluationSet, live: Session, trajectories: Sequence[Tra
     """
     played = [place for place, trajectory in enumerate(trajectories) if trajectory.turns] if test_set.generative else []
     prefixes = [trajectories[place].token_ids[: trajectories[place].turns[-1][0]] for place in played]
-    if not live.ranks:
+    if not live.can_rank:
         return [[] for _ in trajectories]
     scores_PC = live.rank(prefixes, diagnosis_turns(live.chat, test_set.factory.clinic))
     rankings: list[list[str]] = [[] for _ in trajectories]

@@ -303,6 +303,10 @@ class Params(_Section):
                 f"train_doctor.test_freq ({self.train_doctor.test_freq}) must be a multiple of train_doctor.keep_every ({self.train_doctor.keep_every}), "
                 "or the best checkpoint may be deleted before it is chosen"
             )
+        if self.rollout.ahead and self.rollout.engine.kind == "transformers" and self.machines.backend == "local":
+            raise ValueError(
+                "rollout.ahead 1 needs an engine with weights of its own, and transformers in one process has none; use an engine of kind vllm, or machines.backend ray"
+            )
         if self.warm_start.start == "imitation" and not self.patient_cases.starter.cases:
             raise ValueError(
                 "warm_start.start imitation needs cases of the starter clinic, and patient_cases.starter.cases is 0; choose best_of_n, recorded or none, or draw some"

@@ -5,7 +5,8 @@ result.
 import csv
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from clinic.cases import QUESTIONS, Case, read_cases
 from clinic.config import JUDGED
 from clinic.rewards import Scorer
 from clinic.splits import sampled
-from doctor.environments import ConsultationFactory, open_factory
+from doctor.environments import ConsultationFactory, open_factory, open_seat
 from doctor.lengths import check_openings
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params
@@ -22,7 +23,8 @@ from doctor.reward_recipe import load_reward
 from doctor.sources import by_source, cases_of_draw, check_weights, quotas
 from doctor.stages import input_hash
 from rl.algorithms import Algorithm
-from rl.algorithms.sampling import informative_groups
+from rl.algorithms.sampling import informative_groups, keep_informative
+from rl.checkpoint import steps_saved
 from rl.experience import (
     Scores,
     Trajectory,
@@ -34,15 +36,20 @@ from rl.experience import (
 )
 from rl.language_models import check_endpoints
 from rl.learner import gradient_steps_per_rollout
-from rl.machine import place_of
+from rl.machine import place_of_training
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
 from rl.preferences import read_preferences
 from rl.workers.base import Session
-from rl.workers.local import LocalSession
+from rl.workers.group import WorkerLostError
+from rl.workers.opening import open_session
+from rl.workers.roles import Opening
 
 log = logging.getLogger(__name__)
 LEARNED_FROM = "learned_from.txt"
 """In a doctor's folder: ids of the cases that it was trained and chosen on, one a line."""
+
+
+T = TypeVar("T")
 
 
 class Training:
@@ -83,15 +90,19 @@ class Training:
         self.validation = tuple(validation_cases(patients, params))
         self.weights = params.train_doctor.source_weights
         check_weights(self.weights, self.train, "training")
-        self.session: Session = LocalSession(
-            str(warm_start),
-            place_of(params.machines),
-            params.rollout,
-            algorithm,
-            params.seed,
-            params.train_doctor.lora,
-            params.decoding.train.temperature,
+        self.session: Session = open_session(
+            Opening(
+                model=str(warm_start.resolve()),
+                place=place_of_training(params.machines),
+                rollout=params.rollout,
+                algorithm=algorithm,
+                seed=params.seed,
+                lora=params.train_doctor.lora,
+                temperature=params.decoding.train.temperature,
+            ),
+            params.machines,
             factory.seat,
+            partial(open_seat, params, factory.index.resolve(), cases.resolve()),
         )
         source = pairs_path(algorithm)
         # what an offline algorithm reads instead of playing
@@ -177,6 +188,43 @@ class Training:
             scores += self.scored(step, draw)
         return mask_unscored(trajectories, scores), scores
 
+    def lesson(self, step: int) -> tuple[list[Trajectory], list[Scores], dict[str, float]]:
+        """What is learned from of a step's experience, and metrics of what is left out."""
+        trajectories, scores = self.experience(step)
+        dynamic = self.algorithm.dynamic_sampling
+        if dynamic is None:
+            return trajectories, scores, {}
+        return keep_informative(trajectories, scores, dynamic, self.params.rollout.prompts)
+
+
+def with_policy(run: Training, updates: int, act: Callable[[], T]) -> T:
+    """What `act` gives, called with the policy after so many training phases.
+
+    Where the session has another one, or loses it on the way, it goes on from the last checkpoint, and learns again
+    what was learned since: the same bits, as the experience is the same.
+
+    Raises:
+        TrainingError: the policy was lost too often in one step.
+    """
+    while True:
+        try:
+            if run.session.policy_version != updates:
+                _return_to(run, updates)
+            return act()
+        except WorkerLostError as lost:
+            log.warning("%s; going on from the last checkpoint with fresh workers", lost)
+
+
+def _return_to(run: Training, updates: int) -> None:
+    saved = max((step for step in steps_saved(run.folder) if step <= updates), default=0)
+    if saved:
+        run.session.restore(run.folder / f"global_step_{saved}")
+    else:
+        run.session.reset()
+    for step in range(saved + 1, updates + 1):
+        trajectories, scores, _ = run.lesson(step)
+        run.session.learn(trajectories, scores, step)
+
 
 def validation_cases(patients: Sequence[Case], params: Params) -> list[Case]:
     """The cases by which a checkpoint is chosen: a seeded sample, of each source its share where sources have weights.
@@ -192,9 +240,6 @@ def validation_cases(patients: Sequence[Case], params: Params) -> list[Case]:
     check_weights(weights, patients, "validation")
     quota = quotas(patients, most, weights)
     return [case for name, found in by_source(patients).items() for case in sampled(found, quota[name], salt)]
-
-
-T = TypeVar("T")
 
 
 def _keep(held: dict[tuple[int, int], list[T]], step: int, draw: int, found: list[T]) -> None:
@@ -216,7 +261,20 @@ def open_training(params: Params, warm_start: Path, cases: Path, index: Path) ->
     check_endpoints([models.patient, models.reward_judge if params.reward.preset in JUDGED else None])
     factory = open_factory(params, index, cases)
     log.info("%s", plan_text(params, algorithm))
-    place = place_of(params.machines)
+    if params.machines.backend == "local":  # workers have machines of their own
+        _refuse_what_cannot_fit(params, algorithm, warm_start)
+    digest = input_hash(
+        "train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}
+    )
+    run = Training(params, algorithm, factory, warm_start, cases, digest)
+    if run.pairs is None:
+        check_openings(factory, run.session.chat, run.train, params.rollout, "training")
+    check_openings(factory, run.session.chat, run.validation, params.rollout, "validation")
+    return run
+
+
+def _refuse_what_cannot_fit(params: Params, algorithm: Algorithm, warm_start: Path) -> None:
+    place = place_of_training(params.machines)
     memory = estimate(
         model_shape(str(warm_start), place.compute, params.train_doctor.lora),
         params.rollout,
@@ -226,14 +284,6 @@ def open_training(params: Params, warm_start: Path, cases: Path, index: Path) ->
     )
     log.info("%s", memory_text(memory))
     refuse_what_cannot_fit(memory, available_bytes(place.device))
-    digest = input_hash(
-        "train_doctor", params, {"models/warm_start": warm_start, "data/cases": cases, "data/kb_index": index}
-    )
-    run = Training(params, algorithm, factory, warm_start, cases, digest)
-    if run.pairs is None:
-        check_openings(factory, run.session.chat, run.train, params.rollout, "training")
-    check_openings(factory, run.session.chat, run.validation, params.rollout, "validation")
-    return run
 
 
 def plan_text(params: Params, algorithm: Algorithm) -> str:

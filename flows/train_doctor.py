@@ -1,5 +1,6 @@
 """The two-phase loop: rollout, score, learn, repeated."""
 
+from contextlib import closing
 from pathlib import Path
 
 from prefect import flow
@@ -55,7 +56,7 @@ def train_doctor(  # noqa: PLR0913  the fields of a form
     out = output(out, "doctor")
     params = load_params(params_file, chosen(algorithm, steps, seed))
     run = open_training(params, warm_start, cases, index)
-    with held(run.folder), open_recording(run, str(flow_run.id or "")) as recorder:
+    with closing(run.session), held(run.folder), open_recording(run, str(flow_run.id or "")) as recorder:
         plan = run.params.train_doctor
         done, metrics = restore(run)
         recorder.step(done, metrics or validate(run, 0))

@@ -83,7 +83,7 @@ def named_weights(model: PreTrainedModel) -> NamedTensors:
     for name, value in model.state_dict().items():
         owner, _, rest = name.partition(".base_layer.")
         if rest == "weight":
-            yield f"{owner}.{rest}", (whole(value) + layers[owner].get_delta_weight(NAME)).to(value.dtype)
+            yield f"{owner}.{rest}", (whole(value) + whole(layers[owner].get_delta_weight(NAME))).to(value.dtype)
         elif rest:
             yield f"{owner}.{rest}", whole(value)
         elif ".lora_" not in name:

@@ -52,6 +52,11 @@ class MicroBatch:
         return self.row_N if self.sibling_N is None else self.sibling_N
 
 
+def size_of(batch: MicroBatch) -> int:
+    """What a micro-batch costs, in padded tokens."""
+    return batch.token_BT.numel()
+
+
 def computed_tokens(tokens: Sequence[int], branches: Sequence[Branch]) -> int:
     """How many tokens of a sequence with its branches go through the model."""
     return len(tokens) + sum(len(b.token_ids) - 1 for b in branches) + len({b.after for b in branches} - {None})

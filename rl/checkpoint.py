@@ -39,15 +39,28 @@ def save_checkpoint(
     tokenizer: PreTrainedTokenizerBase,
     learner: dict[str, Any],
     adaptation: AdaptModule | None = None,
+    *,
+    writes: bool = True,
 ) -> Path:
-    """Write `root/global_step_<step>` atomically, an adapter merged into the weights, what predicts the features of a
-    student in a folder beside them.
+    """Write `root/global_step_<step>` atomically, an adapter merged into the weights.
+
+    Args:
+        root: folder of the run.
+        step: the rollout step.
+        model: the live model; what ranks hold of it is put together.
+        tokenizer: its own.
+        learner: `Learner.state()` and the adapter.
+        adaptation: what predicts the features of a student; a folder beside its weights.
+        writes: whether this process does; else it only takes part, as every rank has to.
     """
     directory = root / f"global_step_{step}"
+    weights = _whole_weights(model, keep=writes)
+    if not writes:
+        return directory
     temporary = root / f".global_step_{step}.partial"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    model.save_pretrained(temporary, state_dict=dict(named_weights(model)))
+    model.save_pretrained(temporary, state_dict=weights)
     tokenizer.save_pretrained(temporary)
     torch.save(learner, temporary / "learner.pt")
     if adaptation is not None:
@@ -60,6 +73,17 @@ def save_checkpoint(
     (temporary / SEAL).write_text(json.dumps({"step": step, "files": files}, indent=1))
     replace_folder(temporary, directory)
     return directory
+
+
+def _whole_weights(model: PreTrainedModel, *, keep: bool) -> dict[str, torch.Tensor]:
+    """All weights; what is one parameter under two names (a tied head) is one tensor, which is written once."""
+    first: dict[int, str] = {}
+    same = {name: first.setdefault(id(held), name) for name, held in model.state_dict(keep_vars=True).items()}
+    found: dict[str, torch.Tensor] = {}
+    for name, value in named_weights(model):
+        if keep:
+            found[name] = found.get(same.get(name, name), value)
+    return found
 
 
 def _digest(path: Path) -> str:

@@ -14,6 +14,7 @@ SECRET = "secret"
 """Type of a mistake whose value no message may show."""
 DType = Literal["float32", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
+Sharding = Literal["shard", "replicate"]
 Threads = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
@@ -60,7 +61,7 @@ class RolloutParams(_Section):
     slots: int = Field(ge=1, description="episodes in the engine at once")
     max_failed_share: float = Field(ge=0, le=1, description="of a rollout's episodes; more of them stop the run")
     ahead: Literal[0, 1] = Field(
-        description="1: play the next step while the learner is at this one, with the policy before its update; needs engine.kind vllm"
+        description="1: play the next step while the learner is at this one, with the policy before its update; needs engine.kind vllm or machines.backend ray"
     )
     engine: EngineParams = Field(description="what samples the turns")
 
@@ -78,10 +79,6 @@ class RolloutParams(_Section):
         if self.response_length >= self.max_episode_tokens:
             raise ValueError(
                 f"response_length {self.response_length} leaves no room in max_episode_tokens {self.max_episode_tokens}; raise the latter"
-            )
-        if self.ahead and not isinstance(self.engine, VllmParams):
-            raise ValueError(
-                f"ahead 1 needs an engine with weights of its own, and {self.engine.kind} plays with the learner's; use an engine of kind vllm"
             )
         return self
 
@@ -187,9 +184,30 @@ LanguageModelParams = Annotated[
 ]
 
 
-class MachinesParams(_Section):
-    """Section `machines`. Results depend on `device` and `compute` of it."""
+class RayParams(_Section):
+    """Section `machines.ray`: who works where. Every worker is a process, with `machines.threads` processors."""
 
+    address: str | None = Field(
+        description="host:port of a running cluster, or auto: the one on this machine; null: one is started for the run"
+    )
+    trainers: int = Field(ge=1, description="that hold the doctor together and learn, each its share of a mini-batch")
+    rollout_workers: int = Field(ge=1, description="that play, each with an engine and rollout.slots of its own")
+    gpus_per_worker: Literal[0, 1] = Field(description="1: every worker has a GPU; 0: none has")
+    sharding: Sharding = Field(
+        description="shard: a trainer holds a part of every weight and moment; replicate: all of them, as an adapter may"
+    )
+    timeout_s: float = Field(
+        gt=0, description="of anything that a worker is asked for: a start, a rollout, a training phase, a checkpoint"
+    )
+
+
+class MachinesParams(_Section):
+    """Section `machines`. Results depend on `device` and `compute` of it, and on how many workers there are."""
+
+    backend: Literal["local", "ray"] = Field(
+        description="what trains the doctor: this process, or workers on one machine or many (docs/how-to/many-machines.md)"
+    )
+    ray: RayParams = Field(description="the workers; nothing is read of it where backend is local")
     device: Device = Field(description="where the doctor lies; auto: on a GPU if there is one")
     compute: DType = Field(
         description="precision of the doctor's forward and backward passes; what is trained, its gradients and moments stay float32"
@@ -203,3 +221,11 @@ class MachinesParams(_Section):
     spare_memory: bool = Field(
         description="give large blocks back as soon as they are free: about a fifth less memory, about a fifth more processor time (glibc)"
     )
+
+    @model_validator(mode="after")
+    def _workers_have_processors(self) -> "MachinesParams":
+        if self.backend == "ray" and self.threads == "auto":
+            raise ValueError(
+                "backend ray gives every worker so many processors as threads says; set threads to a number"
+            )
+        return self

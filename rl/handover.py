@@ -1,8 +1,8 @@
 """A policy on its way to an engine: weights as a stream of named tensors, their version, and what the trainer computes
 with them.
 
-An engine with weights of its own never holds the trainer's module. One merged matrix is alive at a time, so that a handover costs a layer and
-not a second model.
+An engine with weights of its own never holds the trainer's module. One merged matrix is alive at a time, so that a handover
+costs a layer and not a second model.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ class Handover:
     """What an engine takes between two rollouts."""
 
     version: int  # of the policy
-    model: PreTrainedModel  # for an engine that plays with the trainer's own weights; no other looks at it
+    model: PreTrainedModel | None  # for an engine that plays with the trainer's own weights; None: it lies elsewhere
     config: PretrainedConfig
     architecture: str  # name of the model's class
     unknown_ids: range  # rows of the head that are no tokens

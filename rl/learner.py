@@ -19,16 +19,16 @@ from rl.algorithms.advantages import Array
 from rl.algorithms.base import Algorithm, Pass, TokenBatch, TokenRecord, TrainingSignal
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
-from rl.batching import MicroBatch, micro_batches, sibling_batches
+from rl.batching import MicroBatch, micro_batches, sibling_batches, size_of
 from rl.chat import ChatFormat
 from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.flex import same_attention_again
 from rl.parts import POLICY
-from rl.policy import Policy, PolicyOutput, compute_in
+from rl.policy import Policy, PolicyOutput, compute_in, spread
 from rl.privileged import PrivilegedPolicy
-from rl.ranks import load_optimizer, load_weights, whole_tree
+from rl.ranks import ALONE, Ranks, load_optimizer, load_weights, whole_tree
 from rl.recomputation import ready_for_gradients
 from rl.records import logprobs_of, make_records, values_of
 
@@ -60,6 +60,7 @@ def policy_for(
     model: PreTrainedModel,
     algorithm: Algorithm,
     compute: str = "float32",
+    ranks: Ranks = ALONE,
     chat: ChatFormat | None = None,
     seed: int | None = None,
 ) -> Policy:
@@ -69,14 +70,15 @@ def policy_for(
         model: the live model; with an adapter, it computes in the precision that it was loaded in.
         algorithm: says whether there is a critic, and how memory and time are traded.
         compute: see `compute_in`.
+        ranks: that learn together.
         chat: the model's chat format, where a privileged teacher reads charts.
         seed: of what such a policy has that is no copy of the model.
 
     Raises:
-        TrainingError: a privileged teacher beside an adapter, or in lower precision.
+        TrainingError: a privileged teacher beside an adapter, in lower precision, or on several ranks.
     """
     if algorithm.feature is not None and algorithm.adaptation is not None and chat is not None and seed is not None:
-        if has_adapter(model) or compute != "float32":
+        if has_adapter(model) or compute != "float32" or ranks.size > 1:
             raise TrainingError(NOT_PRIVILEGED)
         return PrivilegedPolicy(model, algorithm.feature, algorithm.adaptation, chat, seed)
     if algorithm.optimizer.gradient_checkpointing:
@@ -85,15 +87,14 @@ def policy_for(
         model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": again})
     critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
     policy = Policy(model, critic, compiled=algorithm.optimizer.compile)
-    if not has_adapter(model):
-        compute_in(policy, compute)
+    compute_in(policy, compute, ranks)
     return policy
 
 
 class Learner:
     """Owns the optimizers of the algorithm's parts and changes those in place; the frozen roles are only read."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that decides an update
         self,
         policy: Policy,
         algorithm: Algorithm,
@@ -102,6 +103,7 @@ class Learner:
         seed: int,
         frozen: Mapping[str, PreTrainedModel] = MappingProxyType({}),
         sampler: Sampler = IN_STEP,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Make what the algorithm's roles ask for.
 
@@ -114,6 +116,7 @@ class Learner:
             frozen: the models of the frozen roles that the algorithm declares; not needed where the policy has an
                 adapter, which can be switched off.
             sampler: how the engine relates to the learner.
+            ranks: that learn together; each is given the same, and computes its share.
 
         Raises:
             TrainingError: the algorithm declares a frozen role and no model of it is given.
@@ -125,7 +128,9 @@ class Learner:
         self.policy, self.model, self.critic = policy, policy.model, policy.critic
         self.algorithm, self.temperature, self.seed = algorithm, temperature, seed
         self.frozen = {role: Policy(model) for role, model in frozen.items()}
-        self.sampler = sampler
+        self.sampler, self.ranks = sampler, ranks
+        for held in self.frozen.values() if ranks.size > 1 else ():
+            spread(held, None, ranks)
         self.prompts = prompts
         self.optimizers = {
             part.name: self._adamw(policy.parts[part.name], part.learning_rate)
@@ -241,9 +246,9 @@ class Learner:
         """
         budget = self.algorithm.optimizer.micro_batch_tokens
         look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.sampler.exact)
-        old = logprobs_of(self.policy, trajectories, budget, self.temperature) if look_again else None
+        old = logprobs_of(self.policy, trajectories, budget, self.temperature, self.ranks) if look_again else None
         frozen = {role: self._frozen_logprobs(role, trajectories) for role in self.algorithm.frozen_roles}
-        values = values_of(self.policy, trajectories, budget) if self.critic is not None else None
+        values = values_of(self.policy, trajectories, budget, self.ranks) if self.critic is not None else None
         records = make_records(trajectories, scores, old, frozen, values)
         if old is None or not records:
             return records, {}
@@ -252,9 +257,9 @@ class Learner:
     def _frozen_logprobs(self, role: str, trajectories: Sequence[Trajectory]) -> list[Array]:
         budget = self.algorithm.optimizer.micro_batch_tokens
         if role in self.frozen:
-            return logprobs_of(self.frozen[role], trajectories, budget, self.temperature)
+            return logprobs_of(self.frozen[role], trajectories, budget, self.temperature, self.ranks)
         with adapter_off(self.model):
-            return logprobs_of(self.policy, trajectories, budget, self.temperature)
+            return logprobs_of(self.policy, trajectories, budget, self.temperature, self.ranks)
 
     def _gradient_step(
         self,
@@ -277,19 +282,23 @@ class Learner:
         means: dict[str, float] = defaultdict(float)
         seen: list[tuple[Array, Array]] = []
         self._zero_grad()
-        for batch in self._batches([trajectories[i] for i in chosen], together):
+        batches = self._batches([trajectories[i] for i in chosen], together)
+        for batch, counts in self.ranks.deal(batches, size_of):
             tokens = self._token_batch(one, batch, chosen, together, records, signal, total)
             loss, shares = one.loss(tokens)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
+            (loss if counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]  # torch's stubs
+            if not counts:
+                continue
             for name, value in shares.items():
                 means[name] += value
             if compare:
                 seen.append(
                     (tokens.logprob_N.detach().double().cpu().numpy(), tokens.old_logprob_N.double().cpu().numpy())
                 )
-        norms = self._norms(one)
+        seen, norms = self.ranks.gather(seen), self._norms(one)
         if not self._apply(one, norms):
             return None
+        means = self.ranks.add(means)
         return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True))) if seen else {}
 
     def _batches(self, trajectories: Sequence[Trajectory], together: Units) -> Iterator[MicroBatch]:

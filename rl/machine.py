@@ -49,6 +49,22 @@ def place_of(params: MachinesParams) -> Place:
     return Place(device_of(params.device), params.compute, params.offload)
 
 
+def place_of_training(params: MachinesParams) -> Place:
+    """Where the doctor lies that is trained: on a worker's GPU, if workers train and are given one.
+
+    Raises:
+        TrainingError: `device` says otherwise.
+    """
+    if params.backend == "local":
+        return place_of(params)
+    device = "cuda" if params.ray.gpus_per_worker else "cpu"
+    if params.device not in ("auto", device):
+        raise TrainingError(
+            f"machines.device is {params.device}, but machines.ray.gpus_per_worker = {params.ray.gpus_per_worker} puts the workers on {device}; set device to auto"
+        )
+    return Place(device, params.compute)
+
+
 def device_of(wanted: Device) -> str:
     """Where a model is to lie, as torch calls it.
 

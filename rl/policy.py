@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
+from rl.adapters import has_adapter
 from rl.batching import MicroBatch, head_logprobs, hidden_states
 from rl.compiling import compile_layers
 from rl.critic import Critic
 from rl.experience import Trajectory
 from rl.features import AdaptModule, Feature
 from rl.parts import CRITIC, POLICY, Adaptation
-from rl.ranks import mesh_of_one
+from rl.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -132,29 +133,33 @@ class Policy(torch.nn.Module):
         return logprob_N  # type: ignore[no-any-return]  # torch's stubs
 
 
-def compute_in(policy: Policy, dtype: str) -> None:
-    """Let a policy compute in a precision below that of its weights, in place; nothing happens for float32.
+def compute_in(policy: Policy, dtype: str, ranks: Ranks = ALONE) -> None:
+    """Let a policy compute in a precision below that of its weights, and on several ranks, in place; nothing happens for
+    float32 and one rank.
 
     Weights, gradients and what an optimizer keeps stay float32: a weight in bfloat16 has 8 bits, and an update below
     1/256 of it is lost. To be called before optimizers are made.
 
     Args:
-        policy: float32 weights.
+        policy: float32 weights; those beside an adapter may be in another precision, and compute in it.
         dtype: torch's name of the precision of forward and backward.
+        ranks: that hold the weights together.
     """
-    if dtype != "float32":
-        spread(policy, dtype)
+    adapted = has_adapter(policy.model)
+    if ranks.size > 1 or (dtype != "float32" and not adapted):
+        spread(policy, None if adapted else dtype, ranks)
 
 
-def spread(policy: Policy, dtype: str) -> None:
-    """Give a policy's weights to FSDP2, in place: it gathers them layer by layer, in the precision that computes.
+def spread(policy: Policy, dtype: str | None, ranks: Ranks = ALONE) -> None:
+    """Give a policy's weights to FSDP2, in place: it gathers them layer by layer, in the precision that computes (None:
+    their own).
 
-    On a mesh of one process that is a copy in that precision; in float32 the results are bit for bit those of the plain
-    policy.
+    Gradients of several ranks add up; the loss has its denominator already. On a mesh of one process that is a copy in
+    the precision that computes; in float32 the results are bit for bit those of the plain policy.
     """
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # nobody writes into it
-    precision = MixedPrecisionPolicy(param_dtype=getattr(torch, dtype), reduce_dtype=torch.float32)
-    mesh = mesh_of_one(policy.model.device.type)
+    precision = MixedPrecisionPolicy(getattr(torch, dtype) if dtype is not None else None, torch.float32)
+    mesh = ranks.mesh(policy.model.device.type)
     trunks = [policy.model.get_decoder()]
     if policy.critic is not None:
         fully_shard(policy.critic.head, mesh=mesh)  # a sum of many small numbers: in float32
@@ -163,3 +168,8 @@ def spread(policy: Policy, dtype: str) -> None:
         for layer in trunk.layers:
             fully_shard(layer, mesh=mesh, mp_policy=precision)
     fully_shard(policy, mesh=mesh, mp_policy=precision)
+    if ranks.size > 1:
+        for module in policy.modules():
+            if isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)  # gloo knows no other

@@ -15,7 +15,7 @@ Rank = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], torch.Tensor
 FORWARD_TOKENS = 2048  # padded tokens of a forward; a longer prefix with its candidates goes alone
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: FSDP2 cannot hold what is gathered in it
 def continuation_logprobs(
     policy: Policy, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]
 ) -> torch.Tensor:

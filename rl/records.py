@@ -13,24 +13,31 @@ import torch
 
 from rl.algorithms.advantages import Array
 from rl.algorithms.base import TokenRecord
-from rl.batching import MicroBatch, micro_batches, sibling_batches
+from rl.batching import MicroBatch, micro_batches, sibling_batches, size_of
 from rl.experience import Scores, StopReason, Trajectory
 from rl.policy import Policy
+from rl.ranks import ALONE, Ranks
 
 TRUNCATED = frozenset({StopReason.OUT_OF_TOKENS})
 """Stop reasons of episodes that a limit of the rollout cut; all others are the environment's own endings."""
 
 
-def logprobs_of(policy: Policy, trajectories: Sequence[Trajectory], budget: int, temperature: float) -> list[Array]:
+def logprobs_of(
+    policy: Policy, trajectories: Sequence[Trajectory], budget: int, temperature: float, ranks: Ranks = ALONE
+) -> list[Array]:
     """Log-probability of every action token under a policy, (A,) per trajectory, nats."""
-    return _by_trajectory(
-        policy, trajectories, budget, lambda batch: policy.logprobs(batch, temperature), sibling_batches
-    )
+
+    def look(batch: MicroBatch) -> torch.Tensor:
+        return policy.logprobs(batch, temperature)
+
+    return _by_trajectory(policy, trajectories, budget, look, sibling_batches, ranks)
 
 
-def values_of(policy: Policy, trajectories: Sequence[Trajectory], budget: int) -> tuple[list[Array], list[float]]:
+def values_of(
+    policy: Policy, trajectories: Sequence[Trajectory], budget: int, ranks: Ranks = ALONE
+) -> tuple[list[Array], list[float]]:
     """V before every action token, (A,) per trajectory, and V after the last token of each."""
-    last = [0.0] * len(trajectories)
+    last: dict[int, float] = {}
 
     def look(batch: MicroBatch) -> torch.Tensor:
         value_BT: torch.Tensor = policy(batch, 1.0, logprobs=False, values=True).value_BT
@@ -38,7 +45,9 @@ def values_of(policy: Policy, trajectories: Sequence[Trajectory], budget: int) -
             last[i] = float(value_BT[row, len(trajectories[i].token_ids) - 1])
         return value_BT[batch.row_N, batch.source_N]
 
-    return _by_trajectory(policy, trajectories, budget, look, micro_batches), last
+    found = _by_trajectory(policy, trajectories, budget, look, micro_batches, ranks)
+    last = ranks.merge(last)
+    return found, [last.get(i, 0.0) for i in range(len(trajectories))]
 
 
 @torch.no_grad()
@@ -48,21 +57,24 @@ def _by_trajectory(
     budget: int,
     look: Callable[[MicroBatch], torch.Tensor],
     cut: Callable[..., Iterator[MicroBatch]],
+    ranks: Ranks,
 ) -> list[Array]:
     """Run `look` on micro-batches of the trajectories that have action tokens; its (N,) values per trajectory."""
     policy.eval()
-    found = [np.zeros(0) for _ in trajectories]
+    found: dict[int, Array] = {}
     some = [i for i, t in enumerate(trajectories) if t.sampled_tokens]
     if policy.apart:
         cut = partial(micro_batches, families=[trajectories[i].group_id for i in some])
-    for batch in cut([trajectories[i].token_ids for i in some], [trajectories[i].loss_mask for i in some], budget):
+    batches = cut([trajectories[i].token_ids for i in some], [trajectories[i].loss_mask for i in some], budget)
+    for batch, _ in ranks.deal(batches, size_of):
         batch = replace(batch, index=tuple(some[i] for i in batch.index))
         batch = policy.dressed(batch, [trajectories[i] for i in batch.index])
         value_N = look(batch).double().cpu().numpy()
         places = np.cumsum([trajectories[i].sampled_tokens for i in batch.index])[:-1]
         for i, value_A in zip(batch.index, np.split(value_N, places), strict=True):
             found[i] = value_A
-    return found
+    found = ranks.merge(found)
+    return [found.get(i, np.zeros(0)) for i in range(len(trajectories))]
 
 
 def make_records(

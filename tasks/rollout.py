@@ -9,7 +9,7 @@ from contextvars import copy_context
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from doctor.training import Training
+from doctor.training import Training, with_policy
 from rl.errors import TrainingError
 from rl.experience import intact
 from rl.rollout import refuse_if_many_unplayed
@@ -34,15 +34,15 @@ def in_turn(
         return
     with ThreadPoolExecutor(1, "rollout") as pool:
 
-        def begin(step: int) -> Future[dict[str, float]]:
-            run.session.hold()
+        def begin(step: int, updates: int) -> Future[dict[str, float]]:
+            with_policy(run, updates, run.session.hold)
             return pool.submit(copy_context().run, experience, run, step)
 
-        following = begin(steps[0]) if steps else None
+        following = begin(steps[0], steps[0] - 1) if steps else None
         for step in steps:
             assert following is not None  # noqa: S101  each turn begins the next
             metrics = following.result()
-            following = begin(step + 1) if step + 1 in steps else None
+            following = begin(step + 1, step - 1) if step + 1 in steps else None
             yield step, metrics
 
 
@@ -63,13 +63,14 @@ def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
         run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts
     )
     began = time.monotonic()
-    trajectories = run.session.rollout(
-        specs,
-        run.params.decoding.train.temperature,
-        Phase(f"rollout {step}", "episodes"),
-        held=bool(run.params.rollout.ahead),
-        to_learn=True,
-    )
+    temperature, progress = run.params.decoding.train.temperature, Phase(f"rollout {step}", "episodes")
+    if run.params.rollout.ahead:  # the policy of now may learn meanwhile
+        trajectories = run.session.rollout(specs, temperature, progress, held=True, to_learn=True)
+    else:
+        updates = step - 1 if run.algorithm.on_policy else 0
+        trajectories = with_policy(
+            run, updates, lambda: run.session.rollout(specs, temperature, progress, to_learn=True)
+        )
     seconds = time.monotonic() - began
     refuse_if_many_unplayed(trajectories, run.params.rollout)
     run.keep_played(step, draw, trajectories)

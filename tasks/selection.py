@@ -15,7 +15,7 @@ from prefect.cache_policies import NO_CACHE
 from doctor.model_card import FILE as MODEL_CARD
 from doctor.model_card import model_card
 from doctor.scoring import accuracy_by_source, weighted_accuracy
-from doctor.training import LEARNED_FROM, Training
+from doctor.training import LEARNED_FROM, Training, with_policy
 from rl.algorithms.adaptation import FoldParams
 from rl.checkpoint import check_checkpoint, folder_hash, steps_saved
 from rl.files import replace_folder, write_json
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 @task(cache_policy=NO_CACHE, task_run_name="validate {step}")
 def validate(run: Training, step: int) -> dict[str, float]:
     """Accuracy on validation cases, sources by their weights; what the checkpoint choice goes by."""
-    metrics = _accuracy(run)
+    metrics = with_policy(run, step, lambda: _accuracy(run))
     write_json(run.folder / "validation" / f"{step:05d}.json", metrics)
     return metrics
 

@@ -10,8 +10,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from doctor.stalled import refuse_if_stalled
-from doctor.training import Training
-from rl.algorithms.sampling import keep_informative
+from doctor.training import Training, with_policy
 from rl.checkpoint import prune, steps_saved
 from rl.files import write_json
 from tracking.progress import Phase
@@ -53,25 +52,12 @@ def learn(run: Training, step: int) -> dict[str, float]:
     Raises:
         TrainingError: it taught nothing, as too many steps before it.
     """
-    if run.session.policy_version != step - 1:
-        _return_to(run, step - 1)
-    trajectories, scores = run.experience(step)
-    dropped: dict[str, float] = {}
-    if run.algorithm.dynamic_sampling is not None:
-        trajectories, scores, dropped = keep_informative(
-            trajectories, scores, run.algorithm.dynamic_sampling, run.params.rollout.prompts
-        )
+    trajectories, scores, dropped = run.lesson(step)
+    progress = Phase(f"learn {step}", "gradient steps")
     began = time.monotonic()
-    metrics = run.session.learn(trajectories, scores, step, Phase(f"learn {step}", "gradient steps")) | dropped
+    metrics = with_policy(run, step - 1, lambda: run.session.learn(trajectories, scores, step, progress)) | dropped
     refuse_if_stalled(run, step, metrics)
     return {f"learn/{name}": value for name, value in metrics.items()} | {"time/learn_s": time.monotonic() - began}
-
-
-def _return_to(run: Training, step: int) -> None:
-    if step == 0:
-        run.session.reset()
-    else:
-        run.session.restore(run.folder / f"global_step_{step}")
 
 
 @task(cache_policy=NO_CACHE, task_run_name="save {step}")
@@ -83,6 +69,6 @@ def save(run: Training, step: int, metrics: dict[str, float], *, last: bool) -> 
     write_json(_metrics_file(run, step), metrics)
     if step % plan.save_freq and not last:
         return None
-    directory = run.session.save(run.folder, step)
+    directory = with_policy(run, step, lambda: run.session.save(run.folder, step))
     prune(run.folder, plan.keep_every)
     return directory if step % plan.keep_every == 0 or last else None

@@ -51,6 +51,7 @@ class Engine(Protocol):
     """Generates turns for many sessions at once."""
 
     policy_version: int
+    probe_error: float  # largest difference of a log-probability from the trainer's at the last take, nats
     shares_weights: bool  # the learner's own weights and arithmetic: in float32 its log-probabilities are the learner's
 
     async def generate(self, request: Request) -> Completion:

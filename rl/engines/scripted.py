@@ -26,7 +26,7 @@ class ScriptedEngine:
 
     def __init__(self, next_token: NextToken, vocabulary: int, max_length: int) -> None:
         """Args: what to say, tokens there are, tokens per episode."""
-        self.policy_version = 0
+        self.policy_version, self.probe_error = 0, 0.0
         self._next_token, self._vocabulary = next_token, vocabulary
         self._histories = Histories("scripted", max_length)
 

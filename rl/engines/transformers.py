@@ -149,7 +149,7 @@ class TransformersEngine:
         """
         if not self.shares_weights:
             self._copy(handover)
-        elif handover.model is not self.model:  # another one plays from now on
+        elif handover.model is not None and handover.model is not self.model:  # another one plays from now on
             self.model, self._static = handover.model, None
             self._compiled = torch.compile(self.model.get_decoder(), dynamic=False) if self._compiled else None
         if self._cache is None:

@@ -48,7 +48,7 @@ class Session(Protocol):
         ...
 
     @property
-    def ranks(self) -> bool:
+    def can_rank(self) -> bool:
         """Whether `rank` says what it would say in a dialogue; a student that is told a feature is not told it there."""
         ...
 
@@ -84,4 +84,8 @@ class Session(Protocol):
         """Teach a copy of the student that plays, on its own trajectories, to act without soft tokens, and write it as
         a model folder of its own; returns metrics.
         """
+        ...
+
+    def close(self) -> None:
+        """End what it started elsewhere; it is not asked for anything afterwards."""
         ...

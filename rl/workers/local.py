@@ -2,39 +2,32 @@
 takes them over before each rollout.
 """
 
-import copy
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 
 from rl import stoppable
-from rl.adapters import adapter_weights, add_adapter, load_merged
 from rl.algorithms.adaptation import FoldParams
 from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
-from rl.checkpoint import load_learner_state, save_checkpoint
 from rl.config import LoraParams, RolloutParams
 from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.features import ADAPTATION, Predicted, load_adaptation
-from rl.flex import prefer_rows, read_rows, reads_rows
 from rl.folding import fold
-from rl.handover import Handover, handover_of
-from rl.learner import Learner, Sampler, policy_for
+from rl.learner import Learner
 from rl.machine import Place
-from rl.models import load_model, save_model
+from rl.models import save_model
 from rl.parts import POLICY
 from rl.phases import Phases
 from rl.policy import Policy
-from rl.ranking import continuation_logprobs
-from rl.ranks import load_weights
 from rl.rollout import Progress, play
-from rl.self_check import EXACT, refuse_disagreement
+from rl.self_check import EXACT
+from rl.workers.roles import Opening, TrainerWorker
 
 
 class LocalSession:
@@ -64,52 +57,35 @@ class LocalSession:
             temperature: of the sampling that it learns from; needed where it is to learn.
             seat: makes the environments of episodes; needed where it is to play.
         """
-        if algorithm is not None and temperature is None:
-            raise TrainingError("a session that learns needs the temperature of the sampling that it learns from")
-        if place.device == "cpu":
-            torch.use_deterministic_algorithms(True)
-            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
-        self._source, self._place, self._lora, self._seed = model, place, lora, seed
-        self._seat = seat
-        self._weights = "float32" if algorithm is not None and lora is None else place.compute
-        self.model, self.tokenizer = load_model(model, self._weights, place.device)
-        if lora is not None:
-            add_adapter(self.model, lora, seed)
-        self.model.eval()
-        if algorithm is not None:  # else it only plays and ranks
-            prefer_rows(self.model, place.compute)
+        opening = Opening(
+            model=model,
+            place=place,
+            rollout=rollout,
+            algorithm=algorithm,
+            seed=seed,
+            lora=lora,
+            temperature=temperature,
+        )
+        self._trainer, self._seat, self.params = TrainerWorker(opening), seat, rollout
+        self.model, self.tokenizer = self._trainer.model, self._trainer.tokenizer
         self.chat = ChatFormat(self.tokenizer)
-        self.params = rollout
-        copied = self._weights != place.compute and rollout.engine.kind == "transformers"
-        player = self._frozen() if copied else self.model
+        copied = opening.weights != place.compute and rollout.engine.kind == "transformers"
+        player = self._trainer.alike() if copied else self.model
         self.engine = open_engine(rollout, player, copy=copied)
+        if rollout.ahead and self.engine.shares_weights:
+            raise TrainingError("rollout.ahead is 1, and this engine plays with the weights that learn meanwhile")
         # an engine with weights of its own has none yet, and is compared whenever it takes them
         shared = self.engine if self.engine.shares_weights else None
-        error = refuse_disagreement(model, self.model, rollout, shared)
+        error = self._trainer.check(shared)
         self._exact = shared is not None and error <= EXACT
-        self._algorithm = algorithm
-        self._untaught = copy.deepcopy(algorithm.state()) if algorithm is not None else {}
-        frozen = algorithm.frozen_roles if algorithm is not None and lora is None else ()
-        self._roles = {role: self._frozen() for role in frozen}
+        self._opening = opening
         self._told = self._adaptation_of(Path(model))  # of a student that was loaded with one
         self._loaded = algorithm is None  # else the learner's own policy plays
+        self._trainer.teach(exact=self._exact)
         self._playing = threading.Lock()
-        self._learner = (
-            self._new_learner(algorithm, temperature) if algorithm is not None and temperature is not None else None
-        )
-        self._policy = self._learner.policy if self._learner is not None else Policy(self.model)
         self._phases = Phases(
-            self.engine, self._handover, self.model.device, ahead=bool(rollout.ahead), offload=place.offload
+            self.engine, self._trainer.handover, self.model.device, ahead=bool(rollout.ahead), offload=place.offload
         )
-
-    def _frozen(self) -> PreTrainedModel:
-        """What the policy begins as, once more, in the precision that computes; read as the policy is, so that the same
-        weights give the same log-probabilities.
-        """
-        model = load_model(self._source, self._place.compute, self._place.device)[0].eval().requires_grad_(False)
-        if reads_rows(self.model.get_decoder()):
-            read_rows(model)
-        return model
 
     def _adaptation_of(self, folder: Path) -> Predicted | None:
         """What predicts the features of the student in a folder; None of an ordinary model.
@@ -121,7 +97,7 @@ class LocalSession:
             return None
         engine = self.params.engine.kind
         told = f"{folder} holds a student with soft tokens, which"
-        if self._algorithm is not None and str(folder) == self._source:
+        if self._opening.algorithm is not None and str(folder) == self._opening.model:
             raise TrainingError(f"{told} cannot be trained further; export it with `fold` in recipes/ppo_roa.yaml")
         if engine != "transformers":
             raise TrainingError(
@@ -129,28 +105,19 @@ class LocalSession:
             )
         return Predicted(load_adaptation(self.model, folder / ADAPTATION))
 
-    def _new_learner(self, algorithm: Algorithm, temperature: float) -> Learner:
-        return Learner(
-            policy_for(self.model, algorithm, self._place.compute, self.chat, self._seed),
-            algorithm,
-            self.params.prompts,
-            temperature,
-            self._seed,
-            self._roles,
-            Sampler(exact=self._exact, staleness=self.params.ahead),
-        )
+    @property
+    def _policy(self) -> Policy:
+        return self._trainer.policy
 
     @property
     def learner(self) -> Learner:
         """The learner of a session that was opened with an algorithm."""
-        if self._learner is None:
-            raise TrainingError("this session was opened without an algorithm, to play only")
-        return self._learner
+        return self._trainer.learner
 
     @property
     def policy_version(self) -> int:
         """Training phases that the policy has been through."""
-        return self._learner.policy_version if self._learner is not None else 0
+        return self._trainer.version()
 
     def hold(self) -> None:
         """Give the engine the policy as it is now."""
@@ -160,9 +127,6 @@ class LocalSession:
     def _sync(self) -> None:
         self._policy.player.eval()
         self._phases.play()
-
-    def _handover(self) -> Handover:
-        return handover_of(self._policy, self.policy_version)
 
     def rollout(
         self,
@@ -191,10 +155,11 @@ class LocalSession:
 
     def _acting(self) -> str:
         """The part that plays what is learned from."""
-        return self._algorithm.passes(self.policy_version)[0].parts[0] if self._algorithm is not None else POLICY
+        algorithm = self._opening.algorithm
+        return algorithm.passes(self.policy_version)[0].parts[0] if algorithm is not None else POLICY
 
     @property
-    def ranks(self) -> bool:
+    def can_rank(self) -> bool:
         """Whether `rank` says what it would say in a dialogue."""
         self._policy.play(POLICY)
         return (self._told if self._loaded else self._policy.feature()) is None
@@ -202,48 +167,30 @@ class LocalSession:
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
         self._policy.play(POLICY)
-        self.model.eval()
-        return continuation_logprobs(self._policy, prefixes, candidates)
+        return self._trainer.rank(prefixes, candidates)
 
     def learn(
         self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Progress | None = None
     ) -> dict[str, float]:
         """One training phase."""
         with self._phases.learning(self.learner):
-            return self.learner.update(trajectories, scores, step, progress)
+            return self._trainer.learn(trajectories, scores, step, progress)
 
     def save(self, root: Path, step: int) -> Path:
         """Write checkpoint `step`."""
-        return save_checkpoint(
-            root,
-            step,
-            self.model,
-            self.tokenizer,
-            self.learner.state() | {"adapter": adapter_weights(self.model)},
-            self._policy.adaptation,
-        )
+        return self._trainer.save(root, step)
 
     def restore(self, directory: Path) -> None:
         """Go on from a checkpoint: weights, optimizer and counters."""
-        state = load_learner_state(directory)
-        adapter = state["adapter"]
-        # beside an adapter stand the start weights
-        load_weights(self.model, adapter or load_model(str(directory), self._weights)[0].state_dict())
-        self.learner.load_state(state)
+        self._trainer.restore(directory)
 
     def reset(self) -> None:
         """Go back to the weights and the learner that it was opened with."""
-        fresh = load_model(self._source, self._weights)[0]
-        if self._lora is not None:
-            add_adapter(fresh, self._lora, self._seed)
-        load_weights(self.model, fresh.state_dict())
-        if self._algorithm is not None:
-            self._algorithm.load_state(copy.deepcopy(self._untaught))
-            self.learner.reset()
+        self._trainer.reset()
 
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
-        load_merged(self.model, load_model(str(directory), self._weights)[0].state_dict())
+        self._trainer.load(directory)
         self._told, self._loaded = self._adaptation_of(directory), True
 
     def fold(
@@ -252,6 +199,9 @@ class LocalSession:
         """Teach a copy of the student that was loaded to act without soft tokens, and write it."""
         if self._told is None:
             raise TrainingError("this session plays no student with soft tokens, so that there is nothing to fold")
-        model, metrics = fold(self.model, self._told.module, trajectories, params, temperature, self._seed)
+        model, metrics = fold(self.model, self._told.module, trajectories, params, temperature, self._opening.seed)
         save_model(model, self.tokenizer, directory)
         return metrics
+
+    def close(self) -> None:
+        """Nothing is elsewhere."""

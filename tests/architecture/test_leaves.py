@@ -10,7 +10,7 @@ import pytest
 
 from commands.stage_code import ROOT
 
-HEAVY = ("torch", "transformers", "peft", "sentence_transformers", "faiss", "vllm", "openai")
+HEAVY = ("torch", "transformers", "peft", "sentence_transformers", "faiss", "vllm", "openai", "ray")
 
 
 def loaded(module: str) -> set[str]:
@@ -27,6 +27,10 @@ def test_parameters_and_cases_need_no_model_library(module):
 
 def test_a_heavy_library_would_be_seen():
     assert "torch" in loaded("rl.sft")
+
+
+def test_a_training_in_one_process_loads_no_ray():
+    assert "ray" not in loaded("doctor.training")
 
 
 def test_an_edit_of_the_learner_leaves_the_first_stages_up_to_date(tmp_path):

@@ -113,6 +113,28 @@ def test_a_dataclass_that_takes_positions_would_be_seen():
     assert positional_dataclasses(f"@dataclass\nclass Narrow:\n{wide.removesuffix('    f: int')}") == []
 
 
+def imports(source: str) -> list[str]:
+    """Every module that is imported, by its whole name; import-linter knows those of other packages by their first."""
+    return [
+        name
+        for node in ast.walk(ast.parse(source))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    ]
+
+
+def test_two_rooms_know_of_other_processes_of_torch():
+    """Where ranks speak to each other, and where FSDP2 wraps the policy."""
+    found = findings(lambda source: [name for name in imports(source) if name.startswith("torch.distributed")])
+    assert found.keys() == {"rl/ranks.py", "rl/policy.py"}
+    assert all(name.startswith("torch.distributed.fsdp.") for name in found["rl/policy.py"])
+
+
 def test_nobody_reads_an_event_by_a_string():
     assert findings(event_reads) == {}
 

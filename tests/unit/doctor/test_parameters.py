@@ -238,11 +238,16 @@ def test_what_a_run_takes_of_its_machine_counts_for_no_result(tmp_path: Path) ->
     params = load_params(written(tmp_path, "  threads: auto", "  threads: 2"))
     assert params.machines.threads == 2
     assert {name for name in re.findall(r"machines[.\w]*", (ROOT / "dvc.yaml").read_text()) if name != "machines"} == {
-        "machines.compute"
+        "machines.compute",
+        *(f"machines.{name}" for name in ("backend", "ray.trainers", "ray.rollout_workers", "ray.sharding")),
     }
     for wrong in ("0", "many"):
         with pytest.raises(ParameterError, match=r"machines\.threads"):
             load_params(written(tmp_path, "  threads: auto", f"  threads: {wrong}"))
+    with pytest.raises(
+        ParameterError, match=r"backend ray gives every worker so many processors.*set threads to a number"
+    ):
+        load_params(written(tmp_path, "  backend: local", "  backend: ray"))
 
 
 def test_what_is_chosen_for_one_run_takes_the_place_of_the_file() -> None:

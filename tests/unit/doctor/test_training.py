@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from clinic.cases import write_cases
 from clinic.starter import draw_cases
@@ -12,10 +13,11 @@ from doctor import training
 from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.recipe import parse_algorithm
 from doctor.scoring import score_all
-from doctor.training import has_enough_groups, history, open_training, plan_text, write_curve
+from doctor.training import has_enough_groups, history, open_training, plan_text, with_policy, write_curve
 from rl.errors import TrainingError
 from rl.experience import intact
 from rl.files import write_json
+from rl.workers.group import WorkerLostError
 from tests.recipes import recipe
 
 SMALL = {
@@ -131,6 +133,33 @@ def test_pairs_of_a_file_are_planned_as_they_will_be_learned(opened, tmp_path):
         opened("dpo", **numbers, optimizer={"mini_batch_size": 8})
 
 
+def test_a_policy_that_is_lost_is_learned_again_from_the_last_checkpoint(opened):
+    """Steps 2 and 3 have none, as with `save_freq` above 1."""
+    run = opened(**GROUPS)
+    for step in (1, 2, 3):
+        play(run, step)
+        run.session.learn(*run.lesson(step)[:2], step)
+        if step == 1:
+            run.session.save(run.folder, step)
+
+    def weights():
+        return {name: value.clone() for name, value in run.session.model.state_dict().items()}
+
+    expected, times = weights(), []
+
+    def lost_once():
+        times.append(run.session.policy_version)
+        if len(times) == 1:
+            run.session.reset()
+            raise WorkerLostError("trainer 0 died", 0)
+        return weights()
+
+    found = with_policy(run, 3, lost_once)
+    assert times == [3, 3]
+    assert all(torch.equal(value, found[name]) for name, value in expected.items())
+    assert with_policy(run, 0, lambda: run.session.policy_version) == 0
+
+
 def test_another_number_is_another_run(opened):
     one = opened(**GROUPS)
     other = opened(changes={"consultation": {"turn_budget": 4}}, **GROUPS)
@@ -141,7 +170,7 @@ def test_another_number_is_another_run(opened):
 
 def test_what_does_not_fit_is_refused_before_anything_is_loaded(opened, monkeypatch):
     monkeypatch.setattr(training, "available_bytes", lambda _device: 10_000_000)
-    monkeypatch.setattr(training, "LocalSession", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(training, "open_session", lambda *_: pytest.fail("the model was loaded"))
     with pytest.raises(TrainingError, match="GiB"):
         opened(**GROUPS)
 

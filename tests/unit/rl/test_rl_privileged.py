@@ -183,7 +183,7 @@ def test_the_student_never_reads_a_chart(trained, tmp_path):
     directory = trained.save(tmp_path / "run", 3)
     saved = open_session(directory, learns=False)
     assert [t.token_ids for t in saved.rollout(specs(None), 0.7)] == [t.token_ids for t in played[0]]
-    assert not saved.ranks
+    assert not saved.can_rank
 
 
 def test_no_tensor_of_the_teacher_is_in_the_students_folder(trained, tmp_path):
@@ -232,7 +232,7 @@ def test_folding_teaches_an_ordinary_model_to_act_as_the_student(trained, tmp_pa
     trained.load(tmp_path / "folded")
     (first, *_) = trained.rollout(specs(None), 1.0)
     assert first.loss_mask.index(1) == len(trained.chat.opening_ids(TwoTurns().opening()))  # no placeholder before it
-    assert trained.ranks
+    assert trained.can_rank
     alone = open_session(tmp_path / "folded", learns=False)
     assert alone.rollout(specs(None), 1.0)[0].token_ids == first.token_ids
 

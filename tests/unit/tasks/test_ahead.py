@@ -15,10 +15,10 @@ class Desk:
     """A session that only knows which policy it holds."""
 
     def __init__(self) -> None:
-        self.version = self.held = 0
+        self.policy_version = self.held = 0
 
     def hold(self) -> None:
-        self.held = self.version
+        self.held = self.policy_version
 
 
 def a_run(desk: Desk, ahead: int, *, plays_first: bool = False) -> SimpleNamespace:
@@ -43,7 +43,7 @@ def played(ahead: int, steps: range, *, plays_first: bool = False) -> tuple[Desk
         assert metrics == {"step": float(step)}
         if step + 1 in steps:
             beside.append(begun[step + 1].wait(5 if ahead else 0))
-        desk.version += 1  # learns
+        desk.policy_version += 1  # learns
     return desk, log, beside
 
 
@@ -86,8 +86,17 @@ AHEAD = PARAMS.model_copy(update={"rollout": PARAMS.rollout.model_copy(update={"
 def test_what_is_not_corrected_for_is_refused(name, told):
     with pytest.raises(ParameterError, match=told):
         parse_algorithm(recipe(name), AHEAD, ROOT / "recipes" / f"{name}.yaml")
-    with pytest.raises(ValueError, match="ahead 1 needs an engine with weights of its own"):
-        type(PARAMS.rollout).model_validate(PARAMS.rollout.model_dump() | {"ahead": 1})
+
+
+def test_in_one_process_it_needs_weights_of_its_own(tmp_path):
+    text = (ROOT / "params.yaml").read_text().replace("  ahead: 0", "  ahead: 1")
+    (tmp_path / "params.yaml").write_text(text)
+    with pytest.raises(ParameterError, match=r"ahead 1 needs an engine with weights of its own.*machines.backend ray"):
+        load_params(tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_text(
+        text.replace("  backend: local", "  backend: ray").replace("threads: auto", "threads: 1")
+    )
+    assert load_params(tmp_path / "params.yaml").rollout.ahead == 1
 
 
 def test_with_a_correction_it_is_allowed():

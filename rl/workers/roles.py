@@ -1,0 +1,267 @@
+"""What processes are made of: who learns, and who plays. Plain classes; they know nothing of how they are reached."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from rl import stoppable
+from rl.adapters import adapter_weights, add_adapter, load_merged
+from rl.algorithms.base import Algorithm
+from rl.chat import ChatFormat
+from rl.checkpoint import load_learner_state, save_checkpoint
+from rl.config import LoraParams, RolloutParams, Sharding, TransformersParams
+from rl.engines.base import Engine
+from rl.engines.factory import open_engine
+from rl.engines.logprob_check import probe_ids
+from rl.environment import EpisodeSpec, Seat
+from rl.errors import TrainingError
+from rl.experience import Scores, Trajectory
+from rl.flex import prefer_rows, read_rows, reads_rows
+from rl.handover import Handover, handover_of
+from rl.learner import Learner, Sampler, policy_for
+from rl.machine import Place
+from rl.models import load_model, load_tokenizer
+from rl.policy import Policy
+from rl.ranking import continuation_logprobs
+from rl.ranks import ALONE, Ranks, join, load_weights, whole_tree
+from rl.rollout import Progress, play
+from rl.self_check import EXACT, refuse_disagreement
+from rl.workers.parcel import Parcel, packed
+
+OpenSeat = Callable[[], Seat]
+"""Makes the seat in the process that plays; travels there itself, so it is a function by name, or a partial of one."""
+Meeting = tuple[str, int]
+"""Host and port of where ranks find each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """What a session is opened with; plain data, the same for all its workers."""
+
+    model: str  # id or path
+    place: Place  # where a model lies and how it computes
+    rollout: RolloutParams  # limits and engine
+    algorithm: Algorithm | None  # the learning rule, if it is to learn
+    seed: int  # of what is drawn in learning
+    lora: LoraParams | None  # the adapter, if only one is to learn
+    temperature: float | None  # of the sampling that it learns from; needed where it is to learn
+
+    @property
+    def weights(self) -> str:
+        """Precision of the weights: float32 if all of them are trained, whatever computes."""
+        return "float32" if self.algorithm is not None and self.lora is None else self.place.compute
+
+    def frozen(self) -> PreTrainedModel:
+        """What the policy begins as, once more, in the precision that computes."""
+        return load_model(self.model, self.place.compute, self.place.device)[0].eval().requires_grad_(False)
+
+
+def compute_alike(device: str) -> None:
+    """The same input gives the same bits on a processor, from now on."""
+    if device == "cpu":
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
+
+
+class TrainerWorker:
+    """The live policy, its critic, the models that it is compared with, and their learner; of several, one rank."""
+
+    def __init__(self, opening: Opening, ranks: Ranks = ALONE) -> None:
+        """Load the policy; `teach` makes the learner.
+
+        Args:
+            opening: what the session is opened with.
+            ranks: that learn together.
+        """
+        if opening.algorithm is not None and opening.temperature is None:
+            raise TrainingError("a session that learns needs the temperature of the sampling that it learns from")
+        compute_alike(opening.place.device)
+        self._opening, self._ranks = opening, ranks
+        self.model, self.tokenizer = load_model(opening.model, opening.weights, opening.place.device)
+        if opening.lora is not None:
+            add_adapter(self.model, opening.lora, opening.seed)
+        self.model.eval()
+        if opening.algorithm is not None:  # else it only plays and ranks
+            prefer_rows(self.model, opening.place.compute)
+        self.policy = Policy(self.model)
+        self._learner: Learner | None = None
+        self._untaught = copy.deepcopy(opening.algorithm.state()) if opening.algorithm is not None else {}
+
+    def alike(self) -> PreTrainedModel:
+        """What the policy begins as, read as the policy is, so that the same weights give the same
+        log-probabilities.
+        """
+        model = self._opening.frozen()
+        if reads_rows(self.model.get_decoder()):
+            read_rows(model)
+        return model
+
+    def check(self, engine: Engine | None = None) -> float:
+        """How far an engine that plays with its weights, or one made for it, is from the trainer, nats.
+
+        Raises:
+            TrainingError: too far.
+        """
+        return refuse_disagreement(self._opening.model, self.model, self._opening.rollout, engine)
+
+    def teach(self, *, exact: bool) -> None:
+        """Make the learner, if there is an algorithm.
+
+        Args:
+            exact: see `rl.learner.Sampler`.
+        """
+        opening, algorithm = self._opening, self._opening.algorithm
+        if algorithm is None or opening.temperature is None:
+            return
+        roles = algorithm.frozen_roles if opening.lora is None else ()
+        self._learner = Learner(
+            policy_for(
+                self.model, algorithm, opening.place.compute, self._ranks, ChatFormat(self.tokenizer), opening.seed
+            ),
+            algorithm,
+            opening.rollout.prompts,
+            opening.temperature,
+            opening.seed,
+            {role: self.alike() for role in roles},
+            Sampler(exact=exact, staleness=opening.rollout.ahead),
+            self._ranks,
+        )
+        self.policy = self._learner.policy
+
+    @property
+    def learner(self) -> Learner:
+        """The learner of a session that was opened with an algorithm."""
+        if self._learner is None:
+            raise TrainingError("this session was opened without an algorithm, to play only")
+        return self._learner
+
+    def version(self) -> int:
+        """Training phases that the policy has been through."""
+        return self._learner.policy_version if self._learner is not None else 0
+
+    def handover(self) -> Handover:
+        """Of the policy as it is now, for an engine in this process."""
+        return handover_of(self.policy, self.version())
+
+    def pack(self) -> Parcel | None:
+        """The policy as it is now, for engines in other processes; rank 0 gives it, the others help."""
+        self.model.eval()
+        ids = probe_ids(self.model.config, self._opening.rollout.max_episode_tokens)
+        return packed(self.handover(), ids, keep=self._ranks.rank == 0)
+
+    def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
+        self.model.eval()
+        return continuation_logprobs(self.policy, prefixes, candidates)
+
+    def learn(
+        self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], step: int, progress: Progress | None = None
+    ) -> dict[str, float]:
+        """One training phase; returns its metrics, the same on all ranks."""
+        return self.learner.update(trajectories, scores, step, progress)
+
+    def save(self, root: Path, step: int) -> Path:
+        """Write checkpoint `step`: rank 0 does, with what the others hold."""
+        state = self.learner.state() | {"adapter": whole_tree(adapter_weights(self.model))}
+        writes = self._ranks.rank == 0
+        return save_checkpoint(root, step, self.model, self.tokenizer, state, self.policy.adaptation, writes=writes)
+
+    def restore(self, directory: Path) -> None:
+        """Go on from a checkpoint, saved by however many ranks: weights, optimizer and counters."""
+        state = load_learner_state(directory)
+        adapter = state["adapter"]
+        # beside an adapter stand the start weights
+        load_weights(self.model, adapter or load_model(str(directory), self._opening.weights)[0].state_dict())
+        self.learner.load_state(state)
+
+    def reset(self) -> None:
+        """Go back to the weights and the learner that it was opened with."""
+        opening = self._opening
+        fresh = load_model(opening.model, opening.weights)[0]
+        if opening.lora is not None:
+            add_adapter(fresh, opening.lora, opening.seed)
+        load_weights(self.model, fresh.state_dict())
+        if opening.algorithm is not None:
+            opening.algorithm.load_state(copy.deepcopy(self._untaught))
+            self.learner.reset()
+
+    def load(self, directory: Path) -> None:
+        """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
+        load_merged(self.model, load_model(str(directory), self._opening.weights)[0].state_dict())
+
+
+def open_trainer(
+    opening: Opening, exact: bool, sharding: Sharding, timeout_s: float, rank: int, size: int, met: Meeting | None
+) -> TrainerWorker:
+    """A trainer that is ready to learn; of several, the others have to be opened meanwhile.
+
+    Args:
+        opening: what the session is opened with.
+        exact: see `rl.learner.Sampler`.
+        sharding: see `rl.ranks.Ranks`.
+        timeout_s: how long one waits for the others, at most.
+        rank: of this one.
+        size: how many there are.
+        met: where they find each other; needed for several.
+    """
+    device = opening.place.device
+    ranks = join(*met, rank, size, device, timeout_s, sharding) if met is not None and size > 1 else ALONE
+    trainer = TrainerWorker(opening, ranks)
+    trainer.check()
+    trainer.teach(exact=exact)
+    return trainer
+
+
+class RolloutWorker:
+    """Plays episodes with an engine whose weights are its own; every policy comes as a parcel."""
+
+    def __init__(self, opening: Opening, open_seat: OpenSeat) -> None:
+        """Load what the engine begins with.
+
+        Args:
+            opening: what the session is opened with.
+            open_seat: makes the seat; called here, once.
+
+        Raises:
+            TrainingError: the engine and the model do not agree.
+        """
+        compute_alike(opening.place.device)
+        self._opening, self._seat = opening, open_seat()
+        self._chat = ChatFormat(load_tokenizer(opening.model))
+        own = isinstance(opening.rollout.engine, TransformersParams)
+        model = opening.frozen() if own else None
+        if model is not None and opening.algorithm is not None:
+            prefer_rows(model, opening.place.compute)
+        self.engine = open_engine(opening.rollout, model, copy=True)
+        # an engine of another kind has no weights yet, and is compared whenever it takes them
+        error = refuse_disagreement(opening.model, model, opening.rollout, self.engine) if model is not None else inf
+        same = opening.weights == opening.place.compute and opening.lora is None and not opening.rollout.ahead
+        self._exact = same and error <= EXACT
+
+    def exact(self) -> bool:
+        """Whether its log-probabilities are the trainer's: of the same weights, in the same precision and arithmetic."""
+        return self._exact
+
+    def take(self, parcel: Parcel) -> tuple[int, float]:
+        """Play with this policy from now on; returns its version, and how far the log-probabilities of a fixed sequence
+        are from the trainer's, nats.
+
+        Raises:
+            TrainingError: too far.
+        """
+        self.engine.take(parcel.handover())
+        return self.engine.policy_version, self.engine.probe_error
+
+    def play(self, specs: Sequence[EpisodeSpec], temperature: float) -> list[Trajectory]:
+        """Play episodes with the policy of the last parcel; see `rl.rollout.play`."""
+        return stoppable.run(play(specs, self._seat, self.engine, self._chat, self._opening.rollout, temperature))
+
+
+def open_player(opening: Opening, open_seat: OpenSeat, *_: object) -> RolloutWorker:
+    """A rollout worker; which of them it is changes nothing."""
+    return RolloutWorker(opening, open_seat)

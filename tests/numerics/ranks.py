@@ -1,0 +1,124 @@
+"""Learners in processes of their own, for tests that compare two ranks with one."""
+
+import copy
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl.adapters import add_adapter
+from rl.algorithms import Algorithm, make_algorithm
+from rl.config import LoraParams
+from rl.learner import Learner, Sampler, policy_for
+from rl.machine import Place
+from rl.ranks import ALONE, Ranks, join, meeting_place, whole
+from rl.workers.roles import Opening, TrainerWorker
+from tests.handing import watched
+from tests.recipes import recipe
+from tests.unit.rl.test_rl_checkpoint import ROLLOUT
+
+TEMPERATURE, SEED, HOST, TIMEOUT_S = 0.8, 0, "127.0.0.1", 120
+LORA = LoraParams(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))
+OPTIMIZER = {
+    "num_epochs": 1, "mini_batch_size": 16, "learning_rate": 3e-4, "warmup_rollout_steps": 0, "weight_decay": 0.01, "max_grad_norm": 1.0, "micro_batch_tokens": 130, "gradient_checkpointing": False, "compile": False,
+}  # fmt: skip
+KL = {"kl": {"place": "loss", "estimator": "k3", "coefficient": 0.3}}
+OWN = {"critic": {"trunk": "own", "warmup_rollout_steps": 0}}
+SHARED = {"critic": {"trunk": "shared", "warmup_rollout_steps": 0}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "grpo": {"entropy_coefficient": 0.01},
+    "grpo, reference": KL,
+    "grpo, checkpointing": {"optimizer": {"gradient_checkpointing": True}},
+    "grpo, one micro-batch": {"optimizer": {"micro_batch_tokens": 10**6}},
+    "grpo, two mini-batches of two epochs": {"optimizer": {"mini_batch_size": 12, "num_epochs": 2}},
+    "grpo, lora, reference": KL,
+    "grpo, lora, replicate": {},
+    "grpo, replicate": {},
+    "dr_grpo": {},
+    "rloo": {"kl": {"place": "reward", "estimator": "k1", "coefficient": 0.3}},
+    "reinforce_pp": {},
+    "dapo": {},
+    "gspo": {"clip_low": 0.2, "clip_high": 0.3},
+    "cispo": {},
+    "ppo, own trunk": OWN,
+    "ppo, own trunk, checkpointing": OWN | {"optimizer": {"gradient_checkpointing": True}},
+    "ppo, shared trunk, reference": SHARED | KL,
+    "dpo": {"pairs_per_group": 2},
+    "online_dpo": {"pairs_per_group": 2},
+}
+Found = dict[str, Any]
+
+
+def algorithm_of(variant: str) -> Algorithm:
+    changes = VARIANTS[variant]
+    numbers = recipe(variant.split(",")[0], group_size=4, **{k: v for k, v in changes.items() if k != "optimizer"})
+    return make_algorithm(numbers | {"optimizer": OPTIMIZER | changes.get("optimizer", {})})
+
+
+def make_learner(base: Any, variant: str, ranks: Ranks = ALONE, compute: str = "float32") -> Learner:
+    algorithm, model = algorithm_of(variant), copy.deepcopy(base)
+    if "lora" in variant:
+        add_adapter(model, LORA, SEED)
+    frozen = {role: copy.deepcopy(base) for role in algorithm.frozen_roles if "lora" not in variant}
+    policy = policy_for(model, algorithm, compute, ranks)
+    sampler = Sampler(exact=False, staleness=0)
+    return Learner(policy, algorithm, 4, TEMPERATURE, SEED, frozen, sampler, ranks)
+
+
+def make_trainer(folder: Path, variant: str, ranks: Ranks = ALONE) -> TrainerWorker:
+    """The same as a role, with a model that was saved."""
+    opening = Opening(
+        model=str(folder),
+        place=Place(),
+        rollout=ROLLOUT,
+        algorithm=algorithm_of(variant),
+        seed=SEED,
+        lora=LORA if "lora" in variant else None,
+        temperature=TEMPERATURE,
+    )
+    trainer = TrainerWorker(opening, ranks)
+    trainer.teach(exact=False)
+    return trainer
+
+
+def learned(trainer: TrainerWorker, experience: Any, step: int) -> Found:
+    """Metrics of one update, and the weights after it."""
+    trainer.learner.policy_version = 0
+    metrics = trainer.learn(*experience, step)
+    weights = {name: whole(value.detach()).clone() for name, value in trainer.policy.named_parameters()}
+    return {"metrics": metrics, "weights": weights}
+
+
+def updated(learner: Learner, experience: Any, times: int = 1) -> Found:
+    """Metrics of so many updates with the same experience, the last gradient, and the weights after them."""
+    gradient, metrics = watched(learner), []
+    for step in range(1, times + 1):
+        learner.policy_version = 0
+        metrics.append(learner.update(*experience, step=step))
+    weights = {name: whole(value.detach()).clone() for name, value in learner.policy.named_parameters()}
+    return {"metrics": metrics, "gradient": {n: whole(g) for n, g in gradient.items()}, "weights": weights}
+
+
+def in_ranks(task: Callable[..., Any], folder: Path, size: int, *arguments: Any) -> list[Any]:
+    """What `task(ranks of "shard", ranks of "replicate", *arguments)` gives in each of so many processes."""
+    place = meeting_place(HOST)
+    spawn = multiprocessing.get_context("spawn")
+    processes = [
+        spawn.Process(target=_child, args=(task, folder, rank, size, place[1], arguments), daemon=True)
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(240)
+        assert process.exitcode == 0
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]
+
+
+def _child(task: Callable[..., Any], folder: Path, rank: int, size: int, port: int, arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    shards = join(HOST, port, rank, size, "cpu", TIMEOUT_S, "shard")
+    torch.save(task(shards, Ranks(rank, size, "replicate"), *arguments), folder / f"{rank}.pt")
