@@ -74,6 +74,7 @@ def _refuse_for_privileged(params: Params, path: Path) -> None:
         "rollout.engine.compile is true": ("false", compiled),
         "train_doctor.lora is set": ("null", params.train_doctor.lora is not None),
         f"machines.compute is {params.machines.compute}": ("float32", params.machines.compute != "float32"),
+        f"machines.backend is {params.machines.backend}": ("local", params.machines.backend != "local"),
     }
     for told, (possible, wrong) in refused.items():
         if wrong:

@@ -265,6 +265,7 @@ def test_what_is_chosen_for_one_run_takes_the_place_of_the_file() -> None:
         ("rollout", {"engine": {"kind": "transformers", "compile": True}}, "rollout.engine.compile is true"),
         ("train_doctor", {"lora": {"rank": 2, "alpha": 4, "target_modules": ["q_proj"]}}, "train_doctor.lora is set"),
         ("machines", {"compute": "bfloat16"}, "machines.compute is bfloat16"),
+        ("machines", {"backend": "ray", "threads": 1}, "machines.backend is ray"),
     ],
 )
 def test_what_a_privileged_teacher_cannot_do_is_one_line(section: str, change: dict[str, Any], told: str) -> None:
