@@ -54,7 +54,7 @@ def machines(trainers: int, rollout_workers: int, **ray: object) -> MachinesPara
         "rollout_workers": rollout_workers,
         "gpus_per_worker": 0,
         "sharding": "shard",
-        "timeout_s": 120,
+        "timeout_s": 600,
     }
     return MachinesParams(
         backend="ray",

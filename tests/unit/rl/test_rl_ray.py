@@ -24,10 +24,14 @@ SHORT_S = 30.0  # in which a mistake has to be told
 
 @pytest.fixture(autouse=True, scope="module")
 def same_torch_after():
-    """A session asks torch for deterministic algorithms, for good."""
-    before = torch.are_deterministic_algorithms_enabled()
+    """A session asks torch for deterministic algorithms, for good; and this process has one thread, as a worker: two
+    split sums of this size otherwise.
+    """
+    before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    torch.set_num_threads(1)
     yield
     torch.use_deterministic_algorithms(before)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
