@@ -30,6 +30,11 @@ from rl.workers.placement import ResourcePool, pools_of, refuse_what_does_not_fi
 from rl.workers.roles import Meeting, Opening, OpenSeat, open_player, open_trainer
 
 log = logging.getLogger(__name__)
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # 15, Ray's own choice, lets busy neighbours starve those who are waited for
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
 HOME = Path(__file__).resolve().parents[2]  # what workers import
 REACHED_S = 5.0  # for a cluster's address to answer
 PLACED_S = 20.0  # for places that fit to be free
@@ -63,8 +68,8 @@ def _connect(address: str | None) -> None:
     """Raises: TrainingError: nobody answers."""
     if ray.is_initialized():
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     stops = signal.getsignal(signal.SIGTERM)  # Ray would exit at once, past whoever ends a flow in order
     try:
         if address is None:  # a new one, whatever runs here

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """Four processors, by its own account."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"})
     context = ray.init(num_cpus=4, include_dashboard=False, object_store_memory=150 * 2**20, log_to_driver=False)
     yield context.address_info["gcs_address"]
     ray.shutdown()

@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster():
     """Four processors, by its own account; it is not asked for more than they are worth."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"})
     context = ray.init(num_cpus=4, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
     yield context.address_info["gcs_address"]
     ray.shutdown()
