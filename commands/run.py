@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 
 from doctor.parameters import ParameterError, load_params
@@ -39,18 +38,9 @@ def main() -> int:
     }
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     let_children_be_interrupted()
-    try:
-        return _run(given.targets)
-    except KeyboardInterrupt:  # before the job is there to say so
-        sys.stderr.write("stopped\n")
-        return 128 + signal.SIGINT
-
-
-def _run(targets: Sequence[str]) -> int:
-    """Start a server and the flow beside each other; returns the flow's exit status."""
     with starting_server() as (address, ready):
         environment = {**os.environ, "PREFECT_API_URL": address, AWAITED: address}
-        job = subprocess.Popen([sys.executable, "-m", "flows.retrain", *targets], cwd=ROOT, env=environment)
+        job = subprocess.Popen([sys.executable, "-m", "flows.retrain", *given.targets], cwd=ROOT, env=environment)
         try:
             ready()  # the job imports meanwhile, and waits too
         except BaseException:

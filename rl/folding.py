@@ -67,7 +67,7 @@ def fold(
         optimizer.zero_grad(set_to_none=True)
         kl(some[start : start + params.mini_batch_size], learn=True)
         optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - step / len(starts))
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), params.max_grad_norm)
         optimizer.step()
     return model.eval(), {"fold/kl_before": before, "fold/kl_after": kl(some, learn=False)}
 

@@ -34,7 +34,10 @@ from rl.records import logprobs_of, make_records, values_of
 
 log = logging.getLogger(__name__)
 SKIPS_ALLOWED = 2  # gradient steps in a row with a loss or gradient that is not finite
-NOT_PRIVILEGED = "a privileged teacher learns with all weights in float32; set train_doctor.lora: null and machines.compute: float32, or take another algorithm"
+NOT_PRIVILEGED = (
+    "a privileged teacher learns with all weights in float32, in one process; set train_doctor.lora: null, "
+    "machines.compute: float32 and machines.backend: local, or take another algorithm"
+)
 Units = Sequence[tuple[int, ...]]
 
 
@@ -77,9 +80,10 @@ def policy_for(
     Raises:
         TrainingError: a privileged teacher beside an adapter, in lower precision, or on several ranks.
     """
-    if algorithm.feature is not None and algorithm.adaptation is not None and chat is not None and seed is not None:
+    if algorithm.feature is not None and algorithm.adaptation is not None:
         if has_adapter(model) or compute != "float32" or ranks.size > 1:
             raise TrainingError(NOT_PRIVILEGED)
+        assert chat is not None and seed is not None  # noqa: S101, PT018  whoever may get one gives them
         return PrivilegedPolicy(model, algorithm.feature, algorithm.adaptation, chat, seed)
     if algorithm.optimizer.gradient_checkpointing:
         again = partial(same_attention_again, model.get_decoder().config)
@@ -176,16 +180,14 @@ class Learner:
             TrainingError: a trajectory was sampled by a policy version that is too old, or too many updates in a row
                 were not finite.
         """
-        self._refuse_stale(trajectories)
+        behind = self._behind(trajectories)
         passes = self.algorithm.passes(self.policy_version)
         plays = passes[0].parts[0]
         self.policy.play(plays)
         prepared = self.policy.prepare(trajectories, self.algorithm.optimizer.micro_batch_tokens)
         records, metrics = self._records(trajectories, scores)
         signal = self.algorithm.signal(records)
-        metrics |= signal.metrics | prepared
-        if self.sampler.staleness and trajectories:
-            metrics["staleness"] = self.policy_version - sum(t.policy_version for t in trajectories) / len(trajectories)
+        metrics |= signal.metrics | prepared | behind
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
         waits = self.waits(plays, self.policy_version)
@@ -227,7 +229,8 @@ class Learner:
             for start in range(0, len(order), one.units):
                 yield one, order[start : start + one.units]
 
-    def _refuse_stale(self, trajectories: Sequence[Trajectory]) -> None:
+    def _behind(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """How many updates the samplers are behind, where they may be; refuses what is too old."""
         for trajectory in trajectories:
             if (
                 self.algorithm.on_policy
@@ -237,6 +240,9 @@ class Learner:
                     f"trajectory {trajectory.episode_id} was sampled by policy version {trajectory.policy_version}, the learner is at "
                     f"{self.policy_version}: training off-policy is refused; roll out again"
                 )
+        if not self.sampler.staleness or not trajectories:
+            return {}
+        return {"staleness": self.policy_version - sum(t.policy_version for t in trajectories) / len(trajectories)}
 
     def _records(
         self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]

@@ -14,7 +14,7 @@ Shapes: S sequences of a micro-batch, K their turns, M soft tokens a turn, W wid
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -42,7 +42,7 @@ class Told:
     place_F: torch.Tensor  # padded places of the soft tokens
     sequence_K: torch.Tensor  # which sequence each turn is of
     charts: tuple[Chart, ...]  # of each sequence
-    dialogue: MicroBatch  # the same sequences without soft tokens
+    trajectories: Sequence[Trajectory]  # the sequences
     predicted_KMW: torch.Tensor  # before the first update, by who is asked in this phase
 
 
@@ -122,7 +122,8 @@ class PrivilegedPolicy(Policy):
             self.adapt_ema = copy.deepcopy(self.adapt_module).requires_grad_(False)
         self._feature, self._adaptation, self._chat, self._seed = feature, adaptation, chat, seed
         self._plays = POLICY
-        self._predicted: dict[str, torch.Tensor] = {}
+        self._predicted: dict[str, torch.Tensor] = {}  # of the trajectories of a phase, by episode
+        self._charts: dict[str, Chart] = {}
 
     @property
     def parts(self) -> dict[str, torch.nn.Module]:
@@ -188,14 +189,14 @@ class PrivilegedPolicy(Policy):
 
     @torch.no_grad()
     def prepare(self, trajectories: Sequence[Trajectory], budget: int) -> dict[str, float]:
-        """Predict the features of trajectories with a turn, before the first update: the teacher is drawn towards them,
-        and the student plays by them.
+        """Read the charts of trajectories with a turn, and predict their features, before the first update: the teacher
+        is drawn towards them, and the student plays by them.
 
         Returns:
             `adaptation/variance` of the encoder's features over trajectories, in squared lengths of a vector.
         """
         some = [trajectory for trajectory in trajectories if trajectory.sampled_tokens]
-        self._predicted = {}
+        self._predicted, self._charts = {}, {}
         if not self._feature.tokens or not some:
             return {}
         module = (self.adapt_module if self._plays == ACTOR else self.adapt_ema).eval()
@@ -203,15 +204,15 @@ class PrivilegedPolicy(Policy):
             predicted_KMW, sizes = module(batch), [len(some[i].turns) for i in batch.index]
             names = [some[i].episode_id for i in batch.index]
             self._predicted |= dict(zip(names, torch.split(predicted_KMW, sizes), strict=True))
-        vector_SMW = self.encoder_priv([self.chart(trajectory.privileged) for trajectory in some])
+        self._charts = {trajectory.episode_id: self.chart(trajectory.privileged) for trajectory in some}
+        vector_SMW = self.encoder_priv([self._charts[trajectory.episode_id] for trajectory in some])
         spread = (vector_SMW - vector_SMW.mean(0)).square().mean() / self.adapt_module.head.scale.square()
         return {"adaptation/variance": float(spread)}
 
     def dressed(self, batch: MicroBatch, trajectories: Sequence[Trajectory]) -> MicroBatch:
         """The micro-batch with what the modules read of its sequences; trajectories in their order, prepared."""
         tokens = self._feature.tokens
-        charts = tuple(self.chart(trajectory.privileged) for trajectory in trajectories) if tokens else ()
-        (dialogue,) = dialogues(trajectories, tokens, 0)
+        charts = tuple(self._charts[trajectory.episode_id] for trajectory in trajectories) if tokens else ()
         width = batch.token_BT.shape[1]
         places = [row * width + place for row, t in enumerate(trajectories) for place in soft_places(t, tokens)]
         predicted = [self._predicted[trajectory.episode_id] for trajectory in trajectories] if tokens else []
@@ -219,7 +220,7 @@ class PrivilegedPolicy(Policy):
             place_F=torch.tensor(places, dtype=torch.long),
             sequence_K=torch.tensor([row for row, t in enumerate(trajectories) for _ in t.turns]),
             charts=charts,
-            dialogue=dialogue,
+            trajectories=trajectories,
             predicted_KMW=torch.cat(predicted) if predicted else torch.zeros(0),
         )
         return replace(batch, told=told)
@@ -267,7 +268,8 @@ class PrivilegedPolicy(Policy):
         if self._feature.tokens:
             with torch.no_grad():
                 vector_KMW = self.encoder_priv(told.charts)[told.sequence_K]
-            predicted_KMW = self.adapt_module(told.dialogue)
+            (dialogue,) = dialogues(told.trajectories, self._feature.tokens, 0)
+            predicted_KMW = self.adapt_module(dialogue)
             error_S = self._error(predicted_KMW, vector_KMW, told)
             teacher = with_vectors(batch, told.place_F, vector_KMW)
             student = with_vectors(batch, told.place_F, predicted_KMW.detach())
@@ -287,18 +289,21 @@ class PrivilegedPolicy(Policy):
 
 @dataclass(frozen=True)
 class OfCharts:
-    """The feature of a teacher: what the chart says."""
+    """The feature of a teacher: what the chart says. For one rollout, in which the encoder stays what it is."""
 
     encoder: ChartEncoder
     tokens: int
     placeholder: int
     chart: Callable[[object], Chart]  # its tokens, of what only the simulator knows
+    known: dict[Chart, torch.Tensor] = field(default_factory=dict)  # all turns and samples of a case have one
 
     @torch.no_grad()
     def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:  # noqa: ARG002  the chart says it
         """See `Feature`."""
-        vector_MW: torch.Tensor = self.encoder([self.chart(spec.privileged)])[0]
-        return vector_MW
+        chart = self.chart(spec.privileged)
+        if chart not in self.known:
+            self.known[chart] = self.encoder([chart])[0]
+        return self.known[chart]
 
 
 def at_loss(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:

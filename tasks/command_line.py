@@ -29,7 +29,8 @@ from doctor.parameters import HOME, ParameterError, load_params
 from kb.errors import KnowledgeBaseError
 from rl import machine
 from rl.errors import TrainingError
-from tasks.interrupts import STOPS, end_in_time
+from rl.stoppable import STOPS
+from tasks.interrupts import end_in_time
 from tracking.console import screen, start_logging
 from tracking.errors import TrackingError
 

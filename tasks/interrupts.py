@@ -12,7 +12,8 @@ from types import TracebackType
 
 import psutil
 
-STOPS = (signal.SIGINT, signal.SIGTERM)
+from rl.stoppable import STOPS
+
 AGAIN_S = 6.0  # after a signal that did not end it; who started a stage gives it another one sooner
 END_S = 14.0  # after the first
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from httpx import HTTPError
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
@@ -77,9 +78,18 @@ def reproduce_alone(place: Path) -> None:
 
 def _environment() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    parent = os.environ.get(PARENT) or flow_run.root_flow_run_id  # the outermost
+    parent = os.environ.get(PARENT) or _outermost()
     told = {PARENT: str(parent)} if parent else {}
     return {**os.environ, **told, "PATH": path, "DVC_NO_ANALYTICS": "1"}
+
+
+def _outermost() -> str | None:
+    """The id of the flow run that this is a part of; the innermost's where Prefect's server does not say."""
+    try:
+        found: str | None = flow_run.root_flow_run_id
+    except HTTPError:
+        found = flow_run.id
+    return found
 
 
 def _pass_on(

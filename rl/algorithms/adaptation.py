@@ -40,4 +40,5 @@ class FoldParams(BaseModel):
     num_epochs: int = Field(ge=1)  # passes over them
     mini_batch_size: int = Field(ge=1)  # trajectories per gradient step
     learning_rate: float = Field(gt=0)  # falls to 0 in a straight line
+    max_grad_norm: float = Field(gt=0)  # a longer gradient is shortened to it
     micro_batch_tokens: int = Field(ge=1)

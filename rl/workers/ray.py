@@ -162,8 +162,8 @@ class RayGroup:
         self._places, self._opener, self._params = places, opener, params
         self._name, self._timeout_s = places.pool.role, params.ray.timeout_s
         self._actors = [self._process(worker) for worker in range(places.pool.workers)]
-        met = self._wait({0: self._actors[0].meet.remote()}, "meet")[0] if self.size > 1 else None
         try:
+            met = self._wait({0: self._actors[0].meet.remote()}, "meet")[0] if self.size > 1 else None
             self._wait({worker: self._opened(worker, met) for worker in range(self.size)}, "open")
         except TrainingError:
             self.close()

@@ -25,7 +25,9 @@ from tests.recipes import recipe
 
 M, SWITCH = 2, 2
 CHARTS = ("you said", "hello hello")
-FOLD = FoldParams(rollouts=1, num_epochs=2, mini_batch_size=4, learning_rate=1e-3, micro_batch_tokens=256)
+FOLD = FoldParams(
+    rollouts=1, num_epochs=2, mini_batch_size=4, learning_rate=1e-3, max_grad_norm=1.0, micro_batch_tokens=256
+)
 
 
 class Unread(dict):
@@ -243,9 +245,9 @@ def test_an_adapter_or_lower_precision_is_refused(base):
     algorithm = make_algorithm(recipe("ppo_roa", group_size=4))
     session = open_session(base)
     lora = LoraParams(rank=2, alpha=4.0, target_modules=("q_proj",))
-    with pytest.raises(TrainingError, match=r"set train_doctor.lora: null and machines.compute: float32"):
+    with pytest.raises(TrainingError, match=r"set train_doctor.lora: null, machines.compute: float32"):
         LocalSession(str(base), Place(), session.params, algorithm, 5, lora=lora, temperature=1.0)
-    with pytest.raises(TrainingError, match=r"set train_doctor.lora: null and machines.compute: float32"):
+    with pytest.raises(TrainingError, match=r"set train_doctor.lora: null, machines.compute: float32"):
         LocalSession(str(base), Place(compute="bfloat16"), session.params, algorithm, 5, temperature=1.0)
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tasks import versioning
-from tasks.server import end
+from tasks.server import end, healthy
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
@@ -188,3 +188,32 @@ def test_an_interrupt_while_a_flow_is_imported_is_one_word() -> None:
         [sys.executable, "-c", "import flows; raise ValueError"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_make_run_stopped_in_its_first_second_says_no_traceback_and_leaves_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    if healthy("http://127.0.0.1:4200/api"):
+        pytest.skip("a Prefect server runs here, which `make run` joins")
+    outside = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "commands.run"],
+        cwd=ROOT,
+        env={**outside, "PREFECT_HOME": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as run:
+        deadline = time.monotonic() + 60
+        while len(started := psutil.Process(run.pid).children()) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        run.send_signal(number)
+        assert run.wait(20) in (-number, 128 + number)
+        _, left = psutil.wait_procs(started, timeout=5)
+        assert not left
+        assert run.stderr is not None
+        assert "Traceback" not in run.stderr.read()
