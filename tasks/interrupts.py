@@ -1,5 +1,6 @@
 """What stops a run is passed on as an interrupt, so whatever it starts must be able to take one; and ends it in time."""
 
+import atexit
 import os
 import select
 import signal
@@ -29,12 +30,18 @@ def let_children_be_interrupted() -> None:
 
 
 def tell_of_interrupts() -> None:
-    """An interrupt that nobody handles, as while libraries are imported, is one word and no traceback."""
+    """An interrupt that nobody handles, as while libraries are imported, is one word and no traceback, and ends the process
+    as one: Python's own way out says 1 or the signal, by where it fell.
+    """
     told = sys.excepthook
 
     def tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
             sys.stderr.write("stopped\n")
+            atexit._run_exitfuncs()
+            sys.stderr.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         else:
             told(kind, error, traceback)
 

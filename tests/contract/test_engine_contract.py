@@ -289,7 +289,7 @@ def test_a_failing_forward_reaches_everyone_who_waits(make_engine, model, feed):
     async def run() -> list[object]:
         scripts = [Script("bad", [feed], [3]), *(Script(f"s{i}", [[7]], [0], max_tokens=60) for i in range(3))]
         results = await asyncio.wait_for(
-            asyncio.gather(*(script.play(engine) for script in scripts), return_exceptions=True), timeout=20
+            asyncio.gather(*(script.play(engine) for script in scripts), return_exceptions=True), timeout=120
         )
         for script in scripts:
             engine.release(script.name)

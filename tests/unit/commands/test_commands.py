@@ -227,7 +227,7 @@ def test_a_signal_to_end_reaches_the_job_as_an_interrupt(default_signals, number
     subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(.3); os.kill({os.getpid()}, {int(number)})"])
     began = time.monotonic()
     assert run.wait_for(job) == 7
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
 
 
 def test_a_server_that_does_not_start_ends_the_job(monkeypatch, capsys):

@@ -28,7 +28,7 @@ def test_a_folder_is_one_process_s_until_it_dies(tmp_path):
         other.kill()
     began = time.monotonic()
     with held(folder):
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
 
 
 def test_an_error_in_the_block_passes_and_lets_go(tmp_path):

@@ -55,7 +55,7 @@ def test_a_stop_reaches_who_waits_and_the_handler_is_back(handler, number, in_a_
     began = time.monotonic()
     with pytest.raises(StopError):
         stoppable.run(waits())
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert signal.getsignal(number) is handler
 
 
