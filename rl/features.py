@@ -6,10 +6,11 @@ they lie follows from the turns alone; what their ids are does not matter.
 Shapes: K turns, M soft tokens a turn, F = K M, W width of an embedding, S sequences.
 """
 
+import asyncio
 import copy
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from rl.packing import SoftTokens
 
 ADAPTATION = "adaptation"  # the folder beside a student's weights
 CONFIG, WEIGHTS = "config.json", "model.safetensors"  # in it
+TOKENS_AT_ONCE = 16384  # padded, of dialogues whose features are predicted together
 START_SCALE = 0.1  # of a head's first weights: a feature begins as the placeholder's embedding, near enough
 
 
@@ -42,7 +44,7 @@ class Feature(Protocol):
         """Id that stands in a trajectory where the vectors were read."""
         ...
 
-    def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:
+    async def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:
         """The vectors (M, W) for the turn that follows the dialogue, given as tokens without placeholders."""
         ...
 
@@ -181,9 +183,12 @@ def load_adaptation(model: PreTrainedModel, directory: Path) -> AdaptModule:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The feature of a student: predicted from the dialogue alone."""
+    """The feature of a student: predicted from the dialogue alone. For one rollout; turns that begin together are predicted
+    together.
+    """
 
     module: AdaptModule
+    waiting: dict[tuple[int, ...], asyncio.Future[torch.Tensor]] = field(default_factory=dict)  # by their dialogue
 
     @property
     def tokens(self) -> int:
@@ -195,9 +200,32 @@ class Predicted:
         """Id in the place of soft tokens."""
         return self.module.placeholder
 
+    async def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:  # noqa: ARG002  it is told no case
+        """See `Feature`. All who ask before the event loop comes round again are answered at once."""
+        loop, said = asyncio.get_running_loop(), tuple(dialogue)
+        if not self.waiting:
+            loop.call_soon(self._answer)
+        if said not in self.waiting:  # siblings begin alike
+            self.waiting[said] = loop.create_future()
+        return await asyncio.shield(self.waiting[said])
+
+    def _answer(self) -> None:
+        asked, answers = zip(*self.waiting.items(), strict=True)
+        self.waiting.clear()
+        try:
+            found = self.predicted(asked)
+        except Exception as error:  # noqa: BLE001  whoever waits raises it
+            for answer in answers:
+                answer.set_exception(error)
+        else:
+            for answer, vector_MW in zip(answers, found, strict=True):
+                answer.set_result(vector_MW)
+
     @torch.no_grad()
-    def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:  # noqa: ARG002  it is told no case
-        """See `Feature`."""
-        (batch,) = micro_batches([[*dialogue, 0]], [[0] * len(dialogue) + [1]], 1)
-        predicted_MW: torch.Tensor = self.module(batch)[0]
-        return predicted_MW
+    def predicted(self, asked: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        """The vectors (M, W) for the turn that follows each dialogue."""
+        rows, masks = [[*said, 0] for said in asked], [[0] * len(said) + [1] for said in asked]
+        found: dict[int, torch.Tensor] = {}
+        for batch in micro_batches(rows, masks, TOKENS_AT_ONCE):
+            found |= zip(batch.index, self.module(batch), strict=True)
+        return [found[row] for row in range(len(asked))]

@@ -297,12 +297,12 @@ class OfCharts:
     chart: Callable[[object], Chart]  # its tokens, of what only the simulator knows
     known: dict[Chart, torch.Tensor] = field(default_factory=dict)  # all turns and samples of a case have one
 
-    @torch.no_grad()
-    def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:  # noqa: ARG002  the chart says it
+    async def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:  # noqa: ARG002  the chart says it
         """See `Feature`."""
         chart = self.chart(spec.privileged)
         if chart not in self.known:
-            self.known[chart] = self.encoder([chart])[0]
+            with torch.no_grad():
+                self.known[chart] = self.encoder([chart])[0]
         return self.known[chart]
 
 

@@ -234,7 +234,7 @@ class Episode:
             new = [self.chat.end_id, *new]  # the token limit cut the last turn: close it, unsampled
         self._append([*self._soft, *new], [0.0] * (len(self._soft) + len(new)), 0)
         self._dialogue += new
-        vectors = self.feature(self.spec, self._dialogue) if self.feature is not None else None
+        vectors = await self.feature(self.spec, self._dialogue) if self.feature is not None else None
         sampling = Sampling(self.temperature, self.params.response_length, self.chat.end_id)
         key = noise_key(*self.spec.noise, self.spec.group_id, self.spec.sample, len(self.turns))
         completion = await self.engine.generate(Request(self.session, tuple(new), key, sampling, vectors))

@@ -17,7 +17,7 @@ from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.features import ADAPTATION, Predicted, load_adaptation
+from rl.features import ADAPTATION, AdaptModule, Feature, Predicted, load_adaptation
 from rl.folding import fold
 from rl.learner import Learner
 from rl.machine import Place
@@ -79,7 +79,7 @@ class LocalSession:
         error = self._trainer.check(shared)
         self._exact = shared is not None and error <= EXACT
         self._opening = opening
-        self._told = self._adaptation_of(Path(model))  # of a student that was loaded with one
+        self._adapt = self._adaptation_of(Path(model))  # of a student that was loaded with one
         self._loaded = algorithm is None  # else the learner's own policy plays
         self._trainer.teach(exact=self._exact)
         self._playing = threading.Lock()
@@ -87,7 +87,7 @@ class LocalSession:
             self.engine, self._trainer.handover, self.model.device, ahead=bool(rollout.ahead), offload=place.offload
         )
 
-    def _adaptation_of(self, folder: Path) -> Predicted | None:
+    def _adaptation_of(self, folder: Path) -> AdaptModule | None:
         """What predicts the features of the student in a folder; None of an ordinary model.
 
         Raises:
@@ -103,7 +103,7 @@ class LocalSession:
             raise TrainingError(
                 f"{told} rollout.engine.kind {engine} cannot play; set it to transformers, or export with `fold` in recipes/ppo_roa.yaml"
             )
-        return Predicted(load_adaptation(self.model, folder / ADAPTATION))
+        return load_adaptation(self.model, folder / ADAPTATION)
 
     @property
     def _policy(self) -> Policy:
@@ -148,7 +148,7 @@ class LocalSession:
             self._policy.play(self._acting() if to_learn else POLICY)
             if not held:
                 self._sync()
-            feature = self._told if self._loaded else self._policy.feature()
+            feature = self._feature()
             return stoppable.run(
                 play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress, feature)
             )
@@ -162,7 +162,13 @@ class LocalSession:
     def can_rank(self) -> bool:
         """Whether `rank` says what it would say in a dialogue."""
         self._policy.play(POLICY)
-        return (self._told if self._loaded else self._policy.feature()) is None
+        return self._feature() is None
+
+    def _feature(self) -> Feature | None:
+        """What whoever plays is told in one rollout."""
+        if not self._loaded:
+            return self._policy.feature()
+        return Predicted(self._adapt) if self._adapt is not None else None
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
@@ -191,15 +197,15 @@ class LocalSession:
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
         self._trainer.load(directory)
-        self._told, self._loaded = self._adaptation_of(directory), True
+        self._adapt, self._loaded = self._adaptation_of(directory), True
 
     def fold(
         self, trajectories: Sequence[Trajectory], params: FoldParams, temperature: float, directory: Path
     ) -> dict[str, float]:
         """Teach a copy of the student that was loaded to act without soft tokens, and write it."""
-        if self._told is None:
+        if self._adapt is None:
             raise TrainingError("this session plays no student with soft tokens, so that there is nothing to fold")
-        model, metrics = fold(self.model, self._told.module, trajectories, params, temperature, self._opening.seed)
+        model, metrics = fold(self.model, self._adapt, trajectories, params, temperature, self._opening.seed)
         save_model(model, self.tokenizer, directory)
         return metrics
 

@@ -2,6 +2,7 @@
 never sees a chart.
 """
 
+import asyncio
 import dataclasses
 import json
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from rl import features
 from rl.algorithms import make_algorithm
 from rl.algorithms.adaptation import FoldParams
 from rl.checkpoint import check_checkpoint
@@ -16,7 +18,7 @@ from rl.config import RolloutParams
 from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
 from rl.experience import Scores
-from rl.features import dialogue_of, soft_places
+from rl.features import AdaptModule, Predicted, dialogue_of, soft_places
 from rl.machine import Place
 from rl.models import average_folders, save_model
 from rl.parts import ADAPT, EMA, ENCODER
@@ -258,3 +260,38 @@ def test_episodes_without_room_say_how_long_they_are_with_their_soft_tokens(base
     played = session.rollout(specs(), 1.0, to_learn=True)
     assert {len(t.token_ids) for t in played} == {opening + M}
     assert {dataclasses.replace(t).turns for t in played} == {()}
+
+
+@pytest.fixture
+def adapt(model):
+    module = AdaptModule(model, 3, M, 1).eval().requires_grad_(False)
+    module.head.linear.weight *= 30  # that dialogues differ
+    return module
+
+
+def ask(feature, dialogues):
+    async def all_of_them():
+        return await asyncio.gather(*(feature(None, said) for said in dialogues), return_exceptions=True)
+
+    return asyncio.run(all_of_them())
+
+
+def test_turns_that_begin_together_are_predicted_together_and_siblings_once(adapt, monkeypatch):
+    dialogues = [[5, 6], [7, 8, 9, 10, 5], [5, 6], [9]]
+    alone = [ask(Predicted(adapt), [said])[0] for said in dialogues]
+    assert float((alone[0] - alone[1]).abs().max()) > 1e-2
+    feature, seen = Predicted(adapt), []
+    adapt.register_forward_pre_hook(lambda _, given: seen.append(len(given[0].index)))
+    for _ in range(2):  # it is not for once
+        together = ask(feature, dialogues)
+        assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(alone, together, strict=True))
+        assert torch.equal(together[0], together[2])
+    assert seen == [3, 3]
+    monkeypatch.setattr(features, "TOKENS_AT_ONCE", 6)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(alone, ask(feature, dialogues), strict=True))
+    assert seen[2:] == [2, 1]
+
+
+def test_a_prediction_that_fails_reaches_all_who_wait(adapt):
+    found = ask(Predicted(adapt), [[5], [6], [10**6]])
+    assert [type(one) for one in found] == [IndexError] * 3
