@@ -26,7 +26,9 @@ def call(module, monkeypatch, capsys, *words):
     return status, said.out, said.err
 
 
-@pytest.mark.parametrize("command", ["run", "learn", "attacks", "calibration", "cases", "preferences", "profile"])
+@pytest.mark.parametrize(
+    "command", ["run", "learn", "attacks", "calibration", "cases", "plan", "preferences", "profile"]
+)
 def test_help_comes_in_two_seconds_of_processor(command):
     before = os.times()
     done = subprocess.run(
