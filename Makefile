@@ -8,6 +8,7 @@
 # make consult     talk to a doctor in the browser; DOCTOR=champion PORT=7860 HOST=0.0.0.0
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
 # make learn       the recipes on the clinic, by seed: SEEDS=0,1,2 ALGORITHMS=grpo,ppo
+# make course      every algorithm learns the harder toy, two seeds of three; half an hour
 # make rates       how often each algorithm learns a toy: GAME=hard RATE_SEEDS=0-19 JOBS=4
 # make attacks     what doctors who do not ask and diagnose would earn
 # make base-model  the bundled model again, from nothing
@@ -41,7 +42,7 @@ JOBS ?= 1
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help format setup vllm run test test-vllm gpu check lint slow faults learn rates attacks base-model bench bench-env bench-plots docs consult ui server answering worker deploy
+.PHONY: help format setup vllm run test test-vllm gpu check lint slow course faults learn rates attacks base-model bench bench-env bench-plots docs consult ui server answering worker deploy
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -107,7 +108,10 @@ faults: setup
 	@$(BIN)/python -m tests.faults.outages
 
 slow: setup $(PAGE_VENV)/.ready
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not gpu and not vllm" --base-seed $(SEED)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not course and not gpu and not vllm" --base-seed $(SEED)
+
+course: setup
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m course --base-seed $(SEED)
 
 gpu:
 	@$(GPU_PYTHON) -m pytest -m gpu tests/gpu

@@ -1,7 +1,8 @@
 """Every algorithm learns the toy consultation from its rewards alone: the policy knows the words, but not the game.
 
-Three seeds of each, of which two must be solved; which three is for `--base-seed` to say. How often each one learns
-over many seeds: `python -m tests.learning.rates`.
+Three seeds of each, of which two must be solved; which three is for `--base-seed` to say. The harder game is played by
+two of them in CI, by all of them in `make course`. How often each one learns over many seeds: `python -m
+tests.learning.rates`.
 """
 
 from functools import cache
@@ -16,7 +17,9 @@ from tests.learning.rates import processes, run
 from tests.learning.toy import School, mean_reward
 
 pytestmark = pytest.mark.timeout(900)  # a run waits for the cores that others have
-SLOW = "ppo_roa"  # five times the processor time of the others
+SLOW = "ppo_roa"  # several times the processor time of the others
+HARD = ("grpo", "ppo")  # without a critic, and with one
+AT_LEISURE = (pytest.mark.slow, pytest.mark.course)
 LEVELS = {
     "test_it_learns_to_look_and_to_say_what_it_saw": "easy",
     "test_it_learns_with_more_to_look_for_and_more_to_say": "hard",
@@ -63,14 +66,21 @@ def test_random_weights_do_not_speak_and_a_warm_start_only_guesses(level, base_s
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == SLOW else name for name in CHANGES]
+    "name", [pytest.param(name, marks=[*AT_LEISURE]) if name == SLOW else name for name in CHANGES]
 )
 def test_it_learns_to_look_and_to_say_what_it_saw(name, base_seed, play):
     two_of_three(play, name, "easy", base_seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CHANGES if name != SLOW])  # nobody has tuned it for this game
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in HARD else pytest.param(name, marks=pytest.mark.course)
+        for name in CHANGES
+        if name != SLOW  # nobody has tuned it for this game
+    ],
+)
 def test_it_learns_with_more_to_look_for_and_more_to_say(name, base_seed, play):
     two_of_three(play, name, "hard", base_seed)
 

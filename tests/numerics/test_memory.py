@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import json
 import os
 import platform
 import subprocess
@@ -58,25 +57,22 @@ def adapter(name: str) -> LoraParams | None:
     return LORA if "adapter" in name else None
 
 
-def run(base: str, *names: str) -> None:
-    """In a process of its own: for each choice open a session and make two updates; print the peaks above the start,
-    bytes.
+def run(base: str, name: str) -> None:
+    """In a process of its own, since what an earlier session left behind would be counted: open a session and make two
+    updates; print the peak above the start, bytes.
     """
     import psutil
     import torch
 
     small = new_model(new_tokenizer(["a"], 300), 32, 1, 2, 64, 0)
     small(torch.tensor([[1, 2]])).logits.sum().backward()  # what torch itself loads
-    peaks = []
-    for name in names:
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        before = psutil.Process().memory_info().rss
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here: man 5 proc
-        two_updates(base, name)
-        peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
-        peaks.append(int(peak.split()[1]) * 1024 - before)
-    sys.stdout.write(json.dumps(peaks))
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    before = psutil.Process().memory_info().rss
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here: man 5 proc
+    two_updates(base, name)
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    sys.stdout.write(str(int(peak.split()[1]) * 1024 - before))
 
 
 def two_updates(base: str, name: str) -> None:
@@ -124,20 +120,19 @@ def base(tmp_path_factory) -> Path:
     return folder
 
 
-def taken(base: Path, *names: str, spare: bool) -> list[int]:
-    """Bytes that each choice took at its peak."""
+def taken(base: Path, name: str, *, spare: bool) -> int:
+    """Bytes that a choice took at its peak."""
     environment = os.environ | ({"MALLOC_MMAP_THRESHOLD_": str(2**20)} if spare else {})
     code = "import sys; from tests.numerics.test_memory import run; run(*sys.argv[1:])"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(base), *names],
+        [sys.executable, "-c", code, str(base), name],
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    found: list[int] = json.loads(done.stdout)
-    return found
+    return int(done.stdout)
 
 
 def estimated(base: Path, name: str, *, spare: bool) -> int:
@@ -157,16 +152,15 @@ glibc = pytest.mark.skipif(
 @glibc
 def test_the_estimate_is_near_what_is_in_use(base):
     """Freed blocks go back at once, so that the peak is of what was in use: the same in every run."""
-    for name, peak in zip(CHOICES, taken(base, *CHOICES, spare=True), strict=True):
-        expected = estimated(base, name, spare=True)
+    for name in CHOICES:
+        expected, peak = estimated(base, name, spare=True), taken(base, name, spare=True)
         assert 0.8 < expected / peak < 1.25, f"{name}: {expected / GIB:.2f}; taken {peak / GIB:.2f} GiB"
 
 
 @glibc
 def test_what_the_heap_holds_beside_it_is_of_the_size_estimated(base):
     """How many holes it has differs between machines and runs."""
-    (peak,) = taken(base, "grpo", spare=False)
-    expected = estimated(base, "grpo", spare=False)
+    expected, peak = estimated(base, "grpo", spare=False), taken(base, "grpo", spare=False)
     assert 0.7 < expected / peak < 1.6, f"{expected / GIB:.2f}; taken {peak / GIB:.2f} GiB"
 
 
