@@ -1,5 +1,6 @@
 """The pipeline by DVC: reproduce what is stale, here or in a workspace."""
 
+import atexit
 import logging
 import os
 import re
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from httpx import HTTPError
@@ -112,14 +114,18 @@ def _pass_on(
         bufsize=1,
         start_new_session=True,
     )
+    stop = partial(_stop, process)
+    atexit.register(stop)  # a second signal may fall between the first one and what it leads to below
     with _at_most(process, max_hours):
         try:
             for line in process.stdout or ():
                 _log(line.rstrip())
-            return process.wait()
+            status = process.wait()
         except BaseException:  # cancelled
-            _stop(process)
+            stop()
             raise
+    atexit.unregister(stop)
+    return status
 
 
 @contextmanager

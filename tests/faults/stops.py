@@ -79,8 +79,8 @@ def stop(
         with suppress(subprocess.TimeoutExpired):
             job.wait(after_s)
         stopped = job.poll() is None
-        if stopped and number == signal.SIGINT:
-            os.killpg(job.pid, number)  # a terminal interrupts all that belong to the foreground
+        if stopped and (number == signal.SIGINT or not background):
+            os.killpg(job.pid, number)  # as a terminal and `timeout` do: all that belong to the foreground
         elif stopped:
             job.send_signal(number)
         began = time.monotonic()

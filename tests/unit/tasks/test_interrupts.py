@@ -98,6 +98,33 @@ def test_what_is_not_done_in_time_is_stopped_with_all_that_it_started(tmp_path: 
     assert versioning._pass_on(["true"], os.environ, max_hours=1.0) == 0
 
 
+TWICE = """
+import os, signal, sys
+from tasks import versioning
+versioning.STOP_S = (1, 1, 1)
+again, stop = [KeyboardInterrupt], versioning._stop
+def interrupted_once(process):  # by a second signal, before anything has been done about the first
+    if again:
+        raise again.pop()
+    stop(process)
+versioning._stop = interrupted_once
+signal.signal(signal.SIGINT, signal.default_int_handler)
+script = f"echo $$ > {sys.argv[1]}; kill -INT {os.getpid()}; exec sleep 60"
+versioning._pass_on(["sh", "-c", script], os.environ)
+"""
+
+
+def test_a_second_signal_before_the_first_is_dealt_with_leaves_no_stage(tmp_path: Path) -> None:
+    """As `timeout` sends it to the whole group, and who started the flow passes its own on."""
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE, str(out)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "KeyboardInterrupt" in done.stderr
+    pid = int(out.read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
 DEAF = """
 import os, signal, subprocess, sys, time
 from tasks.interrupts import end_in_time
