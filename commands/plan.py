@@ -6,6 +6,7 @@ docs/scaling.md says on which rates it rests and what it was held against.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rl.memory import ModelShape
 
 GB = 1e9
+DIVIDED = ("weights", "gradients", "optimizer", "critic", "frozen")  # by FSDP
 HEAD = (
     f"{'':<16}{'cards to':>8}{'':>18}{'seconds':>13}\n"
     f"{'':<16}{'learn':>8}{'play':>8}{'answer':>10}{'rollout':>13}{'learn':>9}{'hand over':>11}{'step':>9}   nobody learns, plays"
@@ -36,6 +38,8 @@ def main() -> int:
     try:
         params = load_params(given.params_file) if given.params_file else load_params()
         algorithm = load_algorithm(params)
+        if algorithm.feature is not None:
+            raise ParameterError(f"params.yaml: {params.algorithm.name} learns in one process; take another algorithm")
         shape = model_shape(given.doctor or params.warm_start.base, "bfloat16", params.train_doctor.lora)
         patient = model_shape(given.patient, "bfloat16") if given.patient else None
         sys.stdout.write(_planned(given, params, algorithm, shape, patient))
@@ -49,25 +53,40 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m commands.plan", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cards", type=_positive, default=8, help="GPUs, all of one kind; default 8")
+    parser.add_argument("--cards", type=_cards, default=8, help="GPUs, all of one kind; default 8")
     parser.add_argument("--kind", choices=["a100", "h20", "h100", "h200"], default="h100")
     parser.add_argument("--doctor", metavar="MODEL", help="id or folder; default: warm_start.base")
-    parser.add_argument("--patient", metavar="MODEL", help="a model that answers, on cards of its own; default: rules")
-    parser.add_argument("--patient-seconds", type=float, default=0.0, help="of a reply, where an endpoint answers")
-    parser.add_argument("--turns", type=float, help="of a mean consultation")
-    parser.add_argument("--opening-tokens", type=float, help="before the first turn")
-    parser.add_argument("--turn-tokens", type=float, help="sampled a turn")
-    parser.add_argument("--reply-tokens", type=float, help="read a turn")
-    parser.add_argument("--learned", type=float, metavar="TOKENS", help="a second that one card learns, if measured")
-    parser.add_argument("--sampled", type=float, metavar="TOKENS", help="a second that one card samples, if measured")
+    who = parser.add_mutually_exclusive_group()
+    who.add_argument("--patient", metavar="MODEL", help="a model that answers, on cards of its own; default: rules")
+    who.add_argument("--patient-seconds", type=_positive, metavar="S", help="of a reply, where an endpoint answers")
+    parser.add_argument("--turns", type=_positive, metavar="N", help="of a mean consultation")
+    parser.add_argument("--opening-tokens", type=_positive, metavar="N", help="before the first turn")
+    parser.add_argument("--turn-tokens", type=_positive, metavar="N", help="sampled a turn")
+    parser.add_argument("--reply-tokens", type=_positive, metavar="N", help="read a turn")
+    parser.add_argument(
+        "--learned", type=_positive, metavar="TOKENS", help="a second that one card learns, if measured"
+    )
+    parser.add_argument(
+        "--sampled", type=_positive, metavar="TOKENS", help="a second that one card samples, if measured"
+    )
     parser.add_argument("--params-file", type=Path, help="instead of params.yaml")
     return parser
 
 
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+def _cards(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of GPUs")
     return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value
 
 
 def _planned(
@@ -78,7 +97,11 @@ def _planned(
     rates = Rates(learned=given.learned, sampled=given.sampled)
     fleet = Fleet(cards=given.cards, card=CARDS[given.kind], rates=rates)
     doctor, patient = _decoder(shape), _decoder(voice) if voice is not None else None
-    work, state, shared = _work(given, params, algorithm), _state(shape, algorithm), cards_of(doctor, fleet.card)
+    work, state, shared = (
+        _work(given, params, algorithm),
+        _state(shape, params, algorithm),
+        cards_of(doctor, fleet.card),
+    )
     best = {}
     for label, ahead in (("in turns", False), ("one step ahead", True)):
         found = list(steps(work, doctor, fleet, state, patient, ahead=ahead))
@@ -116,9 +139,9 @@ def _work(given: argparse.Namespace, params: "Params", algorithm: "Algorithm") -
     budget = params.consultation.turn_budget
     longest = budget if budget > 0 else RANDOM_BUDGET[1]
     said = given.turn_tokens or rollout.response_length
-    opening = given.opening_tokens if given.opening_tokens is not None else rollout.max_episode_tokens / 4
+    opening = given.opening_tokens or rollout.max_episode_tokens / 4
     left = max(0.0, (rollout.max_episode_tokens - opening) / longest - said)
-    twice = 2 if _own_critic(algorithm) else 1
+    twice = 2 if algorithm.critic is not None and algorithm.critic.trunk == "own" else 1
     looks = 1 + len(algorithm.frozen_roles) + (algorithm.critic is not None)
     return Work(
         episodes=rollout.prompts * algorithm.group_size,
@@ -126,25 +149,23 @@ def _work(given: argparse.Namespace, params: "Params", algorithm: "Algorithm") -
         longest_turns=max(longest, given.turns or 0),
         opening_tokens=opening,
         turn_tokens=said,
-        reply_tokens=given.reply_tokens if given.reply_tokens is not None else left,
+        reply_tokens=given.reply_tokens or left,
         slots=rollout.slots,
         passes=twice * optimizer.num_epochs * (3 + optimizer.gradient_checkpointing) + looks,
         gathers=twice * optimizer.num_epochs * 2 + looks,
         reduces=twice * optimizer.num_epochs,
         micro_batch_tokens=optimizer.micro_batch_tokens,
-        patient_s=given.patient_seconds,
+        patient_s=given.patient_seconds or 0.0,
     )
 
 
-def _own_critic(algorithm: "Algorithm") -> bool:
-    return algorithm.critic is not None and algorithm.critic.trunk == "own"
+def _state(shape: "ModelShape", params: "Params", algorithm: "Algorithm") -> float:
+    """Bytes that the trainers divide."""
+    from rl.machine import Place
+    from rl.memory import estimate
 
-
-def _state(shape: "ModelShape", algorithm: "Algorithm") -> float:
-    """Bytes that the trainers divide: weights, gradients and moments of what is trained, and what is compared with."""
-    learned = shape.parameters * shape.weight_bytes + 3 * 4 * shape.trainable
-    frozen = 0 if shape.trainable < shape.parameters else shape.parameters * shape.bytes * len(algorithm.frozen_roles)
-    return learned * (2 if _own_critic(algorithm) else 1) + frozen
+    parts = estimate(shape, params.rollout, algorithm, Place(), holes=False).parts
+    return sum(parts.get(part, 0) for part in DIVIDED)
 
 
 def _line(label: str, step: Step, shared: int) -> str:

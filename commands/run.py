@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 
 from doctor.parameters import ParameterError, load_params
-from tasks.interrupts import let_children_be_interrupted
+from tasks.interrupts import let_children_be_interrupted, signals_put_off
 from tasks.server import AWAITED, ROOT, end, starting_server
 
 JOB_ENDS_S = 10  # which waits for the server, too, or has begun to stop a stage
@@ -40,13 +40,17 @@ def main() -> int:
     let_children_be_interrupted()
     with starting_server() as (address, ready):
         environment = {**os.environ, "PREFECT_API_URL": address, AWAITED: address}
-        job = subprocess.Popen([sys.executable, "-m", "flows.retrain", *given.targets], cwd=ROOT, env=environment)
+        command = [sys.executable, "-m", "flows.retrain", *given.targets]
+        job: subprocess.Popen[bytes] | None = None
         try:
+            with signals_put_off():
+                job = subprocess.Popen(command, cwd=ROOT, env=environment)
             ready()  # the job imports meanwhile, and waits too
+            return wait_for(job)
         except BaseException:
-            end(job, JOB_ENDS_S)
+            if job is not None:
+                end(job, JOB_ENDS_S)
             raise
-        return wait_for(job)
 
 
 def wait_for(child: "subprocess.Popen[bytes]") -> int:

@@ -66,6 +66,28 @@ def left_when_told() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+@contextmanager
+def signals_put_off() -> Iterator[None]:
+    """A block that no signal to stop leaves half done: one that arrives in it is given again at its end. So whoever starts
+    a process knows it by the time that it has to be ended. Nothing is done outside the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+    before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGHUP)}
+    mine = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
+    try:
+        for number in mine:
+            signal.signal(number, lambda told, _: heard.append(told))
+        yield
+    finally:
+        for number, handler in mine.items():
+            signal.signal(number, handler)
+        for number in heard:
+            signal.raise_signal(number)
+
+
 def end_in_time(again_s: float = AGAIN_S, end_s: float = END_S) -> None:
     """From now on a signal to stop ends this process, whatever becomes of the exception that its handler raises.
 

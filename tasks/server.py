@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tasks.interrupts import left_when_told
+from tasks.interrupts import left_when_told, signals_put_off
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 180
@@ -47,7 +47,7 @@ def starting_server() -> Iterator[tuple[str, Callable[[], None]]]:
     server: subprocess.Popen[bytes] | None = None
     with left_when_told():
         try:
-            with (ROOT / "runs" / "prefect-server.log").open("w") as log:
+            with (ROOT / "runs" / "prefect-server.log").open("w") as log, signals_put_off():
                 command = [
                     sys.executable,
                     "-m",

@@ -20,7 +20,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
 from doctor.parameters import HOME, ROOT
-from tasks.interrupts import let_children_be_interrupted
+from tasks.interrupts import let_children_be_interrupted, signals_put_off
 from tracking.console import LINE, PARENT, screen
 from tracking.progress import listening
 
@@ -103,19 +103,20 @@ def _pass_on(
         VersioningError: it was stopped after `max_hours`.
     """
     let_children_be_interrupted()
-    process: subprocess.Popen[str] = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        bufsize=1,
-        start_new_session=True,
-    )
-    stop = partial(_stop, process)
-    atexit.register(stop)  # a second signal may fall between the first one and what it leads to below
+    with signals_put_off():
+        process: subprocess.Popen[str] = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            bufsize=1,
+            start_new_session=True,
+        )
+        stop = partial(_stop, process)
+        atexit.register(stop)  # a second signal may fall between the first one and what it leads to below
     with _at_most(process, max_hours):
         try:
             for line in process.stdout or ():
@@ -123,8 +124,9 @@ def _pass_on(
             status = process.wait()
         except BaseException:  # cancelled
             stop()
+            atexit.unregister(stop)
             raise
-    atexit.unregister(stop)
+        atexit.unregister(stop)
     return status
 
 

@@ -77,6 +77,18 @@ def test_what_does_not_fit_and_what_cannot_be_played_is_said(monkeypatch, capsys
     assert "so learning waits for the network: raise optimizer.micro_batch_tokens" in out
 
 
+@pytest.mark.parametrize("name", [path.stem for path in (ROOT / "recipes").glob("*.yaml") if path.stem != "base_model"])
+def test_every_algorithm_is_planned_or_refused_in_a_line(monkeypatch, capsys, tmp_path, model, name):
+    changed = tmp_path / "params.yaml"
+    changed.write_text((ROOT / "params.yaml").read_text().replace("  name: grpo ", f"  name: {name} "))
+    status, out, err = call(plan, monkeypatch, capsys, "--doctor", model("1.5b"), "--params-file", changed)
+    if name == "ppo_roa":
+        assert (status, err) == (1, "error: params.yaml: ppo_roa learns in one process; take another algorithm\n")
+    else:
+        assert (status, err) == (0, "")
+        assert rows(out)[1][6] > 0
+
+
 def test_a_mistake_is_one_line(monkeypatch, capsys):
     status, _, err = call(plan, monkeypatch, capsys, "--doctor", "/nowhere")
     assert status == 1
@@ -87,3 +99,7 @@ def test_a_mistake_is_one_line(monkeypatch, capsys):
     )
     assert done.returncode == 2
     assert done.stderr.endswith("argument --cards: '0' is no number of GPUs\n")
+    for wrong in ("0", "-1", "nan", "x"):
+        with pytest.raises(SystemExit):
+            call(plan, monkeypatch, capsys, "--turns", wrong)
+        assert f"argument --turns: '{wrong}' is no number above 0" in capsys.readouterr().err
