@@ -84,8 +84,8 @@ def signals_put_off() -> Iterator[None]:
     finally:
         for number, handler in mine.items():
             signal.signal(number, handler)
-        for number in heard:
-            signal.raise_signal(number)
+        for told in heard:
+            signal.raise_signal(told)
 
 
 def end_in_time(again_s: float = AGAIN_S, end_s: float = END_S) -> None:

@@ -102,32 +102,39 @@ def _pass_on(
     Raises:
         VersioningError: it was stopped after `max_hours`.
     """
+    with _running(command, environment, folder) as process, _at_most(process, max_hours):
+        for line in process.stdout or ():
+            _log(line.rstrip())
+        return process.wait()
+
+
+@contextmanager
+def _running(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A command, stopped with all that it started if the block is left by an exception."""
     let_children_be_interrupted()
-    with signals_put_off():
-        process: subprocess.Popen[str] = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            bufsize=1,
-            start_new_session=True,
-        )
-        stop = partial(_stop, process)
-        atexit.register(stop)  # a second signal may fall between the first one and what it leads to below
-    with _at_most(process, max_hours):
-        try:
-            for line in process.stdout or ():
-                _log(line.rstrip())
-            status = process.wait()
-        except BaseException:  # cancelled
+    stop: partial[None] | None = None
+    try:
+        with signals_put_off():
+            process: subprocess.Popen[str] = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                bufsize=1,
+                start_new_session=True,
+            )
+            stop = partial(_stop, process)
+            atexit.register(stop)  # a second signal may fall between the first one and what it leads to below
+        yield process
+    except BaseException:  # cancelled
+        if stop is not None:
             stop()
             atexit.unregister(stop)
-            raise
-        atexit.unregister(stop)
-    return status
+        raise
+    atexit.unregister(stop)
 
 
 @contextmanager
