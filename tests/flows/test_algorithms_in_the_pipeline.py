@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from rl.algorithms import ALGORITHMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+OFTEN = ("grpo", "ppo", "dapo", "online_dpo")  # the others in `make course`
 WATCHED = {
     "ppo": ["learn/explained_variance", "learn/value_loss", "learn/critic_grad_norm"],
     "ppo_roa": ["learn/explained_variance", "learn/value_loss", "learn/adaptation/mse", "learn/adaptation/variance"],
@@ -58,7 +59,9 @@ def curve(project: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.course) for name in ALGORITHMS]
+)
 def test_it_trains(project: Path, environment: dict[str, str], name: str) -> None:
     choose(project, name)
     out = repro(project, environment, "train_doctor")

@@ -142,6 +142,7 @@ def told(project: Path, environment: dict[str, str]) -> dict[str, str]:
     return dict(part.split("\n", 1) for part in done.stdout.split("family ")[1:])
 
 
+@pytest.mark.course
 @pytest.mark.parametrize("family", OTHERS)
 def test_it_is_trained_and_exported_by_the_flows(project: Path, told: dict[str, str], family: str) -> None:
     assert replaced(told[family]) == (family not in AS_IT_IS)

@@ -124,6 +124,7 @@ def test_a_mix_is_played_by_its_weights(own_alone: Path, run: Run) -> None:
     assert looked["validation/accuracy"] == pytest.approx(sum(apart) / 2)
 
 
+@pytest.mark.course
 def test_chinese_lines_run_end_to_end(copy_project: Callable[[str], Path], run: Run) -> None:
     project = copy_project("zh")
     (project / "data/own").mkdir(parents=True)
