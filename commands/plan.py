@@ -97,11 +97,9 @@ def _planned(
     rates = Rates(learned=given.learned, sampled=given.sampled)
     fleet = Fleet(cards=given.cards, card=CARDS[given.kind], rates=rates)
     doctor, patient = _decoder(shape), _decoder(voice) if voice is not None else None
-    work, state, shared = (
-        _work(given, params, algorithm),
-        _state(shape, params, algorithm),
-        cards_of(doctor, fleet.card),
-    )
+    work = _work(given, params, algorithm)
+    state = _state(shape, params, algorithm)
+    shared = cards_of(doctor, fleet.card)
     best = {}
     for label, ahead in (("in turns", False), ("one step ahead", True)):
         found = list(steps(work, doctor, fleet, state, patient, ahead=ahead))

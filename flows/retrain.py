@@ -5,11 +5,15 @@ import logging
 import os
 import sys
 from typing import Annotated
+from uuid import UUID
 
 from prefect import flow
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flow_runs import pause_flow_run, suspend_flow_run
 from prefect.input import RunInput
+from prefect.input.run_input import Keyset, keyset_from_paused_state
 from prefect.runtime import deployment, flow_run
+from prefect.states import Suspended
 from pydantic import Field, TypeAdapter, ValidationError
 
 from doctor.gate import Decision, markdown
@@ -35,6 +39,15 @@ class Approval(RunInput):
 
     promote: bool = Field(description="whether it takes the champion's place")
     why: str = Field(default="", description="kept with the decision")
+
+    @classmethod
+    def save(cls, keyset: Keyset, flow_run_id: UUID | None = None) -> None:
+        """Keep the form with the flow run; one that is there stays."""
+        try:
+            super().save(keyset, flow_run_id)
+        except PrefectHTTPStatusError as error:
+            if error.response.status_code != 409:
+                raise
 
 
 @flow(name="retrain", **WATCHED)
@@ -101,8 +114,12 @@ def _ask(decision: Decision, sha256: str) -> Approval:
     """
     log.info("better than the champion; waiting for a person's word, resume this run at %s", flow_run.ui_url)
     form = Approval.with_initial_data(description=markdown(decision, True, {"waiting for": "your word"}), promote=True)
-    wait = suspend_flow_run if deployment.id else pause_flow_run
-    return wait(wait_for_input=form, timeout=APPROVAL_TIMEOUT_S, key=f"approval-{sha256[:12]}")
+    key = f"approval-{sha256[:12]}"
+    if not deployment.id:
+        return pause_flow_run(wait_for_input=form, timeout=APPROVAL_TIMEOUT_S, key=key)
+    # Prefect keeps the form after it has suspended the run, and by then the worker may have ended this process
+    form.save(keyset_from_paused_state(Suspended(pause_key=key)))
+    return suspend_flow_run(wait_for_input=form, timeout=APPROVAL_TIMEOUT_S, key=key)
 
 
 def _hours(text: str) -> float:

@@ -111,6 +111,15 @@ def use_threads(wanted: Threads) -> None:
         torch.set_num_threads(count)
 
 
+def compute_alike(device: str) -> None:
+    """The same input gives the same bits on a processor, with any number of threads, from now on."""
+    import torch  # a command's --help does without
+
+    if device == "cpu":
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
+
+
 def give_large_blocks_back(environment: Mapping[str, str] = os.environ, threshold: int = MMAP_THRESHOLD) -> bool:
     """Keep large blocks out of the C library's heap, in which sequences of ever other lengths leave holes; returns
     whether that was done.

@@ -13,6 +13,7 @@ from rl.batching import computed_tokens, micro_batches
 from rl.branches import Branch
 from rl.config import SFTParams
 from rl.errors import TrainingError
+from rl.machine import compute_alike
 from rl.policy import Policy
 from rl.recomputation import ready_for_gradients
 
@@ -65,6 +66,7 @@ def train_supervised(
     """
     if not examples:
         raise TrainingError("no examples to train on; raise the number of training cases or dialogues in params.yaml")
+    compute_alike(policy.model.device.type)
     optimizers = _optimizers(policy, params)
     rng = random.Random(params.seed)
     batches = [b for _ in range(params.epochs) for b in _shuffled(len(examples), params.batch_size, rng)]

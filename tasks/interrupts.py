@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 import psutil
@@ -76,16 +76,18 @@ def signals_put_off() -> Iterator[None]:
         return
     heard: list[int] = []
     before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGHUP)}
-    mine = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
-    try:
-        for number in mine:
-            signal.signal(number, lambda told, _: heard.append(told))
+    with ExitStack() as afterwards:
+        afterwards.callback(_given_again, heard)
+        for number, handler in before.items():
+            if handler not in (None, signal.SIG_IGN):
+                signal.signal(number, lambda told, _: heard.append(told))
+                afterwards.callback(signal.signal, number, handler)
         yield
-    finally:
-        for number, handler in mine.items():
-            signal.signal(number, handler)
-        for told in heard:
-            signal.raise_signal(told)
+
+
+def _given_again(heard: list[int]) -> None:
+    for number in heard:
+        signal.raise_signal(number)
 
 
 def end_in_time(again_s: float = AGAIN_S, end_s: float = END_S) -> None:

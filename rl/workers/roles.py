@@ -24,7 +24,7 @@ from rl.experience import Scores, Trajectory
 from rl.flex import prefer_rows, read_rows, reads_rows
 from rl.handover import Handover, handover_of
 from rl.learner import Learner, Sampler, policy_for
-from rl.machine import Place
+from rl.machine import Place, compute_alike
 from rl.models import load_model, load_tokenizer
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
@@ -59,13 +59,6 @@ class Opening:
     def frozen(self) -> PreTrainedModel:
         """What the policy begins as, once more, in the precision that computes."""
         return load_model(self.model, self.place.compute, self.place.device)[0].eval().requires_grad_(False)
-
-
-def compute_alike(device: str) -> None:
-    """The same input gives the same bits on a processor, from now on."""
-    if device == "cpu":
-        torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # torch's stubs; a debugging aid that costs a tenth of a step
 
 
 class TrainerWorker:
