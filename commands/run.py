@@ -4,16 +4,18 @@ Joins a server that is already running on the default port.
 """
 
 import argparse
+import math
 import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+import time
 
 from doctor.parameters import ParameterError, load_params
 from tasks.interrupts import let_children_be_interrupted, signals_put_off
 from tasks.server import AWAITED, ROOT, end, starting_server
 
+ONE_STOP_S = 2  # in which several signals are one wish to stop
 JOB_ENDS_S = 10  # which waits for the server, too, or has begun to stop a stage
 
 
@@ -44,7 +46,7 @@ def main() -> int:
         job: subprocess.Popen[bytes] | None = None
         try:
             with signals_put_off():
-                job = subprocess.Popen(command, cwd=ROOT, env=environment)
+                job = subprocess.Popen(command, cwd=ROOT, env=environment, process_group=0)
             ready()  # the job imports meanwhile, and waits too
             return wait_for(job)
         except BaseException:
@@ -54,15 +56,26 @@ def main() -> int:
 
 
 def wait_for(child: "subprocess.Popen[bytes]") -> int:
-    """Its exit status, however long it takes to stop DVC and the stage: a terminal interrupts it too, other signals to
-    end are passed on as an interrupt.
+    """Its exit status, however long it takes to stop DVC and the stage.
+
+    An interrupt from the terminal and other signals to end are passed on to it as one interrupt. It is in a group of its
+    own: a terminal, `timeout` and make signal a whole group, one after the other, and a second signal would fall into what
+    is done about the first.
     """
+    passed = -math.inf
+
+    def pass_on(*_: object) -> None:
+        nonlocal passed
+        if time.monotonic() - passed > ONE_STOP_S:
+            passed = time.monotonic()
+            child.send_signal(signal.SIGINT)
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, lambda *_: child.send_signal(signal.SIGINT))
-    while True:
-        with suppress(KeyboardInterrupt):
-            return child.wait()
+            signal.signal(number, pass_on)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a script's background, which goes on
+        signal.signal(signal.SIGINT, pass_on)
+    return child.wait()
 
 
 if __name__ == "__main__":

@@ -75,7 +75,6 @@ def build_index(  # noqa: PLR0913  what stands in an index folder
         LexicalIndex.build(passages, params.bm25).save(partial)
         _write_passages(passages, partial / PASSAGES_FILE)
         write_rejected(rejected, partial / REJECTED_FILE)
-        recall = None if nearest is None else nearest.recall(queries_QD)
         written = sorted(path for path in partial.rglob("*") if path.is_file())
         manifest = Manifest(
             schema_version=SCHEMA_VERSION,
@@ -87,7 +86,7 @@ def build_index(  # noqa: PLR0913  what stands in an index folder
             index=params.index,
             index_kind=None if nearest is None else nearest.kind,
             dimension=0 if nearest is None else nearest.dimension,
-            recall_at_10=recall,
+            recall_at_10=None if nearest is None else nearest.recall(queries_QD),
             n_documents=len({passage.doc_id for passage in passages}),
             n_passages=len(passages),
             files={path.relative_to(partial).as_posix(): sha256_file(path) for path in written},
@@ -95,14 +94,21 @@ def build_index(  # noqa: PLR0913  what stands in an index folder
             licences=_licences(passages),
         )
         write_manifest(manifest, partial)
+    _tell(manifest, directory)
+    return manifest
+
+
+def _tell(manifest: Manifest, directory: Path) -> None:
+    """What was built, and whether too little is found in it."""
+    recall = manifest.recall_at_10
     if recall is not None and recall < RECALL_WANTED:
         logger.warning(
             "the %s index in %s finds %.3f of the 10 nearest passages, less than %.2f: raise index.probes and "
             "index.rerank, or choose another index.kind",
             *(manifest.index_kind, directory, recall, RECALL_WANTED),
         )
-    logger.info("built %s index of %d passages in %s", manifest.index_kind or "word", len(passages), directory)
-    return manifest
+    kind = manifest.index_kind or "word"
+    logger.info("built %s index of %d passages in %s", kind, manifest.n_passages, directory)
 
 
 class PassageTable(Sequence[Passage]):

@@ -167,39 +167,7 @@ def estimate(
     GPU's engine gives back when it sleeps. On a CPU, and where the engine plays one step ahead, both are there at once.
     """
     s = shape
-    copied = s.weight_bytes != s.bytes
-    tokens = max(algorithm.optimizer.micro_batch_tokens, rollout.max_episode_tokens)
-    own_trunk = algorithm.critic is not None and algorithm.critic.trunk == "own"
-    outside = s.parameters - s.trunk_parameters + s.vocabulary * s.width
-    parts = {
-        "weights": s.parameters * s.weight_bytes
-        + (0 if s.trainable == s.parameters else s.trainable * (4 - s.weight_bytes)),
-        "gradients": s.trainable * 4,
-        "optimizer": 2 * s.trainable * 4,
-        "critic": (s.trunk_parameters * s.weight_bytes + 3 * s.trainable_trunk * 4) * own_trunk,
-        "frozen": s.parameters * s.bytes * len(algorithm.frozen_roles) * (s.trainable == s.parameters),
-        "kv_cache": rollout.slots
-        * rollout.max_episode_tokens
-        * s.layers
-        * 2
-        * s.key_value_heads
-        * s.head_width
-        * s.bytes,
-        "engine": s.parameters * s.bytes * copied,
-        "activations": _activations(s, tokens, checkpointing=algorithm.optimizer.gradient_checkpointing)
-        * (1 + own_trunk),
-        "gathered": (outside + 2 * s.trunk_parameters // s.layers) * s.bytes * copied,
-        "logits": 4 * min(LOGIT_BYTES[place.device], 4 * tokens * s.vocabulary),
-    }
-    if algorithm.feature is not None and algorithm.adaptation is not None:
-        table = s.vocabulary * s.width
-        layers = min(algorithm.adaptation.layers, s.layers)
-        predicting = table + layers * (s.trunk_parameters - table) // s.layers
-        parts["teacher"] = 3 * s.parameters * 4
-        parts["adaptation"] = (5 * predicting + 2 * 4 * table) * 4
-    if place.device != "cpu":
-        fed = FEED_TOKENS * (6 * s.width + 3 * s.intermediate) * s.bytes
-        parts["step"] = max(rollout.slots * s.vocabulary * SAMPLING_BYTES, fed)
+    parts = _of_weights(s, algorithm) | _of_work(s, algorithm, rollout, place)
     if isinstance(rollout.engine, VllmParams):
         parts.pop("step", None)
         parts |= {
@@ -211,6 +179,50 @@ def estimate(
     kept = ("engine", "kv_cache", "step") if place.device == "cpu" or rollout.ahead else ()
     playing = tuple(part for part in PLAYING if not (place.offload and place.device != "cpu" and part == "optimizer"))
     return Estimate({name: value for name, value in parts.items() if value}, playing, LEARNING + kept)
+
+
+def _of_weights(s: ModelShape, algorithm: Algorithm) -> dict[str, int]:
+    """Bytes of all models, and of what an optimizer keeps of them."""
+    copied = s.weight_bytes != s.bytes
+    adapter = 0 if s.trainable == s.parameters else s.trainable * (4 - s.weight_bytes)
+    parts = {
+        "weights": s.parameters * s.weight_bytes + adapter,
+        "gradients": s.trainable * 4,
+        "optimizer": 2 * s.trainable * 4,
+        "critic": (s.trunk_parameters * s.weight_bytes + 3 * s.trainable_trunk * 4) * _own_trunk(algorithm),
+        "frozen": s.parameters * s.bytes * len(algorithm.frozen_roles) * (s.trainable == s.parameters),
+        "engine": s.parameters * s.bytes * copied,
+    }
+    if algorithm.feature is not None and algorithm.adaptation is not None:
+        table = s.vocabulary * s.width
+        layers = min(algorithm.adaptation.layers, s.layers)
+        predicting = table + layers * (s.trunk_parameters - table) // s.layers
+        parts["teacher"] = 3 * s.parameters * 4
+        parts["adaptation"] = (5 * predicting + 2 * 4 * table) * 4
+    return parts
+
+
+def _of_work(s: ModelShape, algorithm: Algorithm, rollout: RolloutParams, place: Place) -> dict[str, int]:
+    """Bytes of what playing and learning keep while they compute."""
+    tokens = max(algorithm.optimizer.micro_batch_tokens, rollout.max_episode_tokens)
+    cached = 2 * s.layers * s.key_value_heads * s.head_width * s.bytes  # a token
+    activations = _activations(s, tokens, checkpointing=algorithm.optimizer.gradient_checkpointing)
+    outside = s.parameters - s.trunk_parameters + s.vocabulary * s.width
+    copied = s.weight_bytes != s.bytes
+    parts = {
+        "kv_cache": rollout.slots * rollout.max_episode_tokens * cached,
+        "activations": activations * (1 + _own_trunk(algorithm)),
+        "gathered": (outside + 2 * s.trunk_parameters // s.layers) * s.bytes * copied,
+        "logits": 4 * min(LOGIT_BYTES[place.device], 4 * tokens * s.vocabulary),
+    }
+    if place.device != "cpu":
+        fed = FEED_TOKENS * (6 * s.width + 3 * s.intermediate) * s.bytes
+        parts["step"] = max(rollout.slots * s.vocabulary * SAMPLING_BYTES, fed)
+    return parts
+
+
+def _own_trunk(algorithm: Algorithm) -> bool:
+    return algorithm.critic is not None and algorithm.critic.trunk == "own"
 
 
 def _activations(s: ModelShape, tokens: int, *, checkpointing: bool) -> int:

@@ -232,6 +232,43 @@ def test_a_signal_to_end_reaches_the_job_as_an_interrupt(default_signals, number
     assert time.monotonic() - began < 20
 
 
+COUNTS = """
+import signal, sys, time
+heard = []
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda told, _: heard.append(told))
+print("ready", flush=True)
+while not heard:
+    time.sleep(0.05)
+time.sleep(1)
+sys.exit(10 * len(heard) + (heard[0] == signal.SIGINT))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_a_whole_group_reach_the_job_as_one_interrupt(number):
+    """As `timeout` and make give them: to everybody in the foreground, and again to each of their own."""
+    waits = (
+        "import subprocess, sys; from commands.run import wait_for\n"
+        f"job = subprocess.Popen([sys.executable, '-c', {COUNTS!r}], process_group=0)\n"
+        "sys.exit(wait_for(job))"
+    )
+    outer = subprocess.Popen(
+        [sys.executable, "-c", waits],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert outer.stdout is not None
+    assert outer.stdout.readline() == "ready\n"
+    time.sleep(0.5)  # until it listens to signals
+    for _ in range(2):
+        os.killpg(outer.pid, number)
+        time.sleep(0.1)
+    assert outer.wait(20) == 11
+
+
 def test_a_server_that_does_not_start_ends_the_job(monkeypatch, capsys):
     jobs = []
     real = subprocess.Popen
