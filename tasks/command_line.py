@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -25,11 +25,12 @@ from prefect.exceptions import TerminationSignal
 from prefect.logging.handlers import APILogWorker
 
 from clinic.errors import ClinicError
-from doctor.parameters import HOME, ParameterError, load_params
+from doctor.parameters import HOME, ROOT, ParameterError, load_params
 from kb.errors import KnowledgeBaseError
 from rl import machine
 from rl.errors import TrainingError
 from rl.stoppable import STOPS
+from tasks.alone import alone
 from tasks.interrupts import end_in_time
 from tracking.console import screen, start_logging
 from tracking.errors import TrackingError
@@ -72,7 +73,9 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
     end_in_time()
     with process(flow.__name__, *USER_ERRORS):
         machine.use(load_params(given.get("params_file")).machines)
-        outlive_prefect(flow, given)
+        product = given.get("out") == ROOT / canonical
+        with alone(ROOT) if product else nullcontext():
+            outlive_prefect(flow, given)
 
 
 def outlive_prefect(flow: Any, given: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
 from doctor.parameters import HOME, ROOT
+from tasks.alone import alone
 from tasks.interrupts import let_children_be_interrupted, signals_put_off
 from tracking.console import LINE, PARENT, screen
 from tracking.progress import listening
@@ -38,14 +39,14 @@ class VersioningError(RuntimeError):
 @task(cache_policy=NO_CACHE)
 def reproduce(targets: Sequence[str], max_hours: float | None = None) -> None:
     """`dvc repro` the stages (all if none are named), passing its output on; cancelling this task stops DVC and its
-    stage first.
+    stage first. It waits until no other run is at work in this project.
 
     Raises:
         VersioningError: DVC ended with an error, or was stopped after `max_hours`.
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets]
-    with listening(screen()) as channel:
-        status = _pass_on(command, _environment() | channel, ROOT, max_hours)
+    with alone(ROOT) as held, listening(screen()) as channel:
+        status = _pass_on(command, _environment() | held | channel, ROOT, max_hours)
     if status:
         raise VersioningError(f"`dvc repro` ended with status {status}; the lines above say which stage failed and why")
 

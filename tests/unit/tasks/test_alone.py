@@ -1,0 +1,93 @@
+"""One run at a time in a project."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks.alone import HELD, alone
+
+ROOT = Path(__file__).resolve().parents[3]
+HOLDS = """
+import sys, time
+from pathlib import Path
+from tasks.alone import alone
+with alone(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def holding(project: Path, seconds: float) -> "subprocess.Popen[str]":
+    """A process that has the project to itself."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(project), str(seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_run_waits_and_says_for_whom(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = holding(tmp_path, 1.5)
+    with caplog.at_level(logging.INFO), alone(tmp_path):
+        assert other.wait(5) == 0
+    assert f"process {other.pid} (" in caplog.text
+    assert f"is at work in {tmp_path}; waiting until it has ended" in caplog.text
+
+
+def test_a_killed_run_holds_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = holding(tmp_path, 60)
+    other.send_signal(signal.SIGKILL)
+    other.wait(5)
+    with caplog.at_level(logging.INFO), alone(tmp_path):
+        assert not caplog.text
+
+
+def test_what_the_holder_starts_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with alone(tmp_path) as told:
+        assert told == {HELD: str(tmp_path)}
+        started = subprocess.run(
+            [sys.executable, "-c", HOLDS, str(tmp_path), "0"], cwd=ROOT, env=os.environ | told, timeout=20, check=True
+        )
+        assert started.returncode == 0
+        monkeypatch.setenv(HELD, told[HELD])
+        began = time.monotonic()
+        with alone(tmp_path):
+            assert time.monotonic() - began < 1
+    other = holding(tmp_path, 0)  # the outer block alone has let go of it
+    assert other.wait(5) == 0
+
+
+REPRODUCES = """
+import sys
+from pathlib import Path
+from tasks import versioning
+versioning.ROOT = Path(sys.argv[1])
+versioning._outermost = lambda: None
+versioning.reproduce.fn([])
+"""
+
+
+@pytest.mark.slow
+def test_two_that_reproduce_at_once_both_end_well(tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").write_text(
+        "stages:\n"
+        "  one: {cmd: sleep 2 && echo 1 > a.txt, outs: [a.txt]}\n"
+        "  two: {cmd: sleep 2 && cat a.txt > b.txt && echo ran >> log, deps: [a.txt], outs: [b.txt]}\n"
+    )
+    for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
+        subprocess.run(command, cwd=tmp_path, check=True)
+    both = [
+        subprocess.Popen([sys.executable, "-c", REPRODUCES, str(tmp_path)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for process in both:
+        _, told = process.communicate(timeout=120)
+        assert process.returncode == 0, told
+    assert (tmp_path / "log").read_text() == "ran\n"
