@@ -238,7 +238,11 @@ def run_of(model: Path) -> str | None:
         return None
     run_id = str(json.loads(note.read_text())["mlflow_run_id"])
     if not runs.is_there(run_id):
-        log.warning("MLflow's store has no run %s, which trained %s: was the store lost, or moved away?", run_id, model)
+        log.warning(
+            "MLflow's store has no run %s, which trained %s: was the store lost, or moved away? From its checkpoints "
+            "`dvc repro --force --single-item train_doctor` writes it again",
+            *(run_id, model),
+        )
         return None
     return run_id
 

@@ -163,6 +163,10 @@ def _make(database: Path) -> None:
     """
     if database.exists() and database.stat().st_size:
         return
+    if any(path.is_dir() for path in (database.parent / "artifacts").glob("*")):
+        log.warning(
+            "%s is not there, but files of its runs are: a new one is made, which begins without them", database
+        )
     unfinished = database.with_suffix(".partial")
     for left in database.parent.glob(f"{unfinished.name}*"):  # with the journals of a killed run
         left.unlink()
