@@ -14,6 +14,7 @@ from rl.errors import TrainingError
 from rl.files import held
 
 # prepares MLflow's environment, so before MLflow
+from tracking.ledger import RUN_LOST
 from tracking.store import patiently
 
 # isort: split
@@ -21,6 +22,7 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 Needed = Mapping[tuple[str, ...], str]  # project and name of a training's folder, wherever the project lies -> by what
+ANY: tuple[str, ...] = ()  # stands for every folder
 GONE = ".deleted"  # end of the name of a folder that is being deleted
 
 
@@ -82,7 +84,7 @@ def _looked_at(folder: Path, needed: Needed) -> PastTraining:
     files = [path.stat() for path in folder.rglob("*") if path.is_file()]
     try:
         with held(folder):
-            use = needed.get(folder.parts[-2:], "")
+            use = needed.get(folder.parts[-2:], needed.get(ANY, ""))
     except TrainingError:
         use = "a training that runs"
     return PastTraining(
@@ -101,16 +103,22 @@ def _accuracies(folder: Path) -> Iterator[float]:
 
 
 def _needed(current: str | None) -> Needed:
-    """Folders of the doctor in use and of every model that an alias names."""
+    """Folders of the doctor in use and of every model that an alias names; ANY, where the store has lost the run of one."""
     client = mlflow.MlflowClient()
     by_run = {current: "models/doctor"} if current else {}
+    lost = []
     for model in patiently(client.search_registered_models):
         for alias, number in model.aliases.items():
-            run_id = patiently(client.get_model_version, model.name, number).run_id
-            if run_id:
-                by_run[run_id] = ", ".join(filter(None, [by_run.get(run_id), f"{alias} (version {number})"]))
-    places = {_folder_of(client, run_id): uses for run_id, uses in by_run.items()}
-    return {place.parts[-2:]: uses for place, uses in places.items() if place is not None}
+            version = patiently(client.get_model_version, model.name, number)
+            use = f"{alias} (version {number})"
+            if version.run_id:
+                by_run[version.run_id] = ", ".join(filter(None, [by_run.get(version.run_id), use]))
+            elif RUN_LOST in version.tags:
+                lost.append(use)
+    places = {run_id: _folder_of(client, run_id) for run_id in by_run}
+    lost += [by_run[run_id] for run_id, place in places.items() if place is None]
+    found = {place.parts[-2:]: by_run[run_id] for run_id, place in places.items() if place is not None}
+    return found | ({ANY: f"maybe {', '.join(lost)}, whose run MLflow has lost"} if lost else {})
 
 
 def _folder_of(client: mlflow.MlflowClient, run_id: str) -> Path | None:

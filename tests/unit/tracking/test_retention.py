@@ -16,6 +16,7 @@ from rl.checkpoint import SEAL
 from rl.files import held
 from tracking import registry, runs
 from tracking.errors import TrackingError
+from tracking.ledger import RUN_LOST
 from tracking.retention import past_trainings, superfluous
 
 PROJECT = "checkpoints/mine"
@@ -83,6 +84,19 @@ def test_the_doctor_in_use_stays(root: Path) -> None:
     with runs.training_run("third", "third", {}, {"checkpoints": str(root / PROJECT / "run-2")}, root) as run_id:
         pass
     assert going(root, 0, 0, run_id) == ["run-3", "run-1"]
+
+
+def test_nothing_goes_while_nobody_knows_where_the_champion_came_from(root: Path) -> None:
+    assert going(root, 0, 0) == ["run-3", "run-2", "run-1"]
+    client = runs.mlflow.MlflowClient()
+    version = client.get_model_version_by_alias("doctor", "champion")
+    client.set_registered_model_alias("doctor", "other", version.version)
+    lost = client.create_model_version("doctor", version.source, None, {RUN_LOST: "gone"})
+    client.set_registered_model_alias("doctor", "other", lost.version)
+    assert going(root, 0, 0) == []
+    told = f"maybe other (version {lost.version}), whose run MLflow has lost"
+    assert {one.needed for one in past_trainings(root, None)} == {told, f"champion (version {version.version})"}
+    client.delete_registered_model_alias("doctor", "other")
 
 
 def test_a_training_that_runs_stays(root: Path) -> None:
