@@ -29,6 +29,14 @@ def evaluate_doctor(
 ) -> None:
     """Compare the trained doctor with its warm start (or any other checkpoint) and with reference doctors, on the same
     test cases and budget.
+
+    Args:
+        out: where the figures go; by default a folder of its own under runs/, so that nothing versioned is touched.
+        params_file: another params.yaml.
+        doctor: folder of the weights that are evaluated.
+        warm_start: folder of those that it is compared with.
+        cases: folder of the case table.
+        index: folder of the knowledge base.
     """
     out = output(out, "evaluate_doctor.json")
     params = load_params(params_file)

@@ -15,7 +15,12 @@ from tracking.console import WATCHED
 
 @flow(name="knowledge_base", **WATCHED)
 def knowledge_base(out: Path | None = None, params_file: Path | None = None) -> None:
-    """Split documents into passages, embed them, build the index, measure retrieval where queries are given."""
+    """Split documents into passages, embed them, build the index, measure retrieval where queries are given.
+
+    Args:
+        out: where the index goes; by default a folder of its own under runs/, so that nothing versioned is touched.
+        params_file: another params.yaml.
+    """
     out = output(out, "kb_index")
     params = read_params(params_file or ROOT / "params.yaml")
     measured = {**index_documents(params, out), **measure_retrieval(params, out)}

@@ -14,7 +14,12 @@ from tracking.console import WATCHED
 
 @flow(name="patient_cases", **WATCHED)
 def patient_cases(out: Path | None = None, params_file: Path | None = None) -> None:
-    """Check the starter clinic, draw its cases, load imported sets, split and write them."""
+    """Check the starter clinic, draw its cases, load imported sets, split and write them.
+
+    Args:
+        out: where the case table goes; by default a folder of its own under runs/, so that nothing versioned is touched.
+        params_file: another params.yaml.
+    """
     out = output(out, "cases")
     params = load_params(params_file).patient_cases
     bayes = check_starter(params)

@@ -19,7 +19,14 @@ def warm_start(
     cases: Path = ROOT / "data/cases",
     index: Path = ROOT / "data/kb_index",
 ) -> None:
-    """Fine-tune the base model on doctor turns, as `warm_start.start` says."""
+    """Fine-tune the base model on doctor turns, as `warm_start.start` says.
+
+    Args:
+        out: where the weights go; by default a folder of its own under runs/, so that nothing versioned is touched.
+        params_file: another params.yaml.
+        cases: folder of the case table.
+        index: folder of the knowledge base.
+    """
     out = output(out, "warm_start")
     metrics = fine_tune(load_params(params_file), cases, index, out)
     write_json(metrics_file(out, "warm_start"), metrics)
