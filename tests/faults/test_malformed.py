@@ -25,12 +25,15 @@ from clinic.errors import ClinicError
 from clinic.loaders import load_source
 from clinic.loaders.mapping import read_mapping
 from clinic.ratings import ask_for_ratings, read_ratings
+from clinic.vocabulary import read_vocabulary
+from doctor.base_model_recipe import load_base_model_params
 from doctor.parameters import ROOT, ParameterError, load_params, read_yaml, validated
 from doctor.recipe import parse_algorithm
 from kb.config import DocumentSource
 from kb.documents import load_documents
 from kb.errors import KnowledgeBaseError
 from kb.quality import load_queries
+from rl.algorithms import ALGORITHMS
 from rl.chat import ChatFormat
 from rl.errors import TrainingError
 from rl.models import new_tokenizer
@@ -44,7 +47,7 @@ LONGEST = 2000  # characters of a line for a person
 SPLIT = SplitParams(salt="s", validation=0.2, test=0.2)
 PER_FILE = 40
 PAGES = 10
-RECIPES = tuple(f"recipes/{name}.yaml" for name in ("grpo", "ppo", "dapo", "dpo", "online_dpo", "gspo"))
+RECIPES = tuple(f"recipes/{name}.yaml" for name in ALGORITHMS)
 PRESETS = tuple(f"recipes/rewards/{name}.yaml" for name in ("doctoragent", "weighted", "human", "doctoragent_judge"))
 Write = Callable[[Path, random.Random], int]  # puts wrong files into a folder; returns how many records
 Read = Callable[[Path, int], None]  # reads them as a stage does
@@ -207,6 +210,21 @@ def own_csv(folder: Path, rng: random.Random) -> int:
         table.writerow([row.get(name, "") if rng.random() < 0.5 else OWN[name] for name in OWN])
     content = out.getvalue().encode("utf-8", "surrogatepass")
     (folder / "cases.csv").write_bytes(cut(content, rng) if rng.random() < 0.5 else content)
+    return PER_FILE
+
+
+TERM = {"doid": "DOID:13189", "label": "gout", "synonyms_exact": "podagra|gouty arthritis", "parents": "arthritis"}
+
+
+def vocabulary(folder: Path, rng: random.Random) -> int:
+    """A vocabulary as CSV: cells and columns changed, or the text as bytes."""
+    out = io.StringIO()
+    rows = [{name: str(value) for name, value in changed(TERM, rng).items()} for _ in range(PER_FILE)]
+    table = csv.DictWriter(out, [*rows[0], *TERM] if rng.random() < 0.2 else list(TERM), extrasaction="ignore")
+    table.writeheader()
+    table.writerows(rows)
+    content = out.getvalue().encode("utf-8", "surrogatepass")
+    (folder / "terms.csv").write_bytes(cut(content, rng) if rng.random() < 0.5 else content)
     return PER_FILE
 
 
@@ -383,6 +401,16 @@ def read_preset(folder: Path, _records: int) -> None:
     validated(read_yaml(place), place, TypeAdapter(PresetParams).validate_python)
 
 
+def read_base_recipe(folder: Path, _records: int) -> None:
+    """The recipe of the base model."""
+    load_base_model_params(None, folder / "base_model.yaml")
+
+
+def read_terms(folder: Path, _records: int) -> None:
+    """A vocabulary of diseases, and one that it is asked for."""
+    read_vocabulary(folder / "terms.csv").find(("gout",))
+
+
 @functools.cache
 def _params() -> Any:
     return load_params()
@@ -417,7 +445,9 @@ FILES: dict[str, tuple[int, Write, Read]] = {  # how many records, who gets them
     "preferences": (400, functools.partial(one_line, PAIR), read_pairs),
     "judged queries": (300, queries, read_judged),
     "params.yaml": (300, functools.partial(yaml_file, ("params.yaml",)), read_params),
-    "recipes": (200, functools.partial(yaml_file, RECIPES), read_recipe),
+    "recipes": (300, functools.partial(yaml_file, RECIPES), read_recipe),
+    "recipe of the base model": (50, functools.partial(yaml_file, ("recipes/base_model.yaml",)), read_base_recipe),
+    "vocabulary": (1200, vocabulary, read_terms),
     "reward presets": (200, functools.partial(yaml_file, PRESETS), read_preset),
 }
 
