@@ -216,7 +216,7 @@ def test_a_reward_component_that_no_preset_has_is_refused(monkeypatch: pytest.Mo
     recipe.write_text(
         (ROOT / "recipes/grpo.yaml").read_text().replace("own_turn: [information", "own_turn: [informaton")
     )
-    monkeypatch.setattr("doctor.recipe.recipe_path", lambda _: recipe)
+    monkeypatch.setattr("doctor.parameters.recipe_path", lambda _: recipe)
     with pytest.raises(
         ParameterError, match=r"grpo\.yaml: informaton is no reward component; known: accuracy, completeness, diagnosis"
     ):
