@@ -15,9 +15,11 @@ def load_yaml(path: Path) -> Any:
     Raises:
         OSError: it cannot be read.
         YAMLError: it is not YAML.
-        ValueError: it is not UTF-8, holds a date that cannot be, more values than anybody writes, or is nested too
-            deep.
+        ValueError: it is no regular file, not UTF-8, holds a date that cannot be, more values than anybody writes, or
+            is nested too deep.
     """
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise ValueError("it is a folder, a pipe, a socket or a device; name a regular file")
     try:
         content = YAML(typ="safe").load(path)
     except RecursionError as error:

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 
-from doctor.parameters import ParameterError, load_params
+from doctor.parameters import ParameterError, load_params, read_recipe
+from doctor.reward_recipe import load_reward
 from tasks.interrupts import let_children_be_interrupted, signals_put_off
 from tasks.server import AWAITED, ROOT, end, starting_server
 
@@ -27,7 +28,9 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; without any, all")
     given = parser.parse_args()
     try:
-        load_params()  # a misspelt key is told before anything is started
+        params = load_params()  # a misspelt word is told before anything is started
+        read_recipe(params.algorithm.name)
+        load_reward(params.reward.preset)
     except ParameterError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

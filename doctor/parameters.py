@@ -374,6 +374,25 @@ def read_yaml(path: Path) -> Any:
         raise ParameterError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
 
 
+def recipe_path(name: str) -> Path:
+    """Where the recipe of an algorithm is."""
+    return ROOT / "recipes" / f"{name}.yaml"
+
+
+def read_recipe(name: str) -> Any:
+    """What the recipe of the chosen algorithm says; whether it is right is for `load_algorithm`, which needs torch.
+
+    Raises:
+        ParameterError: there is none of that name, or it is not YAML.
+    """
+    path = recipe_path(name)
+    if not path.exists():
+        known = sorted(one.stem for one in path.parent.glob("*.yaml") if one.stem != "base_model")
+        near = did_you_mean(name, known) or f"; choose one of: {', '.join(known)}"
+        raise ParameterError(f"params.yaml: algorithm.name is {name!r} but {path.name} is not in recipes/{near}")
+    return read_yaml(path)
+
+
 def validated(content: Any, path: Path, build: Callable[[Any], T]) -> T:
     """Build from what was read from `path`.
 

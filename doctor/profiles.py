@@ -10,8 +10,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from doctor.parameters import ROOT, ParameterError, parse_params, read_yaml
-from doctor.recipe import parse_algorithm, recipe_path
+from doctor.parameters import ROOT, ParameterError, parse_params, read_yaml, recipe_path
+from doctor.recipe import parse_algorithm
 from doctor.training import plan_text
 
 
@@ -74,5 +74,5 @@ def plan(changed: Mapping[Path, str]) -> str:
         return YAML(typ="safe").load(changed[path]) if path in changed else read_yaml(path)
 
     params = parse_params(content(ROOT / "params.yaml"), ROOT / "params.yaml")
-    recipe = recipe_path(params)
+    recipe = recipe_path(params.algorithm.name)
     return plan_text(params, parse_algorithm(content(recipe), params, recipe))

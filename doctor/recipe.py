@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from clinic.rewards import REWARD_COMPONENTS
-from doctor.parameters import ROOT, ParameterError, Params, did_you_mean, read_yaml, validated
+from doctor.parameters import ROOT, ParameterError, Params, read_recipe, recipe_path, validated
 from rl.algorithms import Algorithm, make_algorithm
 from rl.preferences import count_pairs
 
@@ -16,14 +16,8 @@ def load_algorithm(params: Params) -> Algorithm:
     Raises:
         ParameterError: no such recipe, or a mistake in it.
     """
-    path = recipe_path(params)
-    if not path.exists():
-        known = sorted(p.stem for p in path.parent.glob("*.yaml") if p.stem != "base_model")
-        near = did_you_mean(params.algorithm.name, known)
-        raise ParameterError(
-            f"params.yaml: algorithm.name is {params.algorithm.name!r} but {path.name} is not in recipes/{near or '; choose one of: ' + ', '.join(known)}"
-        )
-    return parse_algorithm(read_yaml(path), params, path)
+    name = params.algorithm.name
+    return parse_algorithm(read_recipe(name), params, recipe_path(name))
 
 
 def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
@@ -81,11 +75,6 @@ def _refuse_for_privileged(params: Params, path: Path) -> None:
             raise ParameterError(
                 f"params.yaml: {told}, which {path.stem} cannot do; set it to {possible}, or take another algorithm"
             )
-
-
-def recipe_path(params: Params) -> Path:
-    """Where the chosen recipe is."""
-    return ROOT / "recipes" / f"{params.algorithm.name}.yaml"
 
 
 def pairs_path(algorithm: Algorithm) -> Path | None:

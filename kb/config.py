@@ -192,6 +192,8 @@ def read_params(path: Path) -> KnowledgeBaseParams:
         KnowledgeBaseError: if the file, the section or a value of it is missing or wrong.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise ValueError("it is a folder, a pipe, a socket or a device; name a regular file")
         content = YAML(typ="safe", pure=True).load(path)
     except FileNotFoundError:
         raise KnowledgeBaseError(f"{path} does not exist: name a file with a section knowledge_base") from None

@@ -26,17 +26,31 @@ def skeleton(name: str) -> PreTrainedModel:
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        if "trust_remote_code" in str(error):
-            raise TrainingError(
-                f"{name!r} brings code of its own (auto_map in its config.json), which is never run; {ADVICE}"
-            ) from error
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise TrainingError(
-            f"cannot read the shape of {name!r}: {first} (give a Hugging Face id or a folder with config.json)"
-        ) from error
+        raise unreadable("the shape", name, error, "a folder with config.json") from error
     if reason := why_not(model):
         raise TrainingError(f"{name!r} ({config.model_type}) cannot be trained here: {reason}; {ADVICE}")
     return model
+
+
+def unreadable(what: str, name: str, error: Exception, folder: str) -> TrainingError:
+    """What is said, in one line, of something that transformers cannot read, or only by running a repository's code.
+
+    Args:
+        what: was to be read.
+        name: Hugging Face id or local path.
+        error: of transformers.
+        folder: that would do.
+    """
+    if brings_code(error):
+        place = "config.json or tokenizer_config.json"
+        return TrainingError(f"{name!r} brings code of its own (auto_map in its {place}), which is never run; {ADVICE}")
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return TrainingError(f"cannot read {what} of {name!r}: {first} (give a Hugging Face id or {folder})")
+
+
+def brings_code(error: Exception) -> bool:
+    """Whether transformers would have to run code of a repository."""
+    return "trust_remote_code" in str(error)
 
 
 def why_not(model: PreTrainedModel) -> str | None:

@@ -7,15 +7,14 @@ do not fit is found by halving in that order. A hundred thousand take no longer 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from transformers import AutoTokenizer
 
 from rl.chat import ChatFormat
 from rl.config import RolloutParams
 from rl.environment import Message
+from rl.models import load_tokenizer
 from rl.rollout import needed_tokens
 from rl.sft import Example
 
@@ -82,5 +81,5 @@ def _runs(example: Example) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def open_chat(name: str) -> ChatFormat:
-    """The chat format of a model folder or Hugging Face id, without its weights."""
-    return ChatFormat(AutoTokenizer.from_pretrained(name, local_files_only=Path(name).exists()))
+    """The chat format of a model folder or Hugging Face id, without its weights; see `load_tokenizer`."""
+    return ChatFormat(load_tokenizer(name))

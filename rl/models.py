@@ -3,13 +3,13 @@
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -19,7 +19,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rl.architectures import attention_of, skeleton
+from rl.architectures import attention_of, brings_code, skeleton, unreadable
 from rl.errors import TrainingError
 from rl.files import replace_folder
 from rl.linear_onednn import speed_up, worthwhile
@@ -50,17 +50,17 @@ def load_model(name: str, dtype: str, device: str = "cpu") -> tuple[PreTrainedMo
     """
     keep_pace()
     attention = attention_of(skeleton(name))
-    source: dict[str, Any] = {"local_files_only": Path(name).exists(), "trust_remote_code": False}
+    tokenizer = load_tokenizer(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, **source)
-        model = AutoModelForCausalLM.from_pretrained(
-            name, dtype=getattr(torch, dtype), attn_implementation=attention, **source
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            name,
+            dtype=getattr(torch, dtype),
+            attn_implementation=attention,
+            local_files_only=Path(name).exists(),
+            trust_remote_code=False,
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise TrainingError(
-            f"cannot load a language model from {name!r}: {first} (give a Hugging Face id or a folder with config.json and model.safetensors)"
-        ) from error
+        raise unreadable("the weights", name, error, "a folder with config.json and model.safetensors") from error
     except SafetensorError as error:
         raise TrainingError(
             f"{name}/model.safetensors is damaged ({error}); restore it or run the stage that made it again"
@@ -194,13 +194,18 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a language model alone, by Hugging Face id or local path.
 
     Raises:
-        TrainingError: there is none.
+        TrainingError: there is none, or its model or itself is code that the repository brings.
     """
+    local, folder = Path(name).exists(), "a folder of a model"
     try:
-        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, local_files_only=Path(name).exists())
-    except (OSError, ValueError, KeyError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise TrainingError(
-            f"cannot load a tokenizer from {name!r}: {first} (give a Hugging Face id or a folder of a model)"
-        ) from error
+        AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        if brings_code(error):  # else there may be a tokenizer without a model
+            raise unreadable("the shape", name, error, folder) from error
+    try:
+        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            name, local_files_only=local, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise unreadable("the tokenizer", name, error, folder) from error
     return found

@@ -8,10 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import psutil
@@ -106,7 +106,7 @@ def healthy(address: str) -> bool:
     try:
         with urllib.request.urlopen(f"{address}/health", timeout=2) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+    except (OSError, HTTPException, ValueError):  # or no address at all
         return False
 
 

@@ -7,22 +7,29 @@ made is a commit on a branch.
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from filelock import FileLock, Timeout
 
+from tasks.interrupts import signals_put_off
 from tracking.runs import MADE
+from tracking.store import without_password
 
 log = logging.getLogger(__name__)
 PLACE = Path("runs") / "retrain" / "workspace"
 OPENED = "refs/worktree/opened"  # the commit that a workspace began at; of this working tree alone
 PAUSES_S = (10, 60)  # before a remote is asked again
+BRANCH_S = 600.0  # of a try to send the branch
+DATA_S = 3600.0  # of a try to fetch or send data; the next one goes on with the files that lack
+ENDS_S = 3.0  # of a command that was told to end, then it is killed
 _NOBODY = {"GIT_AUTHOR_NAME": "anamnesis", "GIT_AUTHOR_EMAIL": "anamnesis@localhost"}
 _NOBODY |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in _NOBODY.items()}
 
@@ -140,7 +147,7 @@ def _bring_data(project: Path, place: Path) -> None:
     _dvc(place, "config", "--local", "cache.dir", _dvc(project, "cache", "dir"))
     if _dvc(place, "remote", "list"):
         try:
-            _reached(partial(_dvc, place, "pull", "--quiet", "--allow-missing"))
+            _reached(partial(_dvc, place, "pull", "--quiet", "--allow-missing", within_s=DATA_S))
             return
         except WorkspaceError as error:
             log.warning("the DVC remote could not be read, only what is cached here is used: %s", error)
@@ -239,9 +246,9 @@ def push(place: Path, branch: str) -> str | None:
     """Send data to DVC's remote, if it has one, and the branch to git's `origin`; returns what went wrong, in a line."""
     try:
         if _dvc(place, "remote", "list"):
-            _reached(partial(_dvc, place, "push", "--quiet"))
+            _reached(partial(_dvc, place, "push", "--quiet", within_s=DATA_S))
         _git(place, "remote", "get-url", "origin")  # there is one, or it is said at once
-        _reached(partial(_git, place, "push", "--quiet", "origin", f"refs/heads/{branch}"))
+        _reached(partial(_git, place, "push", "--quiet", "origin", f"refs/heads/{branch}", within_s=BRANCH_S))
     except WorkspaceError as error:
         return f"branch {branch} was not pushed: {error}"
     return None
@@ -278,7 +285,7 @@ def _is_ancestor(folder: Path, older: str, newer: str) -> bool:
     return True
 
 
-def _git(folder: Path, *words: str, identified: bool = False) -> str:
+def _git(folder: Path, *words: str, identified: bool = False, within_s: float | None = None) -> str:
     environment = {
         name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
     }
@@ -287,17 +294,80 @@ def _git(folder: Path, *words: str, identified: bool = False) -> str:
             _git(folder, "var", "GIT_COMMITTER_IDENT")
         except WorkspaceError:
             environment |= _NOBODY
-    return _told(["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *words], environment, folder)
+    return _told(["git", "-c", "core.hooksPath=/dev/null", *words], environment, folder, within_s)
 
 
-def _dvc(folder: Path, *words: str) -> str:
-    return _told([sys.executable, "-m", "dvc", *words], {**os.environ, "DVC_NO_ANALYTICS": "1"}, folder)
+def _dvc(folder: Path, *words: str, within_s: float | None = None) -> str:
+    environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
+    return _told([sys.executable, "-m", "dvc", *words], environment, folder, within_s)
 
 
-def _told(command: list[str], environment: dict[str, str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace")
-    if done.returncode:
-        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        words = " ".join(word for word in command[1:] if not word.startswith(str(folder)))
-        raise WorkspaceError(f"`{words}` failed: {lines[-1] if lines else f'status {done.returncode}'}")
-    return done.stdout.strip()
+def _told(command: list[str], environment: dict[str, str], folder: Path, within_s: float | None = None) -> str:
+    """What a command says; with a limit it is one that goes over a network."""
+    shown = " ".join([Path(command[0]).name, *(word for word in command[1:] if not word.startswith(str(folder)))])
+    if within_s is not None:
+        environment = environment | _unattended(folder)
+    try:
+        status, said, complaint = _ended(command, environment, folder, within_s)
+    except subprocess.TimeoutExpired:
+        raise WorkspaceError(
+            f"`{shown}` did not end within {within_s:g} s and was stopped; see in {folder} whether the remote answers it"
+        ) from None
+    if status:
+        lines = [line for line in (complaint + said).splitlines() if line.strip()]
+        raise WorkspaceError(f"`{shown}` failed: {without_password(lines[-1]) if lines else f'status {status}'}")
+    return said.strip()
+
+
+def _unattended(folder: Path) -> dict[str, str]:
+    """Variables under which nothing asks for a password, which nobody would type; a way of ssh that was chosen stays."""
+    chosen = not os.environ.keys().isdisjoint(("GIT_SSH_COMMAND", "GIT_SSH"))
+    with suppress(WorkspaceError):
+        chosen = chosen or bool(_git(folder, "config", "core.sshCommand"))
+    return {"GIT_TERMINAL_PROMPT": "0"} | ({} if chosen else {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes"})
+
+
+def _ended(
+    command: list[str], environment: dict[str, str], folder: Path, within_s: float | None
+) -> tuple[int, str, str]:
+    """Status, output and errors of a command, which is ended with all that it started if it is not waited for.
+
+    It has no terminal to ask at, being in a session of its own, and writes into files: what it leaves behind may hold a
+    pipe open.
+    """
+    process: subprocess.Popen[bytes] | None = None
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as said,
+        tempfile.TemporaryFile("w+", errors="replace") as wrong,
+    ):
+        try:
+            with signals_put_off():
+                process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=wrong,
+                    start_new_session=True,
+                )
+            status = process.wait(within_s)
+        except BaseException:
+            if process is not None:
+                _end(process)
+            raise
+        said.seek(0)
+        wrong.seek(0)
+        return status, said.read(), wrong.read()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a command's whole session; git takes its locks away meanwhile."""
+    with suppress(ProcessLookupError):
+        try:
+            os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDS_S)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

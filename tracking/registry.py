@@ -18,7 +18,7 @@ from rl.checkpoint import folder_hash
 # prepares MLflow's environment, so before MLflow
 from tracking import ledger
 from tracking.errors import TrackingError
-from tracking.store import EXPERIMENT, patiently, transferring
+from tracking.store import EXPERIMENT, patiently, transferring, without_password
 
 # isort: split
 import mlflow
@@ -155,7 +155,7 @@ def _fetch(model_name: str, number: str, sha256: str) -> None:
         patiently(mlflow.artifacts.download_artifacts, f"models:/{model_name}/{number}", dst_path=str(partial))
     if folder_hash(partial) != sha256:
         raise TrackingError(
-            f"{model_name} version {number} came from {mlflow.get_registry_uri()} with other bytes than sha256 {sha256}; register it again"
+            f"{model_name} version {number} came from {without_password(mlflow.get_registry_uri())} with other bytes than sha256 {sha256}; register it again"
         )
     seal(partial, COPIES / sha256)
 

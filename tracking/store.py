@@ -12,8 +12,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import ParamSpec, TypeVar
+from urllib.parse import unquote, urlsplit
 
 # MLflow reads these when it is imported: no usage statistics leave this machine.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -66,7 +68,7 @@ def patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
                 raise
             if not pauses:
                 raise TrackingError(
-                    f"the MLflow store {mlflow.get_tracking_uri()} stayed locked through {len(PAUSES_S) + 1} tries; "
+                    f"the MLflow store {without_password(mlflow.get_tracking_uri())} stayed locked through {len(PAUSES_S) + 1} tries; "
                     "stop the other writer (a second training, a database browser), and keep mlruns/ off network disks"
                 ) from error
         log.warning("the MLflow store is locked, trying again in %.1f s", pauses[0])
@@ -99,8 +101,18 @@ def _unanswered(uri: str) -> str:
 
 
 def without_password(uri: str) -> str:
-    """An address as it may be shown."""
-    return re.sub(r"//[^/@]*@", "//", uri)
+    """An address, or a text with some, as it may be shown."""
+    return re.sub(r"//[^/\s]*@", "//", uri)
+
+
+def _without_login(uri: str) -> str:
+    """A server's address whose user and password went into MLflow's variables: it prints the address after each run."""
+    parts = urlsplit(uri)
+    if not parts.password or parts.scheme not in ("http", "https"):
+        return uri
+    os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(parts.username or "")
+    os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(parts.password)
+    return without_password(uri)
 
 
 def _reach(uri: str) -> None:
@@ -114,7 +126,7 @@ def _reach(uri: str) -> None:
             pass
     except urllib.error.HTTPError:
         pass
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise AwayError(_unanswered(uri)) from error
 
 
@@ -132,7 +144,7 @@ def setup(root: Path) -> str:
     working tree, maybe a temporary copy of the project. Returns the id of the experiment.
     """
     given = os.environ.get("MLFLOW_TRACKING_URI")
-    uri = given or "sqlite:///mlruns/mlflow.db"
+    uri = _without_login(given or "sqlite:///mlruns/mlflow.db")
     local = uri.startswith("sqlite:///")
     database = home(root) / uri.removeprefix("sqlite:///")
     mlflow.set_tracking_uri(f"sqlite:///{database}" if local else uri)

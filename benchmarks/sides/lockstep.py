@@ -84,9 +84,9 @@ def counts(dialogues: Sequence[Dialogue]) -> Figures:
 def plain_model(task: Task) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model and tokenizer as transformers loads them, without what this project does to its own."""
     model = AutoModelForCausalLM.from_pretrained(
-        task.model, dtype=getattr(torch, task.shape.dtype), attn_implementation="sdpa"
+        task.model, dtype=getattr(torch, task.shape.dtype), attn_implementation="sdpa", trust_remote_code=False
     )
-    return model, AutoTokenizer.from_pretrained(task.model)
+    return model, AutoTokenizer.from_pretrained(task.model, trust_remote_code=False)
 
 
 class LockStep:

@@ -20,7 +20,7 @@ def loaded(module: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("module", ["doctor.parameters", "tasks.command_line", "flows.patient_cases"])
+@pytest.mark.parametrize("module", ["doctor.parameters", "tasks.command_line", "flows.patient_cases", "commands.run"])
 def test_parameters_and_cases_need_no_model_library(module):
     assert loaded(module) == set()
 

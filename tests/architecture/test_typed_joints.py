@@ -1,8 +1,9 @@
 """What passes from hand to hand has names: dataclasses of many fields take keywords, and nobody reads an event of a
-consultation by a string.
+consultation by a string. What comes from outside is no code.
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -133,6 +134,28 @@ def test_two_rooms_know_of_other_processes_of_torch():
     found = findings(lambda source: [name for name in imports(source) if name.startswith("torch.distributed")])
     assert found.keys() == {"rl/ranks.py", "rl/policy.py"}
     assert all(name.startswith("torch.distributed.fsdp.") for name in found["rl/policy.py"])
+
+
+def trusting(source: str) -> list[str]:
+    """Calls of transformers' Auto classes that do not say that a repository's own code is never run."""
+    return [
+        written
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and re.fullmatch(r"(transformers\.)?Auto\w+\.from_(pretrained|config)", written := ast.unparse(node.func))
+        and "trust_remote_code=False" not in map(ast.unparse, node.keywords)
+    ]
+
+
+def test_code_that_a_repository_brings_is_never_run():
+    assert findings(trusting) == {}
+
+
+def test_a_call_that_would_run_it_would_be_seen():
+    for call in ("AutoTokenizer.from_pretrained(name)", "transformers.AutoModel.from_pretrained(name, **source)"):
+        assert trusting(call) == [call.partition("(")[0]]
+    assert trusting("AutoConfig.from_pretrained(name, trust_remote_code=True)")
+    assert not trusting("AutoConfig.from_pretrained(name, trust_remote_code=False)")
 
 
 def test_nobody_reads_an_event_by_a_string():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -304,6 +305,21 @@ def test_a_misspelt_key_is_told_before_anything_is_started(monkeypatch, capsys):
     monkeypatch.setattr(run, "starting_server", None)
     status, out, err = call(run, monkeypatch, capsys)
     assert (status, out, err) == (2, "", "error: params.yaml: unknown key sed = 0; did you mean seed?\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"algorithm.name": "gropo"}, "params.yaml: algorithm.name is 'gropo' .*; did you mean grpo?"),
+        ({"reward.preset": "human"}, "recipes/rewards/human.yaml: path is null, but reward.preset human needs one;"),
+    ],
+)
+def test_an_algorithm_or_a_reward_that_is_none_is_told_before_anything_is_started(monkeypatch, capsys, change, told):
+    monkeypatch.setattr(run, "load_params", lambda: load_params(changes=change))
+    monkeypatch.setattr(run, "starting_server", None)
+    status, out, err = call(run, monkeypatch, capsys)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert re.match(f"error: {told}", err)
 
 
 STORY = "A man of {} comes with a sore knee. It began on Sunday. He denies fever. He takes aspirin."

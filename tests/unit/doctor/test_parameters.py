@@ -1,6 +1,8 @@
 """params.yaml and recipes: what is committed loads, and a mistake is one clear line."""
 
+import os
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -89,6 +91,13 @@ def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path: Path, old: str,
     assert "\n" not in message
     for word in told:
         assert word in message
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "params.yaml")
+    with pytest.raises(ParameterError, match=r"params\.yaml is not valid YAML: .* name a regular file"):
+        load_params(tmp_path / "params.yaml")
 
 
 OLD = {
@@ -207,7 +216,7 @@ def test_a_reward_component_that_no_preset_has_is_refused(monkeypatch: pytest.Mo
     recipe.write_text(
         (ROOT / "recipes/grpo.yaml").read_text().replace("own_turn: [information", "own_turn: [informaton")
     )
-    monkeypatch.setattr("doctor.recipe.recipe_path", lambda _: recipe)
+    monkeypatch.setattr("doctor.parameters.recipe_path", lambda _: recipe)
     with pytest.raises(
         ParameterError, match=r"grpo\.yaml: informaton is no reward component; known: accuracy, completeness, diagnosis"
     ):

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 from pydantic import ValidationError
@@ -96,6 +97,13 @@ def test_a_bad_file_is_one_line(tmp_path, content, words):
     with pytest.raises(KnowledgeBaseError, match=f"params.yaml.*{words}") as caught:
         read_params(file)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path, make):
+    make(tmp_path / "params.yaml")
+    with pytest.raises(KnowledgeBaseError, match=r"params\.yaml is not valid YAML: .* name a regular file"):
+        read_params(tmp_path / "params.yaml")
 
 
 def test_a_source_is_kept_as_it_was_written():

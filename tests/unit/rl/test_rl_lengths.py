@@ -1,11 +1,14 @@
 """What does not fit into an episode is found before it is played, without reading everything."""
 
+import json
 import random
 
 import pytest
 
 from rl.config import RolloutParams
+from rl.errors import TrainingError
 from rl.lengths import READ, fit_openings, longest_turn, open_chat
+from rl.models import load_tokenizer
 from rl.sft import Example
 
 WORDS = ("you said hello", "ask one question", "tell me more", "hello")
@@ -74,3 +77,22 @@ def test_the_longest_turn_of_dialogues():
 def test_a_chat_format_is_opened_without_the_weights(tmp_path, tokenizer, chat):
     tokenizer.save_pretrained(tmp_path)
     assert open_chat(str(tmp_path)).opening_ids(opening("hello")) == chat.opening_ids(opening("hello"))
+
+
+CODE = {"AutoConfig": "code.Config", "AutoTokenizer": ["code.Tokenizer", None]}
+
+
+@pytest.mark.parametrize("look", [open_chat, load_tokenizer])
+@pytest.mark.parametrize("of", ["config.json", "tokenizer_config.json"])
+def test_code_of_a_folder_is_neither_run_nor_asked_about(tmp_path, monkeypatch, tokenizer, look, of):
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'it ran')!r}, 'w')\n")
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    told = json.loads((tmp_path / of).read_text()) | {"auto_map": CODE}
+    told |= {"model_type": "homemade"} if of == "config.json" else {"tokenizer_class": "Tokenizer"}
+    (tmp_path / of).write_text(json.dumps(told))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    with pytest.raises(TrainingError, match=r"code of its own .*auto_map.* never run") as refused:
+        look(str(tmp_path))
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "it ran").exists()

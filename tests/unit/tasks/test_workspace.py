@@ -1,12 +1,19 @@
 """A checkout of its own for retraining, with real git and real DVC."""
 
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
+from doctor.parameters import ROOT
 from tasks import workspace as module
 from tasks.workspace import PLACE, WorkspaceError, keep, push, record, workspace
 
@@ -234,3 +241,117 @@ def test_a_workspace_that_was_killed_while_git_made_it_is_made_anew(without_data
     with workspace(without_data, "retrained") as place:
         (place / "new.csv").write_text("a\n")
         assert keep(place, "retrained", "one") is not None
+
+
+HANGS = """#!/bin/sh
+case " $* " in *" {word} "*)
+    env > {folder}/environment
+    sleep 60 &
+    echo $! >> {folder}/started
+    wait;;
+esac
+exec {real} "$@"
+"""
+
+
+def hanging(folder: Path, word: str, real: str) -> Path:
+    """A program that hangs, with another that it started, where it is told a word."""
+    made = folder / "bin" / Path(real).name
+    made.parent.mkdir()
+    made.write_text(HANGS.format(word=word, folder=folder, real=real))
+    made.chmod(0o755)
+    return made
+
+
+def started(folder: Path) -> list[int]:
+    return [int(pid) for pid in (folder / "started").read_text().split()]
+
+
+def gone(folder: Path) -> bool:
+    """Whether all that was started ends, though nobody may wait for it."""
+    deadline = time.monotonic() + 10
+    while any(map(runs, started(folder))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(runs, started(folder)))
+
+
+def runs(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@pytest.mark.parametrize(
+    ("chosen", "asked_by"), [({}, "ssh -o BatchMode=yes"), ({"GIT_SSH_COMMAND": "ssh -i mine"}, "ssh -i mine")]
+)
+def test_a_remote_of_gits_that_hangs_is_not_waited_for(
+    without_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], asked_by: str
+) -> None:
+    for name in ("GIT_SSH_COMMAND", "GIT_SSH"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(module, "PAUSES_S", (0, 0))
+    monkeypatch.setattr(module, "BRANCH_S", 0.5)
+    monkeypatch.setattr(module, "_dvc", lambda *_: "")
+    git(without_data, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    monkeypatch.setenv("PATH", f"{hanging(tmp_path, 'push', str(shutil.which('git'))).parent}:{os.environ['PATH']}")
+    told = str(push(without_data, "main"))
+    assert re.search(
+        r"branch main was not pushed: `git .*push --quiet origin refs/heads/main` did not end within 0\.5 s", told
+    )
+    assert "\n" not in told
+    assert len(started(tmp_path)) == 3
+    assert gone(tmp_path)
+    environment = (tmp_path / "environment").read_text().splitlines()
+    assert {"GIT_TERMINAL_PROMPT=0", f"GIT_SSH_COMMAND={asked_by}"} <= set(environment)
+
+
+def test_a_way_of_ssh_in_gits_configuration_stays(without_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GIT_SSH_COMMAND", raising=False)
+    git(without_data, "config", "core.sshCommand", "ssh -i mine")
+    assert module._unattended(without_data) == {"GIT_TERMINAL_PROMPT": "0"}
+
+
+def test_a_remote_of_dvcs_that_hangs_is_not_waited_for(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dvc(project, "remote", "add", "-q", "-d", "shared", str(tmp_path / "shared"))
+    git(project, "add", ".dvc/config")
+    git(project, "commit", "-qm", "remote")
+    monkeypatch.setattr(module, "PAUSES_S", ())
+    monkeypatch.setattr(module, "DATA_S", 0.5)
+    monkeypatch.setattr(sys, "executable", str(hanging(tmp_path, "pull", sys.executable)))
+    with workspace(project, "retrained") as place:
+        assert (place / "cases.csv").read_text() == "a,b\n"
+    assert (
+        f"only what is cached here is used: `{Path(sys.executable).name} -m dvc pull --quiet --allow-missing` did not end within 0.5 s"
+        in caplog.text
+    )
+    assert gone(tmp_path)
+
+
+def test_an_interrupt_ends_what_is_waited_for(tmp_path: Path) -> None:
+    waits = (
+        "import os, sys; from pathlib import Path; from tasks.workspace import _told; print('ready', flush=True)\n"
+        f"_told(['sh', '-c', 'sleep 60 & echo $! > started; wait'], dict(os.environ), Path({str(tmp_path)!r}))"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", waits],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    while not (tmp_path / "started").exists() or not started(tmp_path):
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    child.wait(10)
+    assert gone(tmp_path)
+
+
+def test_what_went_wrong_is_told_without_a_password(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match=r"`sh .*` failed: no way to https://host/data$"):
+        module._told(["sh", "-c", "echo no way to https://me:secret@host/data; exit 1"], dict(os.environ), tmp_path)

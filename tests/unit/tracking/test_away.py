@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import mlflow
 import pytest
+from mlflow.utils.credentials import get_default_host_creds
 
 from doctor.parameters import ROOT
 from rl.checkpoint import folder_hash
@@ -175,11 +176,38 @@ def test_a_server_is_given_the_model_and_gives_it_to_who_lacks_it(
 def test_a_server_that_is_not_there_is_named_at_once_and_without_its_password(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{free_port()}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret%40@127.0.0.1:{free_port()}")
+    for variable in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(variable, "of another server")
     before, began = mlflow.get_tracking_uri(), time.monotonic()
     try:
         with pytest.raises(AwayError, match=r"^the MLflow server http://127\.0\.0\.1:\d+ .* does not answer; start it"):
             store.setup(tmp_path)
+        assert "@" not in mlflow.get_tracking_uri() + os.environ["MLFLOW_TRACKING_URI"]
+        login = get_default_host_creds(mlflow.get_tracking_uri())
+        assert (login.username, login.password) == ("me", "secret@")
     finally:
         mlflow.set_tracking_uri(before)
     assert time.monotonic() - began < 10
+
+
+def test_a_copy_with_other_bytes_is_told_without_the_password_of_where_it_came_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(registry, "COPIES", tmp_path)
+    monkeypatch.setattr(mlflow, "get_registry_uri", lambda: "http://me:secret@mlflow.lab:5000")
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", lambda *_, **__: None)
+    with pytest.raises(TrackingError, match=r"^doctor version 1 came from http://mlflow\.lab:5000 with other bytes"):
+        registry._fetch("doctor", "1", "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("http://me:sec@ret@host:5000/a", "http://host:5000/a"),
+        ("https://host/a@b", "https://host/a@b"),
+        ("no https://me:secret@one nor //two/ for me@home", "no https://one nor //two/ for me@home"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(told: str, shown: str) -> None:
+    assert store.without_password(told) == shown
