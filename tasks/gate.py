@@ -41,7 +41,7 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
     bounds are not played again.
 
     Raises:
-        TrackingError: the champion's folder is missing or changed.
+        TrackingError: the folder of one of them is missing or changed.
     """
     runs.setup(ROOT)
     champion = registry.version_at(MODEL_NAME, CHAMPION, folder_hash)
@@ -55,6 +55,7 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
     if kept.exists():
         log.info("decided before: %s", kept)
         return Decision.from_json(json.loads(kept.read_text(encoding="utf-8")))
+    registry.numbered(MODEL_NAME, challenger.number, folder_hash)  # refuses a damaged copy
     decision = replace(_meet(params, challenger, champion), key=kept.stem)
     write_json(kept, decision.to_json())
     return decision
@@ -144,7 +145,12 @@ def settle(
 
     Returns:
         What was done, in a line.
+
+    Raises:
+        TrackingError: the folder of what is to be promoted is missing or changed.
     """
+    if promote:
+        registry.numbered(MODEL_NAME, challenger.number, folder_hash)  # refuses a damaged copy
     before = registry.version_at(MODEL_NAME, CHAMPION)
     if commit is not None:
         registry.describe(MODEL_NAME, challenger.number, {"retrain.commit": commit})

@@ -17,7 +17,7 @@ from tracking import registry, runs
 from tracking.errors import TrackingError
 from tracking.provenance import output_digest
 from tracking.recorder import run_of
-from tracking.registry import COPIES, Version, seal
+from tracking.registry import COPIES, Version, discard, seal
 
 log = logging.getLogger(__name__)
 MODEL_NAME = "anamnesis-doctor"
@@ -27,10 +27,13 @@ def immutable_copy(model: Path, registry: Path) -> tuple[Path, str]:
     """`registry/<sha256>/` with the model's files, read-only; returns folder and hash.
 
     A DVC output may itself be a link into DVC's cache, and the next run writes over it; the copy shares no byte with
-    either.
+    either. A damaged one is made anew.
     """
     digest = folder_hash(model)
     copy = registry / digest
+    if copy.exists() and folder_hash(copy) != digest:
+        log.warning("%s is not what was registered; it is made again from %s", copy, model)
+        discard(copy)
     if not copy.exists():
         temporary = registry / f".{digest}.partial"
         shutil.rmtree(temporary, ignore_errors=True)

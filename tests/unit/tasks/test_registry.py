@@ -36,3 +36,16 @@ def test_the_same_model_is_copied_once_and_a_killed_copy_is_made_anew(tmp_path):
     assert [path.name for path in copy.iterdir()] == ["config.json"]
     assert (copy / "config.json").stat().st_mtime_ns == made
     assert [path.name for path in (tmp_path / "registry").iterdir()] == [copy.name]
+
+
+def test_a_damaged_copy_is_made_anew_from_the_model(tmp_path, caplog):
+    model = tmp_path / "doctor"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"weights")
+    copy, digest = immutable_copy(model, tmp_path / "registry")
+    (copy / "model.safetensors").chmod(0o644)
+    (copy / "model.safetensors").write_bytes(b"weigths")
+    assert immutable_copy(model, tmp_path / "registry") == (copy, digest)
+    assert folder_hash(copy) == digest
+    assert [path.name for path in (tmp_path / "registry").iterdir()] == [digest]
+    assert caplog.messages == [f"{copy} is not what was registered; it is made again from {model}"]

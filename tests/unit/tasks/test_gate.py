@@ -1,0 +1,86 @@
+"""What surrounds a decision: whose copies are played and promoted, and what its page says, on a real MLflow store."""
+
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from doctor.gate import Decision
+from doctor.parameters import load_params
+from rl.checkpoint import folder_hash
+from tasks import gate
+from tasks.registry import MODEL_NAME, immutable_copy
+from tracking import registry, runs
+from tracking.errors import TrackingError
+from tracking.registry import Version
+
+BETTER = Decision(promoted=True, reason="better", cases=9, excluded=0, key="k")
+VARIABLES = ("MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    root = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in VARIABLES:
+            patch.delenv(name, raising=False)
+        runs.setup(root)
+        yield root
+        mlflow.set_tracking_uri(None)
+
+
+@pytest.fixture
+def project(store, tmp_path, monkeypatch):
+    """A folder with a registry of its own name, whose pages are kept."""
+    pages: list[str] = []
+    monkeypatch.setattr(gate, "MODEL_NAME", f"{MODEL_NAME}-{tmp_path.name}")
+    monkeypatch.setattr(gate, "HOME", tmp_path)
+    monkeypatch.setattr(gate, "ROOT", store)
+    monkeypatch.setattr(gate, "_show", pages.append)
+    for name in ("data/cases", "data/kb_index"):
+        (store / name).mkdir(parents=True, exist_ok=True)
+    return tmp_path, pages
+
+
+def registered(folder: Path, name: str, alias: str, **tags: str) -> Version:
+    """A doctor of a word, in the registry of the gate."""
+    model = folder / name
+    model.mkdir()
+    (model / "model.safetensors").write_text(name)
+    copy, sha256 = immutable_copy(model, folder / "registry")
+    number, _ = registry.register(gate.MODEL_NAME, copy, sha256, None, alias, tags)
+    version = registry.numbered(gate.MODEL_NAME, number)
+    assert version is not None
+    return version
+
+
+def damage(version: Version) -> None:
+    weights = version.path / "model.safetensors"
+    weights.chmod(0o644)
+    weights.write_text("other")
+    assert folder_hash(version.path) != version.sha256
+
+
+@pytest.mark.parametrize("hurt", ["challenger", "champion"])
+def test_a_damaged_copy_is_not_played(project, hurt, monkeypatch):
+    folder, _ = project
+    versions = {alias: registered(folder, alias, alias) for alias in ("champion", "challenger")}
+    monkeypatch.setattr(gate, "_meet", lambda *_: pytest.fail("it was played"))
+    damage(versions[hurt])
+    with pytest.raises(
+        TrackingError, match=rf"version {versions[hurt].number} should be {versions[hurt].path} .* make it again: git "
+    ):
+        gate.compare_with_champion.fn(load_params(), versions["challenger"])
+
+
+def test_a_damaged_copy_is_not_promoted(project):
+    folder, pages = project
+    challenger = registered(folder, "challenger", "challenger")
+    damage(challenger)
+    with pytest.raises(TrackingError, match="which is missing or changed"):
+        gate.settle.fn(challenger, BETTER, promote=True)
+    assert registry.version_at(gate.MODEL_NAME, "champion") is None
+    assert "gate" not in registry.tags_of(gate.MODEL_NAME, challenger.number)
+    immutable_copy(folder / "challenger", folder / "registry")
+    assert gate.settle.fn(challenger, BETTER, promote=True).startswith("promoted: version 1 is the champion")
+    assert len(pages) == 1
