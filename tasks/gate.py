@@ -31,6 +31,7 @@ from tracking.registry import Version
 
 log = logging.getLogger(__name__)
 PROMOTED, NOT_PROMOTED = "promoted", "not promoted"  # values of the tag `gate`
+UNRECORDED = "which cases version {} learned from is not recorded; none were left out for it"
 ARRIVALS_TOLD = 200  # the last ones, on a version
 
 
@@ -86,7 +87,12 @@ def _kept(params: Params, challenger: Version, champion: Version | None) -> Path
 
 
 def _meet(params: Params, challenger: Version, champion: Version | None) -> Decision:
-    learned_from = _learned_from(challenger) | (_learned_from(champion) if champion else frozenset())
+    met = [challenger, champion] if champion else [challenger]
+    known = {version.number: _learned_from(version) for version in met}
+    learned_from = frozenset[str]().union(*(ids for ids in known.values() if ids is not None))
+    notes = [UNRECORDED.format(number) for number, ids in known.items() if ids is None]
+    for note in notes:
+        log.warning("%s", note)
     held_out = read_cases(ROOT / "data/cases/cases.parquet", "test")
     sets = open_evaluation_sets(
         params, ROOT / "data/cases", ROOT / "data/kb_index", params.retrain.cases, left_out=learned_from
@@ -100,12 +106,14 @@ def _meet(params: Params, challenger: Version, champion: Version | None) -> Deci
         theirs += _played(test_set, CHAMPION, champion) if champion else commonest_rows(test_set)
     left_out = sum(case.case_id in learned_from for case in held_out)
     missing = params.evaluate_doctor.max_missing_share
-    return decide(cases, ours, theirs, params.retrain, missing, left_out, first=champion is None)
+    decision = decide(cases, ours, theirs, params.retrain, missing, left_out, first=champion is None)
+    return replace(decision, notes=tuple(notes))
 
 
-def _learned_from(version: Version) -> frozenset[str]:
+def _learned_from(version: Version) -> frozenset[str] | None:
+    """Ids of its cases; None where they are not recorded."""
     told = version.path / LEARNED_FROM
-    return frozenset(told.read_text(encoding="utf-8").split("\n")) - {""} if told.exists() else frozenset()
+    return frozenset(told.read_text(encoding="utf-8").split("\n")) - {""} if told.exists() else None
 
 
 def _played(test_set: EvaluationSet, name: str, version: Version) -> list[Row | Missing]:

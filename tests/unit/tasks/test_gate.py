@@ -1,15 +1,18 @@
 """What surrounds a decision: whose copies are played and promoted, and what its page says, on a real MLflow store."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlflow
 import pytest
 
 from doctor.gate import Decision
-from doctor.parameters import load_params
+from doctor.parameters import Params, load_params
 from rl.checkpoint import folder_hash
 from tasks import gate
 from tasks.registry import MODEL_NAME, immutable_copy
+from tests.unit.doctor.test_patient_calibration import CASE
 from tracking import registry, runs
 from tracking.errors import TrackingError
 from tracking.registry import Version
@@ -54,6 +57,12 @@ def registered(folder: Path, name: str, alias: str, **tags: str) -> Version:
     return version
 
 
+def asked() -> Params:
+    """The bounds of params.yaml, for as few cases as a test has."""
+    params = load_params()
+    return params.model_copy(update={"retrain": params.retrain.model_copy(update={"min_cases": 1})})
+
+
 def damage(version: Version) -> None:
     weights = version.path / "model.safetensors"
     weights.chmod(0o644)
@@ -84,3 +93,29 @@ def test_a_damaged_copy_is_not_promoted(project):
     immutable_copy(folder / "challenger", folder / "registry")
     assert gate.settle.fn(challenger, BETTER, promote=True).startswith("promoted: version 1 is the champion")
     assert len(pages) == 1
+
+
+@pytest.mark.parametrize("recorded", [("challenger", "champion"), ("champion",), ()])
+def test_a_doctor_of_unknown_cases_is_named_and_nothing_left_out_for_it(project, recorded, monkeypatch, caplog):
+    folder, _ = project
+    cases = [replace(CASE, case_id=name) for name in ("met", "of challenger", "of champion")]
+    versions = {alias: registered(folder, alias, alias) for alias in ("champion", "challenger")}
+    for alias in recorded:
+        (versions[alias].path / "learned_from.txt").write_text(f"of {alias}\nanother\n")
+    seen = []
+
+    def open_sets(*_, left_out):
+        seen.append(left_out)
+        return [SimpleNamespace(cases=cases[:1], consultations=True, source="starter")]
+
+    monkeypatch.setattr(gate, "read_cases", lambda *_: cases)
+    monkeypatch.setattr(gate, "open_evaluation_sets", open_sets)
+    monkeypatch.setattr(gate, "_played", lambda *_: [{"accuracy": 1.0}])
+    decision = gate._meet(asked(), versions["challenger"], versions["champion"])
+    assert seen == [{f"of {alias}" for alias in recorded} | ({"another"} if recorded else set())]
+    assert decision.excluded == len(recorded)
+    unknown = [versions[alias].number for alias in ("challenger", "champion") if alias not in recorded]
+    told = [
+        f"which cases version {number} learned from is not recorded; none were left out for it" for number in unknown
+    ]
+    assert list(decision.notes) == caplog.messages == told
