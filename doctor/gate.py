@@ -167,11 +167,11 @@ def markdown(decision: Decision, promoted: bool, about: Mapping[str, str]) -> st
     head += [f"- {note}" for note in decision.notes]
     if not decision.checks:
         return "\n".join(head) + "\n"
-    rows = [
-        f"| {check.name} | {'yes' if check.passed else '**no**'} | {check.figures} |"
+    rows = [  # no table: its cells do not wrap in Prefect
+        f"- **{'yes' if check.passed else 'no'}**, {check.name}: {check.figures}"
         for check in decision.checks
         if check.passed is not None
     ]
     few = [f"{check.name} ({check.figures.partition(' ')[0]})" for check in decision.checks if check.passed is None]
     left = ["", f"Too few cases to say: {', '.join(few)}."] if few else []
-    return "\n".join([*head, "", "| asked | held | found |", "|---|---|---|", *rows, *left]) + "\n"
+    return "\n".join([*head, "", "## Asked, and found", "", *rows, *left]) + "\n"

@@ -32,6 +32,8 @@ from tracking.registry import Version
 log = logging.getLogger(__name__)
 PROMOTED, NOT_PROMOTED = "promoted", "not promoted"  # values of the tag `gate`
 UNRECORDED = "which cases version {} learned from is not recorded; none were left out for it"
+NOBODY = "no champion yet: one who always names the commonest diagnosis"
+DATA = {"cases": "dvc.md5 data/cases", "index": "dvc.md5 data/kb_index"}  # by tag of a version
 ARRIVALS_TOLD = 200  # the last ones, on a version
 
 
@@ -164,7 +166,7 @@ def settle(
         registry.describe(MODEL_NAME, challenger.number, {"retrain.commit": commit})
     if decision is None:
         return _unchanged(challenger, before, arrivals)
-    against = f"version {before.number}" if before else "no champion yet: one who always names the commonest diagnosis"
+    against = f"version {before.number}" if before else NOBODY
     told = {
         "gate": PROMOTED if promote else NOT_PROMOTED,
         "gate.reason": decision.reason + (f"; {why}" if why else ""),
@@ -173,7 +175,7 @@ def settle(
     if promote and before is not None:
         told["replaced"] = before.number
     registry.describe(MODEL_NAME, challenger.number, told)
-    _show(markdown(decision, promote, _about(challenger, before, against, why)))
+    _show(markdown(decision, promote, about(challenger, commit, why)))
     registry.describe(MODEL_NAME, challenger.number, {"gate.decided": decision.key})
     if promote:
         registry.point(MODEL_NAME, CHAMPION, challenger.number)  # last: who finds it does nothing more
@@ -198,18 +200,39 @@ def _unchanged(challenger: Version, before: Version | None, arrivals: Sequence[A
     return f"unchanged: {told}"
 
 
-def _about(challenger: Version, before: Version | None, against: str, why: str) -> dict[str, str]:
-    """The head of a decision's page."""
-    tags = registry.tags_of(MODEL_NAME, challenger.number)
-    about = {
-        "challenger": f"version {challenger.number}, sha256 {challenger.sha256[:12]}",
-        "against": against + (f", sha256 {before.sha256[:12]}" if before else ""),
+def about(challenger: Version, commit: str | None, why: str = "") -> dict[str, str]:
+    """The head of a decision's page: who met, and where the evidence is.
+
+    Args:
+        challenger: the version.
+        commit: that holds its lock and figures, where one is known.
+        why: what a person said.
+    """
+    tags, champion = registry.tags_of(MODEL_NAME, challenger.number), registry.version_at(MODEL_NAME, CHAMPION)
+    commit = commit or tags.get("retrain.commit")
+    data = [f"{name} `{tags[key][:12]}`" for name, key in DATA.items() if tags.get(key)]
+    run = registry.run_page(challenger.run_id) if challenger.run_id else ""
+    report = "`metrics/report.html`" + (" of this commit" if commit else "")
+    told = {
+        "challenger": _named(challenger),
+        "against": _named(champion) if champion else NOBODY,
+        "a person said": why,
+        "commit": f"`{commit}`" if commit else "",
+        "training": _linked(f"MLflow run {challenger.run_id}", run) if challenger.run_id else "",
+        "report": report + (f", [in MLflow]({run}/artifacts/report.html)" if run else ""),
+        "data, md5": ", ".join(data),
+        "inbox": "".join(f"\n    - {line}" for line in tags.get("inbox", "").splitlines()),
     }
-    about |= {"a person said": why} if why else {}
-    about |= {"commit": f"`{tags['retrain.commit']}`"} if tags.get("retrain.commit") else {}
-    about |= {"training": f"MLflow run `{challenger.run_id}`"} if challenger.run_id else {}
-    came = "".join(f"\n    - {line}" for line in tags.get("inbox", "").splitlines())
-    return about | ({"inbox": came} if came else {})
+    return {name: text for name, text in told.items() if text}
+
+
+def _named(version: Version) -> str:
+    page = registry.version_page(MODEL_NAME, version.number)
+    return f"{_linked(f'version {version.number}', page)}, sha256 {version.sha256[:12]}"
+
+
+def _linked(text: str, address: str) -> str:
+    return f"[{text}]({address})" if address else text
 
 
 def _show(page: str) -> None:

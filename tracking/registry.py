@@ -18,7 +18,7 @@ from rl.checkpoint import folder_hash
 
 # prepares MLflow's environment, so before MLflow
 from tracking.errors import TrackingError
-from tracking.store import EXPERIMENT, patiently, transferring
+from tracking.store import EXPERIMENT, patiently, transferring, without_password
 
 # isort: split
 import mlflow
@@ -276,6 +276,25 @@ def describe(model_name: str, number: str, tags: Mapping[str, str]) -> None:
     client = mlflow.MlflowClient()
     for key, value in tags.items():
         patiently(client.set_model_version_tag, model_name, number, key, value)
+
+
+def version_page(model_name: str, number: str) -> str:
+    """Address of a version's page; empty where no server shows one."""
+    return _page(mlflow.get_registry_uri(), "models", model_name, "versions", number)
+
+
+def run_page(run_id: str) -> str:
+    """Address of a run's page; empty where no server shows one."""
+    if not _page(mlflow.get_tracking_uri()):
+        return ""
+    experiment = patiently(mlflow.MlflowClient().get_experiment_by_name, EXPERIMENT).experiment_id
+    return _page(mlflow.get_tracking_uri(), "experiments", experiment, "runs", run_id)
+
+
+def _page(uri: str, *place: str) -> str:
+    if not uri.startswith(("http://", "https://")):
+        return ""
+    return f"{without_password(uri).rstrip('/')}/#/{'/'.join(place)}"
 
 
 def point(model_name: str, alias: str, number: str) -> None:

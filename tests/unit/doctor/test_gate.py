@@ -141,7 +141,7 @@ def test_a_decision_is_kept_as_it_was_and_has_a_page():
     page = markdown(decision, True, {"challenger": "version 2"})
     assert page.startswith("# Promoted\n\nbetter: accuracy 0.650")
     assert "- challenger: version 2\n- cases: 200 held out, 3 left out: learned from\n- nobody knows\n" in page
-    assert "| lungs (starter) | yes | accuracy +0.300 in 100 cases" in page
+    assert "\n- **yes**, lungs (starter): accuracy +0.300 in 100 cases" in page
     assert "\n\nToo few cases to say: " not in page
     assert markdown(decision, False, {}).startswith("# Not promoted")
 
@@ -152,4 +152,4 @@ def test_what_has_too_few_cases_is_one_line_below_the_table():
         Check("eyes (starter)", "3 cases are too few to say", None),
     )
     page = markdown(Decision(promoted=True, reason="better", cases=9, excluded=0, checks=checks), True, {})
-    assert page.endswith("| right more often | yes | accuracy 0.6 |\n\nToo few cases to say: eyes (starter) (3).\n")
+    assert page.endswith("- **yes**, right more often: accuracy 0.6\n\nToo few cases to say: eyes (starter) (3).\n")

@@ -119,3 +119,41 @@ def test_a_doctor_of_unknown_cases_is_named_and_nothing_left_out_for_it(project,
         f"which cases version {number} learned from is not recorded; none were left out for it" for number in unknown
     ]
     assert list(decision.notes) == caplog.messages == told
+
+
+def test_a_page_names_the_evidence_and_links_it_where_a_server_shows_it(project, monkeypatch):
+    folder, pages = project
+    champion = registered(folder, "champion", "champion")
+    tags = {"dvc.md5 data/cases": "1e365fe0b7cb89570e6d37c7994a3138.dir", "dvc.md5 data/kb_index": ""}
+    challenger = replace(registered(folder, "challenger", "challenger", **tags), run_id="0123abcd")
+    gate.settle.fn(challenger, replace(BETTER, promoted=False), promote=False, commit="c0ffee")
+    told = [
+        f"- challenger: version 2, sha256 {challenger.sha256[:12]}",
+        f"- against: version 1, sha256 {champion.sha256[:12]}",
+        "- commit: `c0ffee`",
+        "- training: MLflow run 0123abcd",
+        "- report: `metrics/report.html` of this commit",
+        "- data, md5: cases `1e365fe0b7cb`",
+        "- cases: 9 held out",
+    ]
+    assert pages == ["\n".join(["# Not promoted", "", "better", "", *told]) + "\n"]
+    for which in ("tracking", "registry"):
+        monkeypatch.setattr(mlflow, f"get_{which}_uri", lambda: "https://me:secret@mlflow.lab:5000/")
+    linked = gate.about(challenger, None)
+    page = f"https://mlflow.lab:5000/#/models/{gate.MODEL_NAME}/versions"
+    assert linked["challenger"].startswith(f"[version 2]({page}/2), sha256 ")
+    assert linked["against"].startswith(f"[version 1]({page}/1), sha256 ")
+    run = "https://mlflow.lab:5000/#/experiments/1/runs/0123abcd"
+    assert linked["training"] == f"[MLflow run 0123abcd]({run})"
+    assert linked["report"] == f"`metrics/report.html` of this commit, [in MLflow]({run}/artifacts/report.html)"
+    assert linked["commit"] == "`c0ffee`"  # as it is on the version now
+
+
+def test_without_a_commit_or_a_run_the_page_names_neither(project):
+    folder, _ = project
+    told = gate.about(registered(folder, "first", "challenger"), None)
+    assert told == {
+        "challenger": told["challenger"],
+        "against": gate.NOBODY,
+        "report": "`metrics/report.html`",
+    }
