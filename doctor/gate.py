@@ -38,6 +38,7 @@ class Decision:
     cases: int  # compared
     excluded: int  # cases that either doctor had learned from
     checks: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()  # what else is to be known of it
     key: str = ""  # stands for all that it depends on
 
     def to_json(self) -> dict[str, Any]:
@@ -47,7 +48,8 @@ class Decision:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The decision again."""
-        return cls(**{**stored, "checks": tuple(Check(**check) for check in stored["checks"])})
+        checks = tuple(Check(**check) for check in stored["checks"])
+        return cls(**{**stored, "checks": checks, "notes": tuple(stored.get("notes", ()))})
 
 
 def decide(
@@ -162,13 +164,14 @@ def markdown(decision: Decision, promoted: bool, about: Mapping[str, str]) -> st
         f"- cases: {decision.cases} held out"
         + (f", {decision.excluded} left out: learned from" if decision.excluded else "")
     ]
+    head += [f"- {note}" for note in decision.notes]
     if not decision.checks:
         return "\n".join(head) + "\n"
-    rows = [
-        f"| {check.name} | {'yes' if check.passed else '**no**'} | {check.figures} |"
+    rows = [  # no table: its cells do not wrap in Prefect
+        f"- **{'yes' if check.passed else 'no'}**, {check.name}: {check.figures}"
         for check in decision.checks
         if check.passed is not None
     ]
     few = [f"{check.name} ({check.figures.partition(' ')[0]})" for check in decision.checks if check.passed is None]
     left = ["", f"Too few cases to say: {', '.join(few)}."] if few else []
-    return "\n".join([*head, "", "| asked | held | found |", "|---|---|---|", *rows, *left]) + "\n"
+    return "\n".join([*head, "", "## Asked, and found", "", *rows, *left]) + "\n"

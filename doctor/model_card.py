@@ -1,23 +1,38 @@
 """What stands beside the weights of every doctor: where it comes from, how good it was, what it is not for."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 from clinic import intervals
 from clinic.cases import Case
-from doctor.parameters import Params
+from clinic.config import JUDGED, PresetParams
+from doctor.parameters import ROOT, Params
 
 FILE = "README.md"
+_LICENCE = re.compile(r"""^(license|license_name):[ \t]*(?:\n[ \t]*-[ \t]*)?["']?([^"'|`\n]+)""", re.MULTILINE)
 
 
-def model_card(params: Params, train: Sequence[Case], validation: Sequence[Case], accuracy: float) -> str:
+def model_card(
+    params: Params,
+    reward: PresetParams,
+    train: Sequence[Case],
+    validation: Sequence[Case],
+    accuracy: float,
+    steps: int,
+    chosen: Sequence[int],
+) -> str:
     """A model card in Markdown, in the form that model hubs read. The same training gives the same text.
 
     Args:
         params: of the run.
+        reward: constants of its preset.
         train: cases it learned from.
         validation: cases by which its checkpoint was chosen.
         accuracy: on these.
+        steps: rollout steps that were played.
+        chosen: steps whose weights it has, or the mean of them; 0: the warm start.
     """
     found = intervals.proportion(round(accuracy * len(validation)), len(validation))
     sources = Counter((case.source, case.language, case.licence) for case in train)
@@ -25,7 +40,9 @@ def model_card(params: Params, train: Sequence[Case], validation: Sequence[Case]
         f"| {source} | {language} | {count} | {licence} |"
         for (source, language, licence), count in sorted(sources.items())
     ]
-    patient = params.language_models.patient
+    patient, judge = params.language_models.patient, params.language_models.reward_judge
+    planned, licence = params.train_doctor.steps, licence_of(params.warm_start.base)
+    judged = [f"Judged by `{judge.model}`, temperature {judge.temperature:g}.", ""] if judge else []
     return "\n".join(
         [
             "---",
@@ -42,14 +59,25 @@ def model_card(params: Params, train: Sequence[Case], validation: Sequence[Case]
             "| | |",
             "|---|---|",
             f"| began as | `{params.warm_start.base}`, warm start `{params.warm_start.start}` |",
-            f"| learned by | `{params.algorithm.name}`, {params.train_doctor.steps} rollout steps, seed {params.seed} |",
-            f"| reward | preset `{params.reward.preset}` |",
+            *([f"| licence of that model | {licence} |"] if licence else []),
+            f"| learned by | `{params.algorithm.name}`, {steps} rollout steps"
+            + (f" of {planned} planned" if steps != planned else "")
+            + f", seed {params.seed} |",
+            f"| weights | `{params.train_doctor.export}`: {_weights(chosen)} |",
+            f"| reward | preset `{reward.name}`, below |",
             f"| patients | {patient.model if patient is not None else 'played by rules, from their records'} |",
             f"| turn budget | {params.consultation.turn_budget} |",
             f"| accuracy on {len(validation)} validation cases | {found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] (95%) |",
             "",
             "The checkpoint may have been chosen by these validation cases; figures on held-out cases stand in the registry and in the",
             "evaluation's report. `learned_from.txt` names every case that it was trained or chosen on.",
+            "",
+            "## What it was rewarded for",
+            "",
+            *(judged if reward.name in JUDGED else []),
+            f"| constant of `{reward.name}` | value |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in reward.model_dump(exclude={"name"}).items()),
             "",
             "## Cases it learned from",
             "",
@@ -67,3 +95,22 @@ def model_card(params: Params, train: Sequence[Case], validation: Sequence[Case]
             "",
         ]
     )
+
+
+def _weights(chosen: Sequence[int]) -> str:
+    names = ["the warm start" if step == 0 else f"step {step}" for step in chosen]
+    return names[0] if len(names) == 1 else f"mean of {', '.join(names)}"
+
+
+def licence_of(base: str) -> str:
+    """What the README or the configuration of a model's folder says, or where a hub says it; empty if nobody does."""
+    folder = ROOT / base
+    if not folder.is_dir():
+        return f"as on https://huggingface.co/{base}"
+    readme, config = folder / "README.md", folder / "config.json"
+    text = readme.read_text(encoding="utf-8", errors="replace") if readme.exists() else ""
+    said = dict(_LICENCE.findall(text.split("\n---")[0] if text.startswith("---") else ""))
+    told = said.get("license_name") or said.get("license")
+    if told is None and config.exists():
+        told = json.loads(config.read_text(encoding="utf-8")).get("license")
+    return f"`{told.strip()}`" if isinstance(told, str) else ""

@@ -20,7 +20,7 @@ from doctor.gate import Decision, markdown
 from doctor.parameters import ROOT
 from flows.challenge import Challenge, challenge, challenge_in
 from tasks.command_line import USER_ERRORS, process
-from tasks.gate import received, settle
+from tasks.gate import about, received, settle
 from tasks.inbox import file_away
 from tasks.registry import prune_copies
 from tasks.server import AWAITED, wait_until_healthy
@@ -28,6 +28,7 @@ from tasks.versioning import VersioningError
 from tasks.workspace import WorkspaceError, head, keep, workspace
 from tasks.workspace import push as sent
 from tracking.console import WATCHED
+from tracking.registry import Version
 
 log = logging.getLogger(__name__)
 Hours = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -100,7 +101,7 @@ def _settled(made: Challenge, commit: str | None) -> str:
     decision, challenger = made.decision, made.challenger
     promote, why = decision is not None and decision.promoted, ""
     if decision is not None and promote and made.approval:
-        said = _ask(decision, challenger.sha256)
+        said = _ask(decision, challenger, commit)
         promote, why = said.promote, said.why or ("approved" if said.promote else "not approved")
     told = settle(challenger, decision, promote, why, commit, made.arrivals)
     if made.keep_promoted is not None:
@@ -108,13 +109,14 @@ def _settled(made: Challenge, commit: str | None) -> str:
     return f"{made.report}\n{told}"
 
 
-def _ask(decision: Decision, sha256: str) -> Approval:
+def _ask(decision: Decision, challenger: Version, commit: str | None) -> Approval:
     """What a person says of this very challenger: a deployed run is suspended meanwhile and holds no worker, another one
     waits.
     """
     log.info("better than the champion; waiting for a person's word, resume this run at %s", flow_run.ui_url)
-    form = Approval.with_initial_data(description=markdown(decision, True, {"waiting for": "your word"}), promote=True)
-    key = f"approval-{sha256[:12]}"
+    told = markdown(decision, True, {"waiting for": "your word", **about(challenger, commit)})
+    form = Approval.with_initial_data(description=told, promote=True)
+    key = f"approval-{challenger.sha256[:12]}"
     if not deployment.id:
         return pause_flow_run(wait_for_input=form, timeout=APPROVAL_TIMEOUT_S, key=key)
     # Prefect keeps the form after it has suspended the run, and by then the worker may have ended this process

@@ -31,6 +31,9 @@ from tracking.registry import Version
 
 log = logging.getLogger(__name__)
 PROMOTED, NOT_PROMOTED = "promoted", "not promoted"  # values of the tag `gate`
+UNRECORDED = "which cases version {} learned from is not recorded; none were left out for it"
+NOBODY = "no champion yet: one who always names the commonest diagnosis"
+DATA = {"cases": "dvc.md5 data/cases", "index": "dvc.md5 data/kb_index"}  # by tag of a version
 ARRIVALS_TOLD = 200  # the last ones, on a version
 
 
@@ -41,7 +44,7 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
     bounds are not played again.
 
     Raises:
-        TrackingError: the champion's folder is missing or changed.
+        TrackingError: the folder of one of them is missing or changed.
     """
     runs.setup(ROOT)
     champion = registry.version_at(MODEL_NAME, CHAMPION, folder_hash)
@@ -55,6 +58,7 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
     if kept.exists():
         log.info("decided before: %s", kept)
         return Decision.from_json(json.loads(kept.read_text(encoding="utf-8")))
+    registry.numbered(MODEL_NAME, challenger.number, folder_hash)  # refuses a damaged copy
     decision = replace(_meet(params, challenger, champion), key=kept.stem)
     write_json(kept, decision.to_json())
     return decision
@@ -85,7 +89,12 @@ def _kept(params: Params, challenger: Version, champion: Version | None) -> Path
 
 
 def _meet(params: Params, challenger: Version, champion: Version | None) -> Decision:
-    learned_from = _learned_from(challenger) | (_learned_from(champion) if champion else frozenset())
+    met = [challenger, champion] if champion else [challenger]
+    known = {version.number: _learned_from(version) for version in met}
+    learned_from = frozenset[str]().union(*(ids for ids in known.values() if ids is not None))
+    notes = [UNRECORDED.format(number) for number, ids in known.items() if ids is None]
+    for note in notes:
+        log.warning("%s", note)
     held_out = read_cases(ROOT / "data/cases/cases.parquet", "test")
     sets = open_evaluation_sets(
         params, ROOT / "data/cases", ROOT / "data/kb_index", params.retrain.cases, left_out=learned_from
@@ -99,12 +108,14 @@ def _meet(params: Params, challenger: Version, champion: Version | None) -> Deci
         theirs += _played(test_set, CHAMPION, champion) if champion else commonest_rows(test_set)
     left_out = sum(case.case_id in learned_from for case in held_out)
     missing = params.evaluate_doctor.max_missing_share
-    return decide(cases, ours, theirs, params.retrain, missing, left_out, first=champion is None)
+    decision = decide(cases, ours, theirs, params.retrain, missing, left_out, first=champion is None)
+    return replace(decision, notes=tuple(notes))
 
 
-def _learned_from(version: Version) -> frozenset[str]:
+def _learned_from(version: Version) -> frozenset[str] | None:
+    """Ids of its cases; None where they are not recorded."""
     told = version.path / LEARNED_FROM
-    return frozenset(told.read_text(encoding="utf-8").split("\n")) - {""} if told.exists() else frozenset()
+    return frozenset(told.read_text(encoding="utf-8").split("\n")) - {""} if told.exists() else None
 
 
 def _played(test_set: EvaluationSet, name: str, version: Version) -> list[Row | Missing]:
@@ -144,13 +155,18 @@ def settle(
 
     Returns:
         What was done, in a line.
+
+    Raises:
+        TrackingError: the folder of what is to be promoted is missing or changed.
     """
+    if promote:
+        registry.numbered(MODEL_NAME, challenger.number, folder_hash)  # refuses a damaged copy
     before = registry.version_at(MODEL_NAME, CHAMPION)
     if commit is not None:
         registry.describe(MODEL_NAME, challenger.number, {"retrain.commit": commit})
     if decision is None:
         return _unchanged(challenger, before, arrivals)
-    against = f"version {before.number}" if before else "no champion yet: one who always names the commonest diagnosis"
+    against = f"version {before.number}" if before else NOBODY
     told = {
         "gate": PROMOTED if promote else NOT_PROMOTED,
         "gate.reason": decision.reason + (f"; {why}" if why else ""),
@@ -159,7 +175,7 @@ def settle(
     if promote and before is not None:
         told["replaced"] = before.number
     registry.describe(MODEL_NAME, challenger.number, told)
-    _show(markdown(decision, promote, _about(challenger, before, against, why)))
+    _show(markdown(decision, promote, about(challenger, commit, why)))
     registry.describe(MODEL_NAME, challenger.number, {"gate.decided": decision.key})
     if promote:
         registry.point(MODEL_NAME, CHAMPION, challenger.number)  # last: who finds it does nothing more
@@ -184,18 +200,39 @@ def _unchanged(challenger: Version, before: Version | None, arrivals: Sequence[A
     return f"unchanged: {told}"
 
 
-def _about(challenger: Version, before: Version | None, against: str, why: str) -> dict[str, str]:
-    """The head of a decision's page."""
-    tags = registry.tags_of(MODEL_NAME, challenger.number)
-    about = {
-        "challenger": f"version {challenger.number}, sha256 {challenger.sha256[:12]}",
-        "against": against + (f", sha256 {before.sha256[:12]}" if before else ""),
+def about(challenger: Version, commit: str | None, why: str = "") -> dict[str, str]:
+    """The head of a decision's page: who met, and where the evidence is.
+
+    Args:
+        challenger: the version.
+        commit: that holds its lock and figures, where one is known.
+        why: what a person said.
+    """
+    tags, champion = registry.tags_of(MODEL_NAME, challenger.number), registry.version_at(MODEL_NAME, CHAMPION)
+    commit = commit or tags.get("retrain.commit")
+    data = [f"{name} `{tags[key][:12]}`" for name, key in DATA.items() if tags.get(key)]
+    run = registry.run_page(challenger.run_id) if challenger.run_id else ""
+    report = "`metrics/report.html`" + (" of this commit" if commit else "")
+    told = {
+        "challenger": _named(challenger),
+        "against": _named(champion) if champion else NOBODY,
+        "a person said": why,
+        "commit": f"`{commit}`" if commit else "",
+        "training": _linked(f"MLflow run {challenger.run_id}", run) if challenger.run_id else "",
+        "report": report + (f", [in MLflow]({run}/artifacts/report.html)" if run else ""),
+        "data, md5": ", ".join(data),
+        "inbox": "".join(f"\n    - {line}" for line in tags.get("inbox", "").splitlines()),
     }
-    about |= {"a person said": why} if why else {}
-    about |= {"commit": f"`{tags['retrain.commit']}`"} if tags.get("retrain.commit") else {}
-    about |= {"training": f"MLflow run `{challenger.run_id}`"} if challenger.run_id else {}
-    came = "".join(f"\n    - {line}" for line in tags.get("inbox", "").splitlines())
-    return about | ({"inbox": came} if came else {})
+    return {name: text for name, text in told.items() if text}
+
+
+def _named(version: Version) -> str:
+    page = registry.version_page(MODEL_NAME, version.number)
+    return f"{_linked(f'version {version.number}', page)}, sha256 {version.sha256[:12]}"
+
+
+def _linked(text: str, address: str) -> str:
+    return f"[{text}]({address})" if address else text
 
 
 def _show(page: str) -> None:

@@ -9,28 +9,34 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from clinic.config import JUDGED, HumanParams, RewardModelParams
 from clinic.tables import Evaluation
 from doctor.gate import CHALLENGER
 from doctor.parameters import ROOT, Params
+from doctor.reward_recipe import load_reward
 from rl.checkpoint import folder_hash
 from tracking import registry, runs
 from tracking.errors import TrackingError
-from tracking.provenance import output_digest
+from tracking.provenance import input_digest, output_digest
 from tracking.recorder import run_of
-from tracking.registry import COPIES, Version, seal
+from tracking.registry import COPIES, Version, discard, seal
 
 log = logging.getLogger(__name__)
 MODEL_NAME = "anamnesis-doctor"
+HEADLINE = ("accuracy", "red_flags_missed", "turns")  # measures of the evaluation that a version is tagged with
 
 
 def immutable_copy(model: Path, registry: Path) -> tuple[Path, str]:
     """`registry/<sha256>/` with the model's files, read-only; returns folder and hash.
 
     A DVC output may itself be a link into DVC's cache, and the next run writes over it; the copy shares no byte with
-    either.
+    either. A damaged one is made anew.
     """
     digest = folder_hash(model)
     copy = registry / digest
+    if copy.exists() and folder_hash(copy) != digest:
+        log.warning("%s is not what was registered; it is made again from %s", copy, model)
+        discard(copy)
     if not copy.exists():
         temporary = registry / f".{digest}.partial"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -65,14 +71,11 @@ def register_challenger(params: Params, model: Path) -> tuple[Version, str]:
     copy, digest = immutable_copy(model, COPIES)
     runs.setup(ROOT)
     run_id = run_of(model)
-    tags = {
-        "algorithm": params.algorithm.name,
-        "reward": params.reward.preset,
-        "seed": str(params.seed),
-        **{f"dvc.md5 {name}": output_digest(name) or "" for name in ("models/doctor", "data/cases", "data/kb_index")},
-        **(runs.origin(run_id) if run_id else {}),
-    }
-    number, created = registry.register(MODEL_NAME, copy, digest, run_id, CHALLENGER, tags, _description(tags))
+    evaluation = _evaluation()
+    tags = _made_by(params) | (runs.origin(run_id) if run_id else {}) | _figures(evaluation)
+    number, created = registry.register(
+        MODEL_NAME, copy, digest, run_id, CHALLENGER, tags, _description(tags, evaluation)
+    )
     version = registry.numbered(MODEL_NAME, number)
     if version is None:
         raise TrackingError(f"{MODEL_NAME} version {number} was registered and is not there; is the store being moved?")
@@ -92,13 +95,56 @@ def prune_copies(promoted: int) -> None:
         log.info("version %s: its copy was deleted (retrain.keep_promoted: %d)", copy.number, promoted)
 
 
-def _description(tags: Mapping[str, str]) -> str:
+def _made_by(params: Params) -> dict[str, str]:
+    """What made a doctor: its algorithm and reward, who judged, and DVC's hashes of all that, of its data and of the
+    texts in its index.
+    """
+    reward = load_reward(params.reward.preset)
+    judge = params.language_models.reward_judge if reward.name in JUDGED else None
+    path = reward.path if isinstance(reward, RewardModelParams | HumanParams) else None
+    recipes = [f"recipes/{params.algorithm.name}.yaml", f"recipes/rewards/{reward.name}.yaml", "clinic/rewards"]
+    opinion = ["clinic/judging.py"] if judge else [path] if path else []
+    texts = [Path(source.path).as_posix() for source in params.knowledge_base.sources]
+    digests = {
+        **{name: output_digest(name) for name in ("models/doctor", "data/cases", "data/kb_index")},
+        **{name: input_digest("train_doctor", name) for name in [*recipes, *opinion]},
+        **{name: input_digest("knowledge_base", name) for name in texts},
+    }
+    told = {
+        "algorithm": params.algorithm.name,
+        "reward": reward.name,
+        "reward.judge": judge.model if judge else "",
+        "reward.path": path or "",
+        "seed": str(params.seed),
+        **{f"dvc.md5 {name}": digest or "" for name, digest in digests.items()},
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _evaluation() -> Evaluation:
+    """What was measured of this doctor; nothing if the figures are of another one."""
+    found, evaluated = ROOT / "metrics/evaluate_doctor.json", input_digest("evaluate_doctor", "models/doctor")
+    if evaluated is None or evaluated != output_digest("models/doctor") or not found.exists():
+        return Evaluation()
+    return Evaluation.from_json(json.loads(found.read_text(encoding="utf-8")))
+
+
+def _figures(evaluation: Evaluation) -> dict[str, str]:
+    """Of the doctor, with 95% intervals, under the names that they have in its run."""
+    return {
+        f"test/{measure}{f' at {source}' if source else ''}": f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+        for name, table in evaluation.doctors.items()
+        for doctor, _, source in [name.partition("@")]
+        for measure in HEADLINE
+        if doctor == "trained" and (found := table.overall.measures.get(measure))
+    }
+
+
+def _description(tags: Mapping[str, str], evaluation: Evaluation) -> str:
     """What a person reads of a version in the registry: its figures, and what made it."""
-    found = ROOT / "metrics/evaluate_doctor.json"
-    doctors = Evaluation.from_json(json.loads(found.read_text())).accuracies if found.exists() else {}
     rows = [
         f"| {name} | {accuracy.mean:.3f} | {accuracy.low:.3f} to {accuracy.high:.3f} |"
-        for name, accuracy in doctors.items()
+        for name, accuracy in evaluation.accuracies.items()
     ]
     table = ["| doctor | accuracy | 95% interval |", "|---|---|---|", *rows, ""] if rows else []
     return "\n".join([*table, *(f"- {name}: `{value}`" for name, value in tags.items() if value)])

@@ -117,7 +117,7 @@ def export(run: Training, out: Path) -> dict[str, Any]:
         reached = _accuracy(run)["validation/accuracy"]
     ids = sorted(case.case_id for case in (*run.train, *run.validation))
     (out / LEARNED_FROM).write_text("\n".join(ids) + "\n", encoding="utf-8")
-    card = model_card(run.params, run.train, run.validation, reached)
+    card = model_card(run.params, run.reward, run.train, run.validation, reached, last, chosen)
     (out / MODEL_CARD).write_text(card, encoding="utf-8")
     return {
         "chosen_steps": chosen,

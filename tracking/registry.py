@@ -4,6 +4,7 @@ One version per sha256. In a database `models:/<name>@<alias>` resolves to an im
 server takes no folder of ours: it is given the files, and they come back by their hash where the folder is not there.
 """
 
+import logging
 import os
 import shutil
 import time
@@ -24,6 +25,7 @@ from tracking.store import EXPERIMENT, patiently, transferring, without_password
 import mlflow
 from mlflow.exceptions import MlflowException
 
+log = logging.getLogger(__name__)
 COPIES = HOME / "models" / "registry"  # of a version the folder named by its hash
 GONE = ".deleted"  # end of the name of a folder that is being deleted
 PRUNED = "pruned"  # tag of a version whose copy was deleted here: when
@@ -190,13 +192,20 @@ def _version(
         raise
     tags = dict(found.tags)
     sha256, path = tags.get("sha256", ""), Path(tags.get("path", ""))
-    if sha256 and not path.is_dir() and _is_served() and not found.source.startswith("file:"):
+    if sha256 and _is_served() and not found.source.startswith("file:") and not _holds(path, sha256, digest):
         path = COPIES / sha256
-        if not path.is_dir():
+        if not _holds(path, sha256, digest):
+            if path.is_dir():
+                log.warning("%s is not what was registered; it is fetched again from the server", path)
+                discard(path)
             _fetch(model_name, str(found.version), sha256)
     version = Version(number=str(found.version), sha256=sha256, path=path, run_id=found.run_id or None, tags=tags)
     intact(f"{model_name} version {version.number}", version, digest)
     return version
+
+
+def _holds(folder: Path, sha256: str, digest: Callable[[Path], str] | None) -> bool:
+    return folder.is_dir() and (digest is None or digest(folder) == sha256)
 
 
 def intact(name: str, version: Version, digest: Callable[[Path], str] | None) -> None:
@@ -211,14 +220,13 @@ def intact(name: str, version: Version, digest: Callable[[Path], str] | None) ->
         TrackingError: the folder is gone or is not what was registered.
     """
     path, expected = version.path, version.sha256
+    commit = version.tags.get("retrain.commit") or version.tags.get("git.sha") or "its commit"
+    again = f"make it again: git checkout {commit} && dvc checkout && python -m flows.retrain"
     if version.tags.get(PRUNED) and not path.is_dir():
-        commit = version.tags.get("retrain.commit") or version.tags.get("git.sha") or "its commit"
+        raise TrackingError(f"{name} was pruned {version.tags[PRUNED]}; {again}")
+    if path.name != expected or not _holds(path, expected, digest):
         raise TrackingError(
-            f"{name} was pruned {version.tags[PRUNED]}; make it again: git checkout {commit} && dvc checkout && python -m flows.retrain"
-        )
-    if not path.is_dir() or path.name != expected or (digest is not None and digest(path) != expected):
-        raise TrackingError(
-            f"{name} should be {path} with sha256 {expected}, which is missing or changed; restore it or move the alias"
+            f"{name} should be {path} with sha256 {expected}, which is missing or changed; move the alias, or {again}"
         )
 
 
@@ -265,10 +273,17 @@ def superfluous(found: Sequence[Copy], promoted: int) -> list[Copy]:
 
 
 def prune(model_name: str, copy: Copy) -> None:
-    """Delete a copy; its version says so first. What a kill leaves goes with the next."""
+    """Delete a copy; its version says so first."""
     describe(model_name, copy.number, {PRUNED: f"on {time.strftime('%Y-%m-%d')}"})
-    os.replace(copy.folder, copy.folder.with_name(f".{copy.folder.name}{GONE}"))
-    for gone in copy.folder.parent.glob(f".*{GONE}"):
+    discard(copy.folder)
+
+
+def discard(copy: Path) -> None:
+    """Delete the folder of a copy. What a kill leaves goes with the next."""
+    gone = copy.with_name(f".{copy.name}{GONE}")
+    shutil.rmtree(gone, ignore_errors=True)
+    os.replace(copy, gone)
+    for gone in copy.parent.glob(f".*{GONE}"):
         shutil.rmtree(gone)
 
 
@@ -283,6 +298,25 @@ def describe(model_name: str, number: str, tags: Mapping[str, str]) -> None:
     for key, value in tags.items():
         patiently(client.set_model_version_tag, model_name, number, key, value)
     _remembered(model_name)
+
+
+def version_page(model_name: str, number: str) -> str:
+    """Address of a version's page; empty where no server shows one."""
+    return _page(mlflow.get_registry_uri(), "models", model_name, "versions", number)
+
+
+def run_page(run_id: str) -> str:
+    """Address of a run's page; empty where no server shows one."""
+    if not _page(mlflow.get_tracking_uri()):
+        return ""
+    experiment = patiently(mlflow.MlflowClient().get_experiment_by_name, EXPERIMENT).experiment_id
+    return _page(mlflow.get_tracking_uri(), "experiments", experiment, "runs", run_id)
+
+
+def _page(uri: str, *place: str) -> str:
+    if not uri.startswith(("http://", "https://")):
+        return ""
+    return f"{without_password(uri).rstrip('/')}/#/{'/'.join(place)}"
 
 
 def point(model_name: str, alias: str, number: str) -> None:

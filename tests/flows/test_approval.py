@@ -10,6 +10,7 @@ from doctor.parameters import ROOT
 pytestmark = pytest.mark.slow
 
 ASKED = """
+from types import SimpleNamespace
 from unittest import mock
 
 from prefect import flow
@@ -32,9 +33,10 @@ def suspend(wait_for_input, timeout, key):
 def asking():
     with (
         mock.patch.object(retrain, "suspend_flow_run", suspend),
-        mock.patch.object(retrain, "markdown", lambda *_: "the decision"),
+        mock.patch.object(retrain, "markdown", lambda _decision, _promoted, told: f"the decision: {told}"),
+        mock.patch.object(retrain, "about", lambda challenger, commit: {"commit": commit}),
     ):
-        retrain._ask(None, "ab" * 32)
+        retrain._ask(None, SimpleNamespace(sha256="ab" * 32), "c0ffee")
 
 
 asking()
@@ -48,4 +50,4 @@ def test_the_form_is_there_before_the_run_is_suspended(environment: dict[str, st
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "form: ['promote', 'why'] True" in ran.stdout
-    assert "of: the decision" in ran.stdout
+    assert "of: the decision: {'waiting for': 'your word', 'commit': 'c0ffee'}" in ran.stdout

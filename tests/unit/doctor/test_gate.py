@@ -1,5 +1,6 @@
 """The gate: which challengers take the champion's place, and what is said of those that do not."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -133,11 +134,14 @@ def test_the_first_champion_must_only_be_right_more_often():
 
 def test_a_decision_is_kept_as_it_was_and_has_a_page():
     decision = decide(cases(200), rows(share(200, 130)), rows(share(200, 80)), ASKED, 0.02, excluded=3)
-    assert Decision.from_json(decision.to_json()) == decision
+    decision = replace(decision, notes=("nobody knows",))
+    assert Decision.from_json(json.loads(json.dumps(decision.to_json()))) == decision
+    before = {name: value for name, value in decision.to_json().items() if name != "notes"}  # as it was kept once
+    assert Decision.from_json(before) == replace(decision, notes=())
     page = markdown(decision, True, {"challenger": "version 2"})
     assert page.startswith("# Promoted\n\nbetter: accuracy 0.650")
-    assert "- challenger: version 2\n- cases: 200 held out, 3 left out: learned from\n" in page
-    assert "| lungs (starter) | yes | accuracy +0.300 in 100 cases" in page
+    assert "- challenger: version 2\n- cases: 200 held out, 3 left out: learned from\n- nobody knows\n" in page
+    assert "\n- **yes**, lungs (starter): accuracy +0.300 in 100 cases" in page
     assert "\n\nToo few cases to say: " not in page
     assert markdown(decision, False, {}).startswith("# Not promoted")
 
@@ -148,4 +152,4 @@ def test_what_has_too_few_cases_is_one_line_below_the_table():
         Check("eyes (starter)", "3 cases are too few to say", None),
     )
     page = markdown(Decision(promoted=True, reason="better", cases=9, excluded=0, checks=checks), True, {})
-    assert page.endswith("| right more often | yes | accuracy 0.6 |\n\nToo few cases to say: eyes (starter) (3).\n")
+    assert page.endswith("- **yes**, right more often: accuracy 0.6\n\nToo few cases to say: eyes (starter) (3).\n")

@@ -1,9 +1,18 @@
-"""What the registry keeps shares no byte with what a later run writes over."""
+"""What the registry keeps shares no byte with what a later run writes over, and says where it comes from."""
 
+import json
 import stat
+from types import SimpleNamespace
 
+import pytest
+from ruamel.yaml import YAML
+
+from clinic.tables import DoctorTable, Evaluation, Interval, Summary
+from doctor.parameters import Params, load_params
 from rl.checkpoint import folder_hash
+from tasks import registry
 from tasks.registry import immutable_copy
+from tracking import provenance
 
 
 def test_a_registered_copy_does_not_change_with_the_model(tmp_path):
@@ -36,3 +45,90 @@ def test_the_same_model_is_copied_once_and_a_killed_copy_is_made_anew(tmp_path):
     assert [path.name for path in copy.iterdir()] == ["config.json"]
     assert (copy / "config.json").stat().st_mtime_ns == made
     assert [path.name for path in (tmp_path / "registry").iterdir()] == [copy.name]
+
+
+def test_a_damaged_copy_is_made_anew_from_the_model(tmp_path, caplog):
+    model = tmp_path / "doctor"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"weights")
+    copy, digest = immutable_copy(model, tmp_path / "registry")
+    (copy / "model.safetensors").chmod(0o644)
+    (copy / "model.safetensors").write_bytes(b"weigths")
+    assert immutable_copy(model, tmp_path / "registry") == (copy, digest)
+    assert folder_hash(copy) == digest
+    assert [path.name for path in (tmp_path / "registry").iterdir()] == [digest]
+    assert caplog.messages == [f"{copy} is not what was registered; it is made again from {model}"]
+
+
+@pytest.fixture
+def lock(tmp_path, monkeypatch):
+    """Writes a dvc.lock: of each stage what it read and made, by path."""
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+
+    def write(stages):
+        listed = {
+            stage: {kind: [{"path": path, "md5": md5} for path, md5 in of.items()] for kind, of in kinds.items()}
+            for stage, kinds in stages.items()
+        }
+        YAML().dump({"stages": listed}, tmp_path / "dvc.lock")
+
+    return write
+
+
+def with_reward(**changes) -> Params:
+    params = load_params()
+    models = params.language_models.model_copy(update={"reward_judge": changes.pop("judge", None)})
+    return params.model_copy(update={"reward": params.reward.model_copy(update=changes), "language_models": models})
+
+
+def test_a_version_says_what_made_it(lock):
+    lock(
+        {
+            "knowledge_base": {"deps": {"data/starter/articles": "14ca.dir"}, "outs": {"data/kb_index": "1b3d.dir"}},
+            "train_doctor": {
+                "deps": {"recipes/grpo.yaml": "a", "recipes/rewards/outcome.yaml": "b", "clinic/rewards": "c.dir"},
+                "outs": {"models/doctor": "7266.dir"},
+            },
+        }
+    )
+    assert registry._made_by(load_params()) == {
+        "algorithm": "grpo",
+        "reward": "outcome",
+        "seed": "0",
+        "dvc.md5 models/doctor": "7266.dir",
+        "dvc.md5 data/kb_index": "1b3d.dir",
+        "dvc.md5 recipes/grpo.yaml": "a",
+        "dvc.md5 recipes/rewards/outcome.yaml": "b",
+        "dvc.md5 clinic/rewards": "c.dir",
+        "dvc.md5 data/starter/articles": "14ca.dir",
+    }
+
+
+def test_a_version_names_its_judge_where_there_was_one(lock):
+    judge = SimpleNamespace(model="a judge")
+    lock({"train_doctor": {"deps": {"clinic/judging.py": "d"}}})
+    told = registry._made_by(with_reward(preset="weighted", judge=judge))
+    assert (told["reward"], told["reward.judge"], told["dvc.md5 clinic/judging.py"]) == ("weighted", "a judge", "d")
+    assert "reward.judge" not in registry._made_by(with_reward(preset="outcome", judge=judge))  # nobody asked it
+
+
+def test_a_version_has_the_figures_of_its_own_evaluation_alone(lock, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "ROOT", tmp_path)
+    measures = {"accuracy": Interval(0.5867, 0.5468, 0.6254), "turns": Interval(8.0, 8.0, 8.0), "top3": None}
+    table = DoctorTable(Summary(600, measures), {})
+    evaluation = Evaluation({"trained": table, "trained@mine": table, "warm_start": table})
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics/evaluate_doctor.json").write_text(json.dumps(evaluation.to_json()))
+    assert registry._evaluation() == Evaluation()  # nothing says of whom it is
+    trained = {"train_doctor": {"outs": {"models/doctor": "new"}}}
+    lock(trained | {"evaluate_doctor": {"deps": {"models/doctor": "old"}}})
+    assert registry._evaluation() == Evaluation()
+    lock(trained | {"evaluate_doctor": {"deps": {"models/doctor": "new"}}})
+    figures = registry._figures(registry._evaluation())
+    assert figures == {
+        "test/accuracy": "0.587 [0.547, 0.625]",
+        "test/turns": "8.000 [8.000, 8.000]",
+        "test/accuracy at mine": "0.587 [0.547, 0.625]",
+        "test/turns at mine": "8.000 [8.000, 8.000]",
+    }
+    assert "| warm_start | 0.587 | 0.547 to 0.625 |" in registry._description(figures, registry._evaluation())

@@ -34,7 +34,9 @@ def run_of(folder, patience, scores):
     plan = SimpleNamespace(steps=20, patience=patience)
     train, validation = ([SimpleNamespace(case_id=name)] for name in ("seen-2", "seen-1"))
     params, algorithm = SimpleNamespace(train_doctor=plan), SimpleNamespace(fold=None)
-    return SimpleNamespace(folder=folder, params=params, algorithm=algorithm, train=train, validation=validation)
+    return SimpleNamespace(
+        folder=folder, params=params, algorithm=algorithm, reward=None, train=train, validation=validation
+    )
 
 
 def test_a_run_ends_when_its_patience_is_used_up_and_a_resumed_one_agrees(tmp_path):
@@ -92,13 +94,17 @@ def test_no_doctor_is_made_of_a_damaged_checkpoint(tmp_path, how, step, damage):
 
 def test_the_best_checkpoint_becomes_the_doctor_without_what_only_training_needs(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        selection, "model_card", lambda params, train, seen, reached: f"{len([*train, *seen])} cases, {reached}"
+        selection,
+        "model_card",
+        lambda params, reward, train, seen, reached, steps, chosen: (
+            f"{len([*train, *seen])} cases, {reached}, {steps} steps, of {chosen}"
+        ),
     )
     run, out = trained(tmp_path / "run", "best", {2: 0.5, 4: 0.4}), tmp_path / "doctor"
     damaged(run.folder / "global_step_3")  # one that does not stay
     report = export.fn(run, out)
     assert sorted(path.name for path in out.iterdir()) == ["README.md", "learned_from.txt", "model.safetensors"]
-    assert (out / "README.md").read_text() == "2 cases, 0.5"
+    assert (out / "README.md").read_text() == "2 cases, 0.5, 4 steps, of [2]"
     assert (out / "learned_from.txt").read_text() == "seen-1\nseen-2\n"
     assert (out / "model.safetensors").read_bytes() == b"weights of 2"
     assert (report["chosen_steps"], report["chosen_accuracy"]) == ([2], 0.5)

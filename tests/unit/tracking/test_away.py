@@ -165,6 +165,12 @@ def test_a_server_is_given_the_model_and_gives_it_to_who_lacks_it(
     assert fetched is not None
     assert fetched.path.is_dir()
 
+    (fetched.path / "more/config.json").chmod(0o644)
+    (fetched.path / "more/config.json").write_text("damaged")
+    again = registry.numbered("doctor", "1", folder_hash)  # which the server has whole
+    assert again is not None
+    assert (again.path / "more/config.json").read_text() == "{}"
+
     shutil.rmtree(there)
     stored = next((tmp_path / "artifacts").rglob("model.safetensors"))
     stored.write_bytes(b"other")

@@ -1,0 +1,159 @@
+"""What surrounds a decision: whose copies are played and promoted, and what its page says, on a real MLflow store."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import mlflow
+import pytest
+
+from doctor.gate import Decision
+from doctor.parameters import Params, load_params
+from rl.checkpoint import folder_hash
+from tasks import gate
+from tasks.registry import MODEL_NAME, immutable_copy
+from tests.unit.doctor.test_patient_calibration import CASE
+from tracking import registry, runs
+from tracking.errors import TrackingError
+from tracking.registry import Version
+
+BETTER = Decision(promoted=True, reason="better", cases=9, excluded=0, key="k")
+VARIABLES = ("MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    root = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in VARIABLES:
+            patch.delenv(name, raising=False)
+        runs.setup(root)
+        yield root
+        mlflow.set_tracking_uri(None)
+
+
+@pytest.fixture
+def project(store, tmp_path, monkeypatch):
+    """A folder with a registry of its own name, whose pages are kept."""
+    pages: list[str] = []
+    monkeypatch.setattr(gate, "MODEL_NAME", f"{MODEL_NAME}-{tmp_path.name}")
+    monkeypatch.setattr(gate, "HOME", tmp_path)
+    monkeypatch.setattr(gate, "ROOT", store)
+    monkeypatch.setattr(gate, "_show", pages.append)
+    for name in ("data/cases", "data/kb_index"):
+        (store / name).mkdir(parents=True, exist_ok=True)
+    return tmp_path, pages
+
+
+def registered(folder: Path, name: str, alias: str, **tags: str) -> Version:
+    """A doctor of a word, in the registry of the gate."""
+    model = folder / name
+    model.mkdir()
+    (model / "model.safetensors").write_text(name)
+    copy, sha256 = immutable_copy(model, folder / "registry")
+    number, _ = registry.register(gate.MODEL_NAME, copy, sha256, None, alias, tags)
+    version = registry.numbered(gate.MODEL_NAME, number)
+    assert version is not None
+    return version
+
+
+def asked() -> Params:
+    """The bounds of params.yaml, for as few cases as a test has."""
+    params = load_params()
+    return params.model_copy(update={"retrain": params.retrain.model_copy(update={"min_cases": 1})})
+
+
+def damage(version: Version) -> None:
+    weights = version.path / "model.safetensors"
+    weights.chmod(0o644)
+    weights.write_text("other")
+    assert folder_hash(version.path) != version.sha256
+
+
+@pytest.mark.parametrize("hurt", ["challenger", "champion"])
+def test_a_damaged_copy_is_not_played(project, hurt, monkeypatch):
+    folder, _ = project
+    versions = {alias: registered(folder, alias, alias) for alias in ("champion", "challenger")}
+    monkeypatch.setattr(gate, "_meet", lambda *_: pytest.fail("it was played"))
+    damage(versions[hurt])
+    with pytest.raises(
+        TrackingError, match=rf"version {versions[hurt].number} should be {versions[hurt].path} .* make it again: git "
+    ):
+        gate.compare_with_champion.fn(load_params(), versions["challenger"])
+
+
+def test_a_damaged_copy_is_not_promoted(project):
+    folder, pages = project
+    challenger = registered(folder, "challenger", "challenger")
+    damage(challenger)
+    with pytest.raises(TrackingError, match="which is missing or changed"):
+        gate.settle.fn(challenger, BETTER, promote=True)
+    assert registry.version_at(gate.MODEL_NAME, "champion") is None
+    assert "gate" not in registry.tags_of(gate.MODEL_NAME, challenger.number)
+    immutable_copy(folder / "challenger", folder / "registry")
+    assert gate.settle.fn(challenger, BETTER, promote=True).startswith("promoted: version 1 is the champion")
+    assert len(pages) == 1
+
+
+@pytest.mark.parametrize("recorded", [("challenger", "champion"), ("champion",), ()])
+def test_a_doctor_of_unknown_cases_is_named_and_nothing_left_out_for_it(project, recorded, monkeypatch, caplog):
+    folder, _ = project
+    cases = [replace(CASE, case_id=name) for name in ("met", "of challenger", "of champion")]
+    versions = {alias: registered(folder, alias, alias) for alias in ("champion", "challenger")}
+    for alias in recorded:
+        (versions[alias].path / "learned_from.txt").write_text(f"of {alias}\nanother\n")
+    seen = []
+
+    def open_sets(*_, left_out):
+        seen.append(left_out)
+        return [SimpleNamespace(cases=cases[:1], consultations=True, source="starter")]
+
+    monkeypatch.setattr(gate, "read_cases", lambda *_: cases)
+    monkeypatch.setattr(gate, "open_evaluation_sets", open_sets)
+    monkeypatch.setattr(gate, "_played", lambda *_: [{"accuracy": 1.0}])
+    decision = gate._meet(asked(), versions["challenger"], versions["champion"])
+    assert seen == [{f"of {alias}" for alias in recorded} | ({"another"} if recorded else set())]
+    assert decision.excluded == len(recorded)
+    unknown = [versions[alias].number for alias in ("challenger", "champion") if alias not in recorded]
+    told = [
+        f"which cases version {number} learned from is not recorded; none were left out for it" for number in unknown
+    ]
+    assert list(decision.notes) == caplog.messages == told
+
+
+def test_a_page_names_the_evidence_and_links_it_where_a_server_shows_it(project, monkeypatch):
+    folder, pages = project
+    champion = registered(folder, "champion", "champion")
+    tags = {"dvc.md5 data/cases": "1e365fe0b7cb89570e6d37c7994a3138.dir", "dvc.md5 data/kb_index": ""}
+    challenger = replace(registered(folder, "challenger", "challenger", **tags), run_id="0123abcd")
+    gate.settle.fn(challenger, replace(BETTER, promoted=False), promote=False, commit="c0ffee")
+    told = [
+        f"- challenger: version 2, sha256 {challenger.sha256[:12]}",
+        f"- against: version 1, sha256 {champion.sha256[:12]}",
+        "- commit: `c0ffee`",
+        "- training: MLflow run 0123abcd",
+        "- report: `metrics/report.html` of this commit",
+        "- data, md5: cases `1e365fe0b7cb`",
+        "- cases: 9 held out",
+    ]
+    assert pages == ["\n".join(["# Not promoted", "", "better", "", *told]) + "\n"]
+    for which in ("tracking", "registry"):
+        monkeypatch.setattr(mlflow, f"get_{which}_uri", lambda: "https://me:secret@mlflow.lab:5000/")
+    linked = gate.about(challenger, None)
+    page = f"https://mlflow.lab:5000/#/models/{gate.MODEL_NAME}/versions"
+    assert linked["challenger"].startswith(f"[version 2]({page}/2), sha256 ")
+    assert linked["against"].startswith(f"[version 1]({page}/1), sha256 ")
+    run = "https://mlflow.lab:5000/#/experiments/1/runs/0123abcd"
+    assert linked["training"] == f"[MLflow run 0123abcd]({run})"
+    assert linked["report"] == f"`metrics/report.html` of this commit, [in MLflow]({run}/artifacts/report.html)"
+    assert linked["commit"] == "`c0ffee`"  # as it is on the version now
+
+
+def test_without_a_commit_or_a_run_the_page_names_neither(project):
+    folder, _ = project
+    told = gate.about(registered(folder, "first", "challenger"), None)
+    assert told == {
+        "challenger": told["challenger"],
+        "against": gate.NOBODY,
+        "report": "`metrics/report.html`",
+    }
