@@ -108,7 +108,7 @@ faults: setup
 	@$(BIN)/python -m tests.faults.outages
 
 slow: setup $(PAGE_VENV)/.ready
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not course and not gpu and not vllm" --base-seed $(SEED)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not course and not gpu and not vllm" --base-seed $(SEED) --durations 25
 
 course: setup
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m course --base-seed $(SEED)
