@@ -48,7 +48,7 @@ def past_trainings(root: Path, current: str | None) -> list[PastTraining]:
     Raises:
         TrackingError: MLflow does not answer, so that nobody knows what a registered model came from.
     """
-    needed = _needed(current)
+    needed = _needed(root, current)
     folders = (folder for folder in sorted(root.glob("checkpoints/*/[!.]*")) if folder.is_dir())
     found = [_looked_at(folder, needed) for folder in folders]
     return sorted(found, key=lambda one: -one.changed)
@@ -102,7 +102,7 @@ def _accuracies(folder: Path) -> Iterator[float]:
         yield float(json.loads(path.read_text())["validation/accuracy"])
 
 
-def _needed(current: str | None) -> Needed:
+def _needed(root: Path, current: str | None) -> Needed:
     """Folders of the doctor in use and of every model that an alias names; ANY, where the store has lost the run of one."""
     client = mlflow.MlflowClient()
     by_run = {current: "models/doctor"} if current else {}
@@ -111,14 +111,24 @@ def _needed(current: str | None) -> Needed:
         for alias, number in model.aliases.items():
             version = patiently(client.get_model_version, model.name, number)
             use = f"{alias} (version {number})"
-            if version.run_id:
-                by_run[version.run_id] = ", ".join(filter(None, [by_run.get(version.run_id), use]))
+            run_id = version.run_id or _written_again(root, version.tags)
+            if run_id:
+                by_run[run_id] = ", ".join(filter(None, [by_run.get(run_id), use]))
             elif RUN_LOST in version.tags:
                 lost.append(use)
     places = {run_id: _folder_of(client, run_id) for run_id in by_run}
     lost += [by_run[run_id] for run_id, place in places.items() if place is None]
     found = {place.parts[-2:]: by_run[run_id] for run_id, place in places.items() if place is not None}
     return found | ({ANY: f"maybe {', '.join(lost)}, whose run MLflow has lost"} if lost else {})
+
+
+def _written_again(root: Path, tags: Mapping[str, str]) -> str | None:
+    """The run of a doctor whose first one was lost with the database, if its training was recorded once more."""
+    note = root / "runs" / "doctors" / f"{tags.get('sha256')}.json"
+    if RUN_LOST not in tags or not note.exists():
+        return None
+    run_id = str(json.loads(note.read_text(encoding="utf-8"))["mlflow_run_id"])
+    return run_id if run_id != tags[RUN_LOST] else None
 
 
 def _folder_of(client: mlflow.MlflowClient, run_id: str) -> Path | None:

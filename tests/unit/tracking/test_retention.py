@@ -96,6 +96,12 @@ def test_nothing_goes_while_nobody_knows_where_the_champion_came_from(root: Path
     assert going(root, 0, 0) == []
     told = f"maybe other (version {lost.version}), whose run MLflow has lost"
     assert {one.needed for one in past_trainings(root, None)} == {told, f"champion (version {version.version})"}
+    client.set_model_version_tag("doctor", lost.version, "sha256", "of-the-lost")
+    with runs.training_run("again", "again", {}, {"checkpoints": str(root / PROJECT / "run-2")}, root) as run_id:
+        pass
+    (root / "runs/doctors").mkdir(parents=True, exist_ok=True)
+    (root / "runs/doctors/of-the-lost.json").write_text(json.dumps({"mlflow_run_id": run_id}))
+    assert going(root, 0, 0) == ["run-3", "run-1"]  # its training was recorded again
     client.delete_registered_model_alias("doctor", "other")
 
 
