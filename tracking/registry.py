@@ -27,6 +27,7 @@ from mlflow.exceptions import MlflowException
 
 log = logging.getLogger(__name__)
 COPIES = HOME / "models" / "registry"  # of a version the folder named by its hash
+PAGES = "ANAMNESIS_MLFLOW_PAGES"  # where people see MLflow's pages, if programs reach it at another address
 GONE = ".deleted"  # end of the name of a folder that is being deleted
 PRUNED = "pruned"  # tag of a version whose copy was deleted here: when
 
@@ -314,9 +315,10 @@ def run_page(run_id: str) -> str:
 
 
 def _page(uri: str, *place: str) -> str:
-    if not uri.startswith(("http://", "https://")):
+    shown = os.environ.get(PAGES) or uri
+    if not shown.startswith(("http://", "https://")):
         return ""
-    return f"{without_password(uri).rstrip('/')}/#/{'/'.join(place)}"
+    return f"{without_password(shown).rstrip('/')}/#/{'/'.join(place)}"
 
 
 def point(model_name: str, alias: str, number: str) -> None:

@@ -137,6 +137,9 @@ def test_a_page_names_the_evidence_and_links_it_where_a_server_shows_it(project,
         "- cases: 9 held out",
     ]
     assert pages == ["\n".join(["# Not promoted", "", "better", "", *told]) + "\n"]
+    monkeypatch.setenv("ANAMNESIS_MLFLOW_PAGES", "http://localhost:5000")  # of a database, say, shown by `make ui`
+    assert gate.about(challenger, None)["challenger"].startswith("[version 2](http://localhost:5000/#/models/")
+    monkeypatch.delenv("ANAMNESIS_MLFLOW_PAGES")
     for which in ("tracking", "registry"):
         monkeypatch.setattr(mlflow, f"get_{which}_uri", lambda: "https://me:secret@mlflow.lab:5000/")
     linked = gate.about(challenger, None)
@@ -147,6 +150,8 @@ def test_a_page_names_the_evidence_and_links_it_where_a_server_shows_it(project,
     assert linked["training"] == f"[MLflow run 0123abcd]({run})"
     assert linked["report"] == f"`metrics/report.html` of this commit, [in MLflow]({run}/artifacts/report.html)"
     assert linked["commit"] == "`c0ffee`"  # as it is on the version now
+    monkeypatch.setenv("ANAMNESIS_MLFLOW_PAGES", "http://localhost:5000")
+    assert gate.about(challenger, None)["training"].endswith("(http://localhost:5000/#/experiments/1/runs/0123abcd)")
 
 
 def test_without_a_commit_or_a_run_the_page_names_neither(project):
