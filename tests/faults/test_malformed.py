@@ -496,5 +496,5 @@ def test_aliases_are_bounded(read: Callable[[Path], object], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("read", [load_params, read_mapping])
 def test_a_folder_is_no_file_of_parameters(read: Callable[[Path], object], tmp_path: Path) -> None:
-    with pytest.raises(TOLD, match="Is a directory"):
+    with pytest.raises(TOLD, match="it is a folder"):
         read(tmp_path)
