@@ -8,6 +8,7 @@ probe watches over it.
 import gc
 import os
 import random
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from rl.engines.base import Request
 from rl.errors import TrainingError
 
 NEVER = -100.0  # the lowest bias that vLLM gives a logit: exp(-100) of a chance is none in float32
+STUMBLING = "llvmlite.binding.ffi"  # a module that vLLM must not look into
 COLDEST = 0.01  # vLLM raises temperatures between 0 and this one to it
 INSTALL = "`make vllm` makes an environment with it for a CPU, `pip install 'anamnesis[gpu]'` adds it for a GPU"
 
@@ -210,11 +212,18 @@ def _library() -> Any:
 def _undisturbed() -> Iterator[None]:
     """A start of vLLM seeds every random generator of the process and disables `torch.set_num_threads`; afterwards all
     is as it was.
+
+    On a processor vLLM 0.32 looks for its kernels through all modules, and stumbles over numba's library, which takes any
+    attribute for a function of its own, `__dict__` too; whoever searches by words has loaded it. It is out of sight
+    meanwhile.
     """
     before = random.getstate(), np.random.get_state(), torch.get_rng_state(), torch.set_num_threads  # noqa: NPY002  the global one
+    hidden = sys.modules.pop(STUMBLING, None)
     try:
         yield
     finally:
+        if hidden is not None:
+            sys.modules[STUMBLING] = hidden
         random.setstate(before[0])
         np.random.set_state(before[1])  # noqa: NPY002
         torch.set_rng_state(before[2])

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import random
+import sys
 
 import pytest
 import torch
@@ -155,6 +156,17 @@ def test_random_generators_and_threads_are_left_alone(engine_for):
     assert torch.equal(torch.get_rng_state(), state)
     assert random.getstate() == numbers
     assert torch.set_num_threads is threads
+
+
+def test_it_starts_where_somebody_searched_by_words(engine_for):
+    """Which loads numba, whose library vLLM 0.32 stumbles over on a processor."""
+    import bm25s  # noqa: F401  at its place in the story
+    import llvmlite.binding.ffi as loaded
+
+    engine = engine_for(small_model())
+    engine._core.stop()
+    engine._core.start(small_model().config, type(small_model()).__name__)
+    assert sys.modules["llvmlite.binding.ffi"] is loaded
 
 
 def test_a_second_engine_puts_the_first_away_until_its_next_sync(engine_for):
