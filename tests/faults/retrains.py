@@ -140,7 +140,7 @@ def state(project: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     return {
         "versions": [{key: one.tags.get(key) for key in SEEN} for one in versions],
         "aliases": dict(client.get_registered_model(NAME).aliases),
-        "copies": sorted(path.name for path in (project / "models/registry").iterdir()),
+        "copies": sorted(path.name for path in (project / "models/registry").iterdir() if path.is_dir()),
         "commit": versions[-1].tags.get("retrain.commit") == tip,
         "tree": git("rev-parse", "retrained^{tree}"),
         "clean": git("status", "--porcelain"),

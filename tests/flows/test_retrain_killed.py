@@ -77,7 +77,7 @@ def state(project: Path, environment: dict[str, str]) -> dict[str, Any]:
         "versions": [{key: one.tags.get(key) for key in SEEN} for one in versions],
         "commits": [one.tags["retrain.commit"] == tip for one in versions],
         "aliases": {alias: str(of) for alias, of in client.get_registered_model(NAME).aliases.items()},
-        "copies": [path.name for path in (project / "models/registry").iterdir()],
+        "copies": [path.name for path in (project / "models/registry").iterdir() if path.is_dir()],
         "tree": tree,
         "inbox": sorted(
             re.sub(r"rejected/[^/]*", "rejected/<time>", name).replace(tip[:12], "<tip>") for name in names
