@@ -11,6 +11,14 @@ from clinic.config import JUDGED, PresetParams
 from doctor.parameters import ROOT, Params
 
 FILE = "README.md"
+LIMITS = (
+    "## Limits",
+    "",
+    "- It has met simulated patients alone, who answer from a record, and knows the illnesses of its cases alone.",
+    "- Its accuracy is a share of such cases. It says nothing of people who are ill.",
+    "- It was not examined for differences between groups of patients.",
+    "",
+)
 _LICENCE = re.compile(r"""^(license|license_name):[ \t]*(?:\n[ \t]*-[ \t]*)?["']?([^"'|`\n]+)""", re.MULTILINE)
 
 
@@ -35,14 +43,6 @@ def model_card(
         chosen: steps whose weights it has, or the mean of them; 0: the warm start.
     """
     found = intervals.proportion(round(accuracy * len(validation)), len(validation))
-    sources = Counter((case.source, case.language, case.licence) for case in train)
-    rows = [
-        f"| {source} | {language} | {count} | {licence} |"
-        for (source, language, licence), count in sorted(sources.items())
-    ]
-    patient, judge = params.language_models.patient, params.language_models.reward_judge
-    planned, licence = params.train_doctor.steps, licence_of(params.warm_start.base)
-    judged = [f"Judged by `{judge.model}`, temperature {judge.temperature:g}.", ""] if judge else []
     return "\n".join(
         [
             "---",
@@ -56,45 +56,65 @@ def model_card(
             "A doctor for simulated consultations: it asks a patient, looks things up and names a diagnosis, one action a turn.",
             "**Teaching and research material. It is no medical device and gives no medical advice.**",
             "",
-            "| | |",
-            "|---|---|",
-            f"| began as | `{params.warm_start.base}`, warm start `{params.warm_start.start}` |",
-            *([f"| licence of that model | {licence} |"] if licence else []),
-            f"| learned by | `{params.algorithm.name}`, {steps} rollout steps"
-            + (f" of {planned} planned" if steps != planned else "")
-            + f", seed {params.seed} |",
-            f"| weights | `{params.train_doctor.export}`: {_weights(chosen)} |",
-            f"| reward | preset `{reward.name}`, below |",
-            f"| patients | {patient.model if patient is not None else 'played by rules, from their records'} |",
-            f"| turn budget | {params.consultation.turn_budget} |",
+            *_made(params, reward, steps, chosen),
             f"| accuracy on {len(validation)} validation cases | {found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] (95%) |",
             "",
             "The checkpoint may have been chosen by these validation cases; figures on held-out cases stand in the registry and in the",
             "evaluation's report. `learned_from.txt` names every case that it was trained or chosen on.",
             "",
-            "## What it was rewarded for",
-            "",
-            *(judged if reward.name in JUDGED else []),
-            f"| constant of `{reward.name}` | value |",
-            "|---|---|",
-            *(f"| {name} | {value} |" for name, value in reward.model_dump(exclude={"name"}).items()),
-            "",
-            "## Cases it learned from",
-            "",
-            "| source | language | cases | licence |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-            "The licences of these cases, and that of the model it began as, hold for what is done with it.",
-            "",
-            "## Limits",
-            "",
-            "- It has met simulated patients alone, who answer from a record, and knows the illnesses of its cases alone.",
-            "- Its accuracy is a share of such cases. It says nothing of people who are ill.",
-            "- It was not examined for differences between groups of patients.",
-            "",
+            *_rewarded(params, reward),
+            *_cases(train),
+            *LIMITS,
         ]
     )
+
+
+def _made(params: Params, reward: PresetParams, steps: int, chosen: Sequence[int]) -> list[str]:
+    patient, planned = params.language_models.patient, params.train_doctor.steps
+    licence = licence_of(params.warm_start.base)
+    return [
+        "| | |",
+        "|---|---|",
+        f"| began as | `{params.warm_start.base}`, warm start `{params.warm_start.start}` |",
+        *([f"| licence of that model | {licence} |"] if licence else []),
+        f"| learned by | `{params.algorithm.name}`, {steps} rollout steps"
+        + (f" of {planned} planned" if steps != planned else "")
+        + f", seed {params.seed} |",
+        f"| weights | `{params.train_doctor.export}`: {_weights(chosen)} |",
+        f"| reward | preset `{reward.name}`, below |",
+        f"| patients | {patient.model if patient is not None else 'played by rules, from their records'} |",
+        f"| turn budget | {params.consultation.turn_budget} |",
+    ]
+
+
+def _rewarded(params: Params, reward: PresetParams) -> list[str]:
+    judge = params.language_models.reward_judge if reward.name in JUDGED else None
+    return [
+        "## What it was rewarded for",
+        "",
+        *([f"Judged by `{judge.model}`, temperature {judge.temperature:g}.", ""] if judge else []),
+        f"| constant of `{reward.name}` | value |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in reward.model_dump(exclude={"name"}).items()),
+        "",
+    ]
+
+
+def _cases(train: Sequence[Case]) -> list[str]:
+    sources = Counter((case.source, case.language, case.licence) for case in train)
+    return [
+        "## Cases it learned from",
+        "",
+        "| source | language | cases | licence |",
+        "|---|---|---|---|",
+        *(
+            f"| {source} | {language} | {count} | {licence} |"
+            for (source, language, licence), count in sorted(sources.items())
+        ),
+        "",
+        "The licences of these cases, and that of the model it began as, hold for what is done with it.",
+        "",
+    ]
 
 
 def _weights(chosen: Sequence[int]) -> str:
@@ -106,7 +126,7 @@ def licence_of(base: str) -> str:
     """What the README or the configuration of a model's folder says, or where a hub says it; empty if nobody does."""
     folder = ROOT / base
     if not folder.is_dir():
-        return f"as on https://huggingface.co/{base}"
+        return f"as on the page of `{base}`"
     readme, config = folder / "README.md", folder / "config.json"
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.exists() else ""
     said = dict(_LICENCE.findall(text.split("\n---")[0] if text.startswith("---") else ""))

@@ -32,26 +32,26 @@ def experience(run: Training, step: int) -> dict[str, float]:
 
 @flow(name="train_doctor", **WATCHED)
 def train_doctor(  # noqa: PLR0913  the fields of a form
+    algorithm: str | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
     out: Path | None = None,
     params_file: Path | None = None,
     warm_start: Path = ROOT / "models/warm_start",
     cases: Path = ROOT / "data/cases",
     index: Path = ROOT / "data/kb_index",
-    algorithm: str | None = None,
-    steps: int | None = None,
-    seed: int | None = None,
 ) -> None:
     """Train the doctor by reinforcement; killed at any moment, a rerun goes on from the last complete rollout step.
 
     Args:
+        algorithm: a file in recipes/, in place of the one in params.yaml: grpo, ppo, ...
+        steps: rollout steps, in place of those in params.yaml.
+        seed: in place of the one in params.yaml.
         out: where the doctor goes; by default a folder of its own under runs/, so that nothing versioned is touched.
         params_file: another params.yaml.
         warm_start: folder of the weights to begin with.
         cases: folder of the case table.
         index: folder of the knowledge base.
-        algorithm: a file in recipes/, in place of the one in params.yaml: grpo, ppo, ...
-        steps: rollout steps, in place of those in params.yaml.
-        seed: in place of the one in params.yaml.
     """
     out = output(out, "doctor")
     params = load_params(params_file, chosen(algorithm, steps, seed))

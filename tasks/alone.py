@@ -16,9 +16,12 @@ HELD = "ANAMNESIS_HELD_PROJECT"  # in a stage's environment: the project that wh
 
 
 @contextmanager
-def alone(project: Path) -> Iterator[dict[str, str]]:
+def alone(project: Path, within_s: float | None = None) -> Iterator[dict[str, str]]:
     """Keep a project to this process and what it starts, until it leaves the block or dies in whatever way; gives what has
     to be in the environment of what it starts.
+
+    Raises:
+        Timeout: another one was at work for longer than `within_s`.
     """
     told = {HELD: str(project)}
     if os.environ.get(HELD) == told[HELD]:
@@ -31,7 +34,7 @@ def alone(project: Path) -> Iterator[dict[str, str]]:
         lock.acquire(timeout=0)
     except Timeout:
         log.info("%s is at work in %s; waiting until it has ended", _who(holder), project)
-        lock.acquire()
+        lock.acquire(timeout=-1 if within_s is None else within_s)
     try:
         holder.write_text(str(os.getpid()))
         yield told

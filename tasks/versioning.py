@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from filelock import Timeout
 from httpx import HTTPError
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -45,8 +46,13 @@ def reproduce(targets: Sequence[str], max_hours: float | None = None) -> None:
         VersioningError: DVC ended with an error, or was stopped after `max_hours`.
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets]
-    with alone(ROOT) as held, listening(screen()) as channel:
-        status = _pass_on(command, _environment() | held | channel, ROOT, max_hours)
+    began, limit_s = time.monotonic(), None if max_hours is None else max_hours * 3600
+    try:
+        with alone(ROOT, limit_s) as held, listening(screen()) as channel:
+            left = None if max_hours is None else max(0.0, max_hours - (time.monotonic() - began) / 3600)
+            status = _pass_on(command, _environment() | held | channel, ROOT, left)
+    except Timeout:
+        raise VersioningError(f"another run is still at work here after {max_hours:g} hours (max_hours)") from None
     if status:
         raise VersioningError(f"`dvc repro` ended with status {status}; the lines above say which stage failed and why")
 

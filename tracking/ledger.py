@@ -1,32 +1,32 @@
 """What the registry says, once more beside the copies of its models: a database that was lost costs no champion.
 
-Only for a project's own database; another is for whoever runs it to keep.
+Only of a project's own database; another is for whoever runs it to keep.
 """
 
 import json
-import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl.files import write_json
+from tracking.errors import TrackingError
 
-# prepares MLflow's environment, so before MLflow
-from tracking.store import patiently
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion, RegisteredModel
 
-# isort: split
-import mlflow
-from mlflow.exceptions import MlflowException
-
-log = logging.getLogger(__name__)
-UNFINISHED = "restoring"  # tag of a registered model that is being made again
+COPIES = Path("models") / "registry"  # of a project: a folder for each version, named by its hash, and the ledgers
 RUN_LOST = "run.lost"  # tag of a version that was made again: the run that it came from
 
 
-def remember(model_name: str, path: Path) -> None:
-    """Write versions and aliases of a registered model to a file."""
-    client = mlflow.MlflowClient()
-    model = patiently(client.get_registered_model, model_name)
-    versions = [
+def ledgers(project: Path) -> list[Path]:
+    """Of a project's registered models, each named after its own."""
+    return sorted((project / COPIES).glob("[!.]*.json"))
+
+
+def write(path: Path, model: "RegisteredModel", versions: "Sequence[ModelVersion]") -> None:
+    """Keep versions and aliases of a registered model."""
+    told = [
         {
             "version": int(one.version),
             "source": one.source,
@@ -34,50 +34,40 @@ def remember(model_name: str, path: Path) -> None:
             "tags": dict(one.tags),
             "description": one.description,
         }
-        for one in patiently(client.search_model_versions, f"name = '{model_name}'")
+        for one in sorted(versions, key=lambda one: int(one.version))
     ]
-    aliases = {alias: int(number) for alias, number in model.aliases.items()}
-    write_json(path, {"versions": sorted(versions, key=lambda one: int(one["version"])), "aliases": aliases})
+    write_json(path, {"versions": told, "aliases": {alias: int(number) for alias, number in model.aliases.items()}})
 
 
-def restore(model_name: str, path: Path) -> None:
-    """Make a registered model again that the database has not, or has in part, from what was remembered of it."""
-    if not path.exists() or _is_whole(model_name):
-        return
-    client, told = mlflow.MlflowClient(), json.loads(path.read_text(encoding="utf-8"))
-    patiently(client.create_registered_model, model_name, {UNFINISHED: str(path)})
-    versions = {one["version"]: one for one in told["versions"]}
-    for number in range(1, max(versions, default=0) + 1):
-        patiently(_make, client, model_name, versions.get(number))
-    for number in set(range(1, max(versions, default=0))) - versions.keys():
-        patiently(client.delete_model_version, model_name, str(number))
-    for alias, number in told["aliases"].items():
-        patiently(client.set_registered_model_alias, model_name, alias, str(number))
-    patiently(client.delete_registered_model_tag, model_name, UNFINISHED)
-    log.warning(
-        "MLflow's database had no %s and was lost, or is new; %d versions and the aliases %s were made again from %s",
-        *(model_name, len(versions), ", ".join(sorted(told["aliases"])) or "(none)", path),
-    )
+def restore(path: Path, client: "MlflowClient") -> str:
+    """Make a registered model again in a new database; returns what was made, in words.
 
-
-def _is_whole(model_name: str) -> bool:
-    client = mlflow.MlflowClient()
+    Raises:
+        TrackingError: the file is damaged.
+    """
     try:
-        model = patiently(client.get_registered_model, model_name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        return False
-    if UNFINISHED in model.tags:
-        patiently(client.delete_registered_model, model_name)
-        return False
-    return True
+        told = json.loads(path.read_text(encoding="utf-8"))
+        versions = {int(one["version"]): one for one in told["versions"]}
+        aliases = {str(alias): str(number) for alias, number in told["aliases"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise TrackingError(
+            f"{path} is no record of a registry ({error!r}); bring back a copy of it, or delete it, and the registry begins anew"
+        ) from error
+    client.create_registered_model(path.stem)
+    numbers = range(1, max(versions, default=0) + 1)
+    for number in numbers:
+        _make(client, path.stem, versions.get(number))
+    for number in set(numbers) - versions.keys():
+        client.delete_model_version(path.stem, str(number))
+    for alias, of in aliases.items():
+        client.set_registered_model_alias(path.stem, alias, of)
+    return f"{len(versions)} versions of {path.stem}, aliases {', '.join(sorted(aliases)) or '(none)'}"
 
 
-def _make(client: mlflow.MlflowClient, model_name: str, one: dict[str, Any] | None) -> None:
-    """A version; one that had been deleted, for its number, where nothing is remembered."""
+def _make(client: "MlflowClient", name: str, one: Mapping[str, Any] | None) -> None:
+    """A version; where none is kept, one to be deleted again, for its number."""
     if one is None:
-        client.create_model_version(model_name, "file:///deleted")
+        client.create_model_version(name, "file:///deleted")
         return
     lost = {RUN_LOST: one["run_id"]} if one["run_id"] else {}
-    client.create_model_version(model_name, one["source"], None, one["tags"] | lost, description=one["description"])
+    client.create_model_version(name, one["source"], None, one["tags"] | lost, description=one["description"])

@@ -23,7 +23,6 @@ from doctor.scoring import right
 from doctor.training import Training, history, kept, past_experience
 from rl.checkpoint import folder_hash
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
-from rl.files import write_json
 from tracking import runs, traces
 from tracking.console import PARENT, Bar, duration
 from tracking.errors import AwayError
@@ -177,7 +176,7 @@ class Recorder:
                 "selected/validation_accuracy": float(chosen["chosen_accuracy"]),
             },
         )
-        write_json(HOME / "runs" / "doctors" / f"{chosen['sha256']}.json", {"mlflow_run_id": self._id})
+        runs.note_doctor(HOME, chosen["sha256"], self._id)
 
 
 @contextmanager
@@ -233,11 +232,8 @@ def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:
 
 def run_of(model: Path) -> str | None:
     """The MLflow run that trained a model folder, if it was trained here and the store still has it."""
-    note = HOME / "runs" / "doctors" / f"{folder_hash(model)}.json"
-    if not note.exists():
-        return None
-    run_id = str(json.loads(note.read_text())["mlflow_run_id"])
-    if not runs.is_there(run_id):
+    run_id = runs.run_of_doctor(HOME, folder_hash(model))
+    if run_id is not None and not runs.is_there(run_id):
         log.warning(
             "MLflow's store has no run %s, which trained %s: was the store lost, or moved away? From its checkpoints "
             "`dvc repro --force --single-item train_doctor` writes it again",

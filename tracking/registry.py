@@ -26,7 +26,7 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 log = logging.getLogger(__name__)
-COPIES = HOME / "models" / "registry"  # of a version the folder named by its hash
+COPIES = HOME / ledger.COPIES  # of a version the folder named by its hash
 PAGES = "ANAMNESIS_MLFLOW_PAGES"  # where people see MLflow's pages, if programs reach it at another address
 GONE = ".deleted"  # end of the name of a folder that is being deleted
 PRUNED = "pruned"  # tag of a version whose copy was deleted here: when
@@ -75,7 +75,6 @@ def register(
         raise TrackingError(
             f"{directory} cannot be registered: a version needs an immutable copy in a folder named {sha256}; copy the model there first"
         )
-    _restored(model_name)
     client = mlflow.MlflowClient()
     try:
         patiently(client.create_registered_model, model_name)
@@ -97,24 +96,17 @@ def register(
         made = patiently(create, model_name, source, run_id, about, description=description or None, model_id=model_id)
         version = str(made.version)
     patiently(client.set_registered_model_alias, model_name, alias, version)
-    _remembered(model_name)
+    _remember(model_name)
     return version, not found
 
 
-def _ledger(model_name: str) -> Path | None:
-    """Where versions and aliases are remembered; None: in a database that is not this project's own."""
-    own = f"sqlite:///{COPIES.parents[1] / 'mlruns' / 'mlflow.db'}"
-    return COPIES / f"{model_name}.json" if mlflow.get_registry_uri() == own else None
-
-
-def _remembered(model_name: str) -> None:
-    if path := _ledger(model_name):
-        ledger.remember(model_name, path)
-
-
-def _restored(model_name: str) -> None:
-    if path := _ledger(model_name):
-        ledger.restore(model_name, path)
+def _remember(model_name: str) -> None:
+    """Keep what the project's own database says, beside the copies."""
+    if mlflow.get_registry_uri() != f"sqlite:///{COPIES.parents[1] / 'mlruns' / 'mlflow.db'}":
+        return
+    client = mlflow.MlflowClient()
+    versions = patiently(client.search_model_versions, f"name = '{model_name}'")
+    ledger.write(COPIES / f"{model_name}.json", patiently(client.get_registered_model, model_name), versions)
 
 
 def _is_served() -> bool:
@@ -184,7 +176,6 @@ def numbered(model_name: str, number: str, digest: Callable[[Path], str] | None 
 def _version(
     model_name: str, find: Callable[[str, str], Any], which: str, digest: Callable[[Path], str] | None
 ) -> Version | None:
-    _restored(model_name)
     try:
         found = patiently(find, model_name, which)
     except MlflowException as error:
@@ -245,7 +236,6 @@ def copies(model_name: str) -> list[Copy]:
     """Versions with a copy here, the newest first, none if there is no such model. Needed is what an alias names, what
     was not decided about yet, and what the champion replaced.
     """
-    _restored(model_name)
     client = mlflow.MlflowClient()
     try:
         aliases = patiently(client.get_registered_model, model_name).aliases
@@ -298,7 +288,7 @@ def describe(model_name: str, number: str, tags: Mapping[str, str]) -> None:
     client = mlflow.MlflowClient()
     for key, value in tags.items():
         patiently(client.set_model_version_tag, model_name, number, key, value)
-    _remembered(model_name)
+    _remember(model_name)
 
 
 def version_page(model_name: str, number: str) -> str:
@@ -324,4 +314,4 @@ def _page(uri: str, *place: str) -> str:
 def point(model_name: str, alias: str, number: str) -> None:
     """Let an alias name a version."""
     patiently(mlflow.MlflowClient().set_registered_model_alias, model_name, alias, number)
-    _remembered(model_name)
+    _remember(model_name)

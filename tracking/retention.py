@@ -15,6 +15,7 @@ from rl.files import held
 
 # prepares MLflow's environment, so before MLflow
 from tracking.ledger import RUN_LOST
+from tracking.runs import run_of_doctor
 from tracking.store import patiently
 
 # isort: split
@@ -124,11 +125,8 @@ def _needed(root: Path, current: str | None) -> Needed:
 
 def _written_again(root: Path, tags: Mapping[str, str]) -> str | None:
     """The run of a doctor whose first one was lost with the database, if its training was recorded once more."""
-    note = root / "runs" / "doctors" / f"{tags.get('sha256')}.json"
-    if RUN_LOST not in tags or not note.exists():
-        return None
-    run_id = str(json.loads(note.read_text(encoding="utf-8"))["mlflow_run_id"])
-    return run_id if run_id != tags[RUN_LOST] else None
+    run_id = run_of_doctor(root, tags.get("sha256", "")) if RUN_LOST in tags else None
+    return run_id if run_id != tags.get(RUN_LOST) else None
 
 
 def _folder_of(client: mlflow.MlflowClient, run_id: str) -> Path | None:

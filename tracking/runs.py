@@ -28,6 +28,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rl.files import write_json
+
 # prepares MLflow's environment, so before MLflow
 from tracking.errors import TrackingError
 from tracking.store import home, patiently, setup
@@ -224,6 +226,21 @@ def is_there(run_id: str) -> bool:
             raise
         return False
     return True
+
+
+def note_doctor(project: Path, sha256: str, run_id: str) -> None:
+    """Keep which run made a doctor."""
+    write_json(_note(project, sha256), {"mlflow_run_id": run_id})
+
+
+def run_of_doctor(project: Path, sha256: str) -> str | None:
+    """The run in which a doctor was recorded last, whether the store still has it or not; None: it was not made here."""
+    note = _note(project, sha256)
+    return str(json.loads(note.read_text(encoding="utf-8"))["mlflow_run_id"]) if note.exists() else None
+
+
+def _note(project: Path, sha256: str) -> Path:
+    return project / "runs" / "doctors" / f"{sha256}.json"
 
 
 def origin(run_id: str) -> dict[str, str]:

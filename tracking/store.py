@@ -10,7 +10,7 @@ import sqlite3
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from http.client import HTTPException
 from pathlib import Path
@@ -31,6 +31,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 from tracking.errors import AwayError, TrackingError
+from tracking.ledger import ledgers, restore
 
 log = logging.getLogger(__name__)
 for _told in ("mlflow.store.db.utils", "alembic"):  # how its tables are made is nobody's business here
@@ -159,7 +160,8 @@ def setup(root: Path) -> str:
     with closing(sqlite3.connect(database.with_suffix(".lock"), timeout=60)) as turn:
         patiently(turn.execute, "BEGIN EXCLUSIVE")  # two processes that make MLflow's tables at once break both
         try:
-            _make(database)
+            own = database == home(root) / "mlruns" / "mlflow.db"
+            _make(database, ledgers(home(root)) if own else [])
             _write_ahead(database)
             return patiently(_experiment, (home(root) / "mlruns" / "artifacts").as_uri())
         except (MlflowException, SQLAlchemyError, sqlite3.DatabaseError) as error:
@@ -169,21 +171,27 @@ def setup(root: Path) -> str:
             ) from error
 
 
-def _make(database: Path) -> None:
-    """Make MLflow's tables beside a database that is not there, then move it to its place: MLflow makes them in many
-    steps, and could not go on with a part of them.
+def _make(database: Path, kept: Sequence[Path]) -> None:
+    """Make MLflow's tables beside a database that is not there, and in them what is kept of a lost registry, then move it
+    to its place: MLflow makes them in many steps, and could not go on with a part of them.
     """
     if database.exists() and database.stat().st_size:
         return
-    if any(path.is_dir() for path in (database.parent / "artifacts").glob("*")):
-        log.warning(
-            "%s is not there, but files of its runs are: a new one is made, which begins without them", database
-        )
-    unfinished = database.with_suffix(".partial")
-    for left in database.parent.glob(f"{unfinished.name}*"):  # with the journals of a killed run
+    for left in database.parent.glob(f"{database.stem}.*partial*"):  # with the journals of a killed run
         left.unlink()
-    mlflow.MlflowClient(f"sqlite:///{unfinished}").get_experiment_by_name(EXPERIMENT)
+    # MLflow keeps a database that it has opened by its name
+    unfinished = database.with_suffix(f".{time.time_ns()}.partial")
+    client = mlflow.MlflowClient(f"sqlite:///{unfinished}", f"sqlite:///{unfinished}")
+    client.get_experiment_by_name(EXPERIMENT)
+    made = [restore(path, client) for path in kept]
     unfinished.replace(database)
+    if kept or any(path.is_dir() for path in (database.parent / "artifacts").glob("*")):
+        again = f" Made again: {'; '.join(made)}." if made else ""
+        log.warning(
+            "%s was not there, but what it told of is: a new one is made, without the runs of before.%s",
+            database,
+            again,
+        )
 
 
 def _write_ahead(database: Path) -> None:

@@ -72,4 +72,4 @@ def test_the_licence_of_a_folder_is_what_its_files_say(tmp_path, readme, config,
 def test_a_card_has_the_licence_of_the_base_or_where_it_is_said():
     assert "licence of that model" not in card()
     told = card(warm_start={"base": "Qwen/Qwen2.5-0.5B-Instruct"})
-    assert "| licence of that model | as on https://huggingface.co/Qwen/Qwen2.5-0.5B-Instruct |\n" in told
+    assert "| licence of that model | as on the page of `Qwen/Qwen2.5-0.5B-Instruct` |\n" in told

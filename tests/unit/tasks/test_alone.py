@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks import versioning
 from tasks.alone import HELD, alone
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -91,3 +92,12 @@ def test_two_that_reproduce_at_once_both_end_well(tmp_path: Path) -> None:
         _, told = process.communicate(timeout=120)
         assert process.returncode == 0, told
     assert (tmp_path / "log").read_text() == "ran\n"
+
+
+def test_a_run_with_a_limit_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versioning, "ROOT", tmp_path)
+    other = holding(tmp_path, 60)
+    with pytest.raises(versioning.VersioningError, match=r"another run is still at work here after 0\.0001 hours"):
+        versioning.reproduce.fn([], 0.0001)
+    other.kill()
+    other.wait(5)

@@ -12,8 +12,9 @@ from doctor.parameters import Params, load_params
 from rl.checkpoint import folder_hash
 from tasks import gate
 from tasks.registry import MODEL_NAME, immutable_copy
+from tests.stores import store_in
 from tests.unit.doctor.test_patient_calibration import CASE
-from tracking import registry, runs
+from tracking import registry
 from tracking.errors import TrackingError
 from tracking.registry import Version
 
@@ -23,13 +24,8 @@ VARIABLES = ("MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT")
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    root = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in VARIABLES:
-            patch.delenv(name, raising=False)
-        runs.setup(root)
+    with store_in(tmp_path_factory.mktemp("project")) as root:
         yield root
-        mlflow.set_tracking_uri(None)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from commands import prune
 from doctor import parameters
 from rl.checkpoint import SEAL
 from rl.files import held
+from tests.stores import store_in
 from tracking import registry, runs
 from tracking.errors import TrackingError
 from tracking.ledger import RUN_LOST
@@ -24,13 +25,8 @@ PROJECT = "checkpoints/mine"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    root = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT"):
-            patch.delenv(name, raising=False)
-        runs.setup(root)
+    with store_in(tmp_path_factory.mktemp("project")) as root:
         yield root
-        runs.mlflow.set_tracking_uri(None)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def project(tmp_path, monkeypatch):
     mlflow.set_tracking_uri(before)
 
 
-def killed_while_it_is_made(uri):
+def killed_while_it_is_made(uri, _registry):
     path = uri.removeprefix("sqlite:///")
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE experiments (experiment_id INTEGER)")
@@ -40,11 +40,11 @@ def test_a_store_that_was_not_finished_is_begun_again(project, monkeypatch):
         patch.setattr(store.mlflow, "MlflowClient", killed_while_it_is_made)
         with pytest.raises(KeyboardInterrupt):
             store.setup(project)
-    assert (project / "mlruns" / "mlflow.partial").exists()
+    assert list((project / "mlruns").glob("mlflow.*.partial"))
     assert not (project / "mlruns" / "mlflow.db").exists()
     experiment = store.setup(project)
     assert mlflow.MlflowClient().get_experiment(experiment).name == "anamnesis"
-    assert not list((project / "mlruns").glob("mlflow.partial*"))
+    assert not list((project / "mlruns").glob("mlflow.*partial*"))
 
 
 def half_made(path):

@@ -16,6 +16,7 @@ import pytest
 
 from clinic.events import Asked, Diagnosed, FoundPassage, Searched
 from rl.experience import Scores, Trajectory
+from tests.stores import store_in
 from tracking import registry, store, traces
 from tracking import runs as tracking
 
@@ -25,13 +26,8 @@ VARIABLES = ["MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT", "DVC_STAGE", "
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in VARIABLES:
-            patch.delenv(name, raising=False)
-        tracking.setup(root)
+    with store_in(tmp_path_factory.mktemp("project")) as root:
         yield root
-        mlflow.set_tracking_uri(None)
 
 
 @pytest.fixture(scope="module")
