@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from clinic.consultation import Reply
     from doctor.parameters import Params
     from rl.config import EndpointParams
+    from rl.experience import Trajectory
 
 ASKED = {"en": "What brings you here? ", "zh": "您哪里不舒服？ "}
+SCORES = ("1", "2", "3", "4", "5")
 
 
 class Terminal:
@@ -57,6 +59,47 @@ class Terminal:
     def _line(text: str) -> None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
+
+
+def ratings_file() -> str | None:
+    """The file of ratings that the reward preset `human` names, from the project's folder."""
+    from clinic.config import HumanParams
+    from doctor.parameters import read_yaml, validated
+    from doctor.reward_recipe import reward_path
+
+    path = reward_path("human")
+    return validated(read_yaml(path), path, HumanParams.model_validate).path
+
+
+def keep_rating(trace: str | None, held: "Trajectory | None", score: int, comment: str = "") -> str:
+    """Keep a person's score on the trace, and in the file of ratings if there is one; says where."""
+    from doctor.consult import rate
+    from doctor.parameters import ROOT
+    from tracking.recorder import rate_consultation
+
+    where: list[str] = []
+    if trace is not None:
+        rate_consultation(trace, score, comment.strip())
+        where.append("on its trace in MLflow")
+    ratings = ratings_file()
+    if ratings is not None and held is not None:
+        rate(ROOT / ratings, held, score)
+        where.append(f"in {ratings}")
+    if not where:
+        return "Not kept: this doctor has no run in this MLflow store, and recipes/rewards/human.yaml names no file."
+    return f"Thank you. The rating is kept {' and '.join(where)}."
+
+
+def ask_for_score() -> int | None:
+    """What a person at the keyboard thinks of the consultation; None: nothing, or there is no more input."""
+    while True:
+        try:
+            typed = input("How good was it? 1 to 5, 5 is best; Enter to leave it out: ").strip()
+        except EOFError:
+            sys.stdout.write("\n")
+            return None
+        if typed in ("", *SCORES):
+            return int(typed) if typed else None
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -98,43 +141,54 @@ def main() -> int:
     add_doctor(parser)
     parser.add_argument("--case", help="id of a held-out case to watch; without it you are the patient")
     parser.add_argument("--language", choices=sorted(NOTICE), default="en", help="in which you are asked; default en")
-    parser.add_argument("--forget", action="store_true", help="keep no trace of it in MLflow")
+    parser.add_argument("--forget", action="store_true", help="keep no trace of it in MLflow, and no rating")
     given = parser.parse_args()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from clinic.errors import ClinicError
-    from doctor.consult import Practice
-    from doctor.parameters import ROOT, ParameterError, load_params
+    from doctor.parameters import ParameterError
     from kb.errors import KnowledgeBaseError
     from rl.errors import TrainingError
     from tracking.errors import TrackingError
-    from tracking.recorder import record_consultation
 
     sys.stdout.write(f"{NOTICE[given.language]}\n\n")
     try:
-        params = load_params()
-        doctor = doctor_of(given, params)
-        practice = Practice(params, doctor, ROOT / "data/cases", ROOT / "data/kb_index")
-        terminal = Terminal(watched=given.case is not None)
-        if given.case is None:
-            complaint = terminal.read(ASKED[given.language]).strip()
-            held = practice.with_person(complaint, given.language, terminal.ask, terminal)
-        else:
-            case = practice.case(given.case)
-            sys.stdout.write(f"   Patient: {case.self_report}\n")
-            held = practice.with_case(case, terminal)
-            sys.stdout.write(f"\nWhat this patient has: {case.diagnosis}\n")
-        folder = None if given.forget else practice.folder
-        kept = " Kept as a trace in MLflow." if folder and record_consultation(folder, held) else ""
+        _hold(given)
     except (ClinicError, KnowledgeBaseError, ParameterError, TrainingError, TrackingError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("\nstopped\n")
         return 130
-    sys.stdout.write(
-        f"\n{practice.name}: {held.stop_reason} after {len(held.turns)} turns.{kept} {NOTICE[given.language]}\n"
-    )
+    sys.stdout.write(f"\n{NOTICE[given.language]}\n")
     return 0
+
+
+def _hold(given: argparse.Namespace) -> None:
+    """Hold the consultation, keep it, and ask what it was like."""
+    from doctor.consult import Practice
+    from doctor.parameters import ROOT, load_params
+    from tracking.recorder import record_consultation
+
+    params = load_params()
+    practice = Practice(params, doctor_of(given, params), ROOT / "data/cases", ROOT / "data/kb_index")
+    terminal = Terminal(watched=given.case is not None)
+    if given.case is None:
+        complaint = terminal.read(ASKED[given.language]).strip()
+        held = practice.with_person(complaint, given.language, terminal.ask, terminal)
+    else:
+        case = practice.case(given.case)
+        sys.stdout.write(f"   Patient: {case.self_report}\n")
+        held = practice.with_case(case, terminal)
+        sys.stdout.write(f"\nWhat this patient has: {case.diagnosis}\n")
+    sys.stdout.write(f"\n{practice.name}: {held.stop_reason} after {len(held.turns)} turns.\n")
+    if given.forget:
+        return
+    trace = None if practice.folder is None else record_consultation(practice.folder, held)
+    if trace:
+        sys.stdout.write("Kept as a trace in MLflow.\n")
+    score = ask_for_score() if trace or ratings_file() else None
+    if score is not None:
+        sys.stdout.write(f"{keep_rating(trace, held, score)}\n")
 
 
 if __name__ == "__main__":

@@ -16,15 +16,13 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from clinic.cases import Case
-from clinic.config import HumanParams
 from clinic.errors import ClinicError
-from commands.consult import ASKED
+from commands.consult import ASKED, keep_rating
 from commands.consult_html import CSS, notice, problem, transcript
 from commands.resolve import resolved
-from doctor.consult import Practice, held_out, rate
+from doctor.consult import Practice, held_out
 from doctor.gate import CHALLENGER, CHAMPION
-from doctor.parameters import ROOT, ParameterError, Params, read_yaml, validated
-from doctor.reward_recipe import reward_path
+from doctor.parameters import ROOT, ParameterError, Params
 from doctor.served import is_address
 from doctor.visit import Hold, Office, Told, Visit
 from kb.errors import KnowledgeBaseError
@@ -33,7 +31,7 @@ from rl.errors import TrainingError
 from tasks.registry import MODEL_NAME
 from tracking import registry, runs
 from tracking.errors import TrackingError
-from tracking.recorder import rate_consultation, record_consultation
+from tracking.recorder import record_consultation
 
 MENDABLE = (ClinicError, KnowledgeBaseError, ParameterError, TrainingError, TrackingError)
 PLAY, WATCH = "play the patient yourself", "watch a held-out case"
@@ -134,22 +132,6 @@ def doctors(given: str) -> list[str]:
     return list(dict.fromkeys([given, *registered, *last]))
 
 
-def keep_rating(sitting: Sitting, score: int, comment: str) -> str:
-    """Keep a person's score on the trace, and in the file of ratings if the reward preset `human` names one; says where."""
-    where: list[str] = []
-    if sitting.trace is not None:
-        rate_consultation(sitting.trace, score, comment.strip())
-        where.append("on its trace in MLflow")
-    path = reward_path("human")
-    ratings = validated(read_yaml(path), path, HumanParams.model_validate).path
-    if ratings is not None and sitting.visit.held is not None:
-        rate(ROOT / ratings, sitting.visit.held, score)
-        where.append(f"in {ratings}")
-    if not where:
-        return "Not kept: this doctor has no run in this MLflow store, and recipes/rewards/human.yaml names no file."
-    return f"Thank you. The rating is kept {' and '.join(where)}."
-
-
 class Screens:
     """The page: what is filled in before, what is seen and answered, and what may be said of it afterwards."""
 
@@ -245,7 +227,7 @@ class Screens:
         if now is None or score is None:
             return self._problem("choose a number from 1 to 5")
         try:
-            where = keep_rating(now, score, comment)
+            where = keep_rating(now.trace, now.visit.held, score, comment)
         except MENDABLE as error:
             return self._problem(str(error))
         return {

@@ -19,7 +19,7 @@ from tasks.command_line import USER_ERRORS, process
 from tasks.gate import compare_with_champion
 from tasks.inbox import Arrival, admit
 from tasks.registry import MODEL_NAME, register_challenger
-from tasks.report import summary
+from tasks.summary import summary
 from tasks.versioning import VersioningError, in_workspace, reproduce
 from tasks.workspace import WorkspaceError, record
 from tracking import registry, runs

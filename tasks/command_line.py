@@ -13,8 +13,10 @@ import shutil
 import signal
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -32,8 +34,9 @@ from rl.errors import TrainingError
 from rl.stoppable import STOPS
 from tasks.alone import alone
 from tasks.interrupts import end_in_time
+from tasks.versioning import VersioningError
 from tracking.console import screen, start_logging
-from tracking.errors import TrackingError
+from tracking.errors import TrackingError, without_password
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ INTERRUPTED = 128 + signal.SIGINT
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 FULL_BYTES = 2**20  # free on a disk that is called full
 DRAIN_S = 5.0  # for what a server that answers is still to be told
+TRACEBACKS = 20  # files that are kept
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError, TrackingError)
 
 
@@ -140,7 +144,7 @@ def _absolute(text: str) -> Path:
 @contextmanager
 def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
     """Log what the block does; end the process after a user's mistake or an interrupt, each told in one line below no
-    bar.
+    bar. The line names a file with the whole traceback, unless a process below has told its own.
     """
     start_logging(stage, attended=True)
     try:
@@ -149,8 +153,7 @@ def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
         finally:
             screen().close()
     except mistakes as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+        _wrong(stage, str(error), error)
     except KeyboardInterrupt:
         _stopped(INTERRUPTED)
     except SystemExit as ended:
@@ -162,9 +165,27 @@ def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
         if status is not None:
             _stopped(status)
         if (line := of_the_disk(error)) is not None:
-            sys.stderr.write(f"error: {line}\n")
-            sys.exit(2)
+            _wrong(stage, line, error)
         raise
+
+
+def _wrong(stage: str, line: str, error: Exception) -> NoReturn:
+    whole = None if isinstance(error, VersioningError) else _whole(stage, error)
+    sys.stderr.write(f"error: {line}{f' (traceback: {whole})' if whole else ''}\n")
+    sys.exit(2)
+
+
+def _whole(stage: str, error: Exception) -> Path | None:
+    """The file that has the traceback, among the newest; None where nothing can be written."""
+    folder = HOME / "runs" / "errors"
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{stage}-{os.getpid()}.txt"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(without_password("".join(traceback.format_exception(error))), encoding="utf-8")
+        for old in sorted(folder.glob("*.txt"))[:-TRACEBACKS]:
+            old.unlink(missing_ok=True)
+        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return None
 
 
 def _stopped(status: int) -> NoReturn:

@@ -1,22 +1,17 @@
-"""What a person reads when a run has ended."""
+"""The page of an evaluation, and the tables that `dvc plots` shows."""
 
 import csv
-import json
 import logging
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 from prefect import task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import read_cases
 from clinic.events import read_events
 from clinic.tables import Evaluation
-from doctor.evaluation_text import closed_distance, table_text
-from doctor.parameters import ROOT, Params
-from doctor.report_texts import language_of, texts
+from doctor.parameters import Params
 from doctor.scoring import right
 from doctor.stages import input_hash
 from rl.checkpoint import folder_hash
@@ -25,24 +20,6 @@ from tasks.outputs import plots_file
 from tracking.report_page import Seen, write_accuracy_by_turns, write_confusion, write_report
 
 log = logging.getLogger(__name__)
-
-
-@task(cache_policy=NO_CACHE)
-def summary(registered: str) -> str:
-    """The evaluation table in the language of the cases, what was registered and where to look; also kept as a Prefect
-    artifact.
-    """
-    metrics = Evaluation.from_json(json.loads((ROOT / "metrics/evaluate_doctor.json").read_text()))
-    words = texts(language_of(case.language for case in read_cases(ROOT / "data/cases/cases.parquet", "test")))
-    closed = closed_distance(metrics)
-    told = "" if math.isnan(closed) else f"{words.say('summary_closed', f'{closed:.0%}')}\n"
-    text = (
-        f"\n{words.say('summary_title')}\n\n{table_text(metrics, words)}\n\n{told}{registered}\n\n"
-        f"{words.say('summary_look')}\n  make ui\n"
-        f"  {words.say('summary_open', 'http://127.0.0.1:5000/#/experiments/1/runs')}\n"
-    )
-    create_markdown_artifact(f"```\n{text}\n```", key="retrain-report", description="Evaluation after retraining")
-    return text
 
 
 @task(cache_policy=NO_CACHE)

@@ -20,8 +20,8 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock, Timeout
 
 from tasks.interrupts import signals_put_off
+from tracking.errors import without_password
 from tracking.runs import MADE
-from tracking.store import without_password
 
 log = logging.getLogger(__name__)
 PLACE = Path("runs") / "retrain" / "workspace"

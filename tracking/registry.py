@@ -18,8 +18,8 @@ from rl.checkpoint import folder_hash
 
 # prepares MLflow's environment, so before MLflow
 from tracking import ledger
-from tracking.errors import TrackingError
-from tracking.store import EXPERIMENT, patiently, transferring, without_password
+from tracking.errors import TrackingError, without_password
+from tracking.store import EXPERIMENT, patiently, runs_place, transferring
 
 # isort: split
 import mlflow
@@ -300,8 +300,18 @@ def run_page(run_id: str) -> str:
     """Address of a run's page; empty where no server shows one."""
     if not _page(mlflow.get_tracking_uri()):
         return ""
-    experiment = patiently(mlflow.MlflowClient().get_experiment_by_name, EXPERIMENT).experiment_id
-    return _page(mlflow.get_tracking_uri(), "experiments", experiment, "runs", run_id)
+    return _page(mlflow.get_tracking_uri(), "experiments", _experiment(), "runs", run_id)
+
+
+def trainings_page() -> str:
+    """Address of the table of runs; empty where no server shows one."""
+    if not _page(mlflow.get_tracking_uri()):
+        return ""
+    return _page(mlflow.get_tracking_uri(), runs_place(_experiment()))
+
+
+def _experiment() -> str:
+    return str(patiently(mlflow.MlflowClient().get_experiment_by_name, EXPERIMENT).experiment_id)
 
 
 def _page(uri: str, *place: str) -> str:

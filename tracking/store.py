@@ -3,9 +3,9 @@
 With `tracking.traces` and `tracking.runs`, which build on this, the only door to MLflow.
 """
 
+import json
 import logging
 import os
-import re
 import sqlite3
 import time
 import urllib.error
@@ -30,7 +30,7 @@ import requests
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
-from tracking.errors import AwayError, TrackingError
+from tracking.errors import AwayError, TrackingError, without_password
 from tracking.ledger import ledgers, restore
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,17 @@ DESCRIPTION = """Language-model doctors trained by reinforcement in simulated co
 
 One run per training, one point per rollout step. `reward/` what the reward measured, `rollout/` the consultations, `learn/` the
 updates, `validation/` held-out cases, `time/` where the time went. Traces: sample consultations, one span per doctor turn.
-Models: every saved checkpoint. The registry's `@challenger` is the latest doctor, `@champion` the one in use."""
+Models: every saved checkpoint. The registry's `@challenger` is the latest doctor, `@champion` the one in use.
+
+[The runs with what tells them apart]({page})."""
+# Columns of the table of runs. MLflow keeps such a choice in the browser that made it, but for one that is shared: that is a tag, and part of an address.
+VIEW = "trainings"
+COLUMNS = [
+    *(f"params.`{name}`" for name in ("algorithm.name", "reward.preset", "train_doctor.steps", "seed")),
+    *(f"metrics.`{name}`" for name in ("reward/mean", "validation/accuracy", "rollout/turns")),
+    *(f"metrics.`{name}`" for name in ("test/accuracy", "test/turns", "test/red_flags_missed")),
+    *("attributes.`Models`", "attributes.`Dataset`"),
+]
 TRANSFER_S = 600  # of silence after a file of a model was sent
 REACH_S = 5.0  # within which a tracking server has to answer at the start
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)  # between tries while the store is locked; each try waits up to 20 s by itself
@@ -99,11 +109,6 @@ def _is_away(error: BaseException | None) -> bool:
 
 def _unanswered(uri: str) -> str:
     return f"the MLflow server {without_password(uri)} (MLFLOW_TRACKING_URI) does not answer; start it, or name another"
-
-
-def without_password(uri: str) -> str:
-    """An address, or a text with some, as it may be shown."""
-    return re.sub(r"//[^/\s]*@", "//", uri)
 
 
 def _without_login(uri: str) -> str:
@@ -206,20 +211,27 @@ def _write_ahead(database: Path) -> None:
         )
 
 
+def runs_place(experiment: str) -> str:
+    """Where MLflow's pages show the runs of an experiment, behind the server's address and `#/`."""
+    return f"experiments/{experiment}/runs?viewStateShareKey={VIEW}"
+
+
 def _experiment(artifacts: str | None) -> str:
     client = mlflow.MlflowClient()
     found = client.get_experiment_by_name(EXPERIMENT)
     if found is None:
         try:
-            return str(
-                client.create_experiment(
-                    EXPERIMENT, artifact_location=artifacts, tags={"mlflow.note.content": DESCRIPTION}
-                )
-            )
+            client.create_experiment(EXPERIMENT, artifact_location=artifacts)
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was faster
                 raise
         found = client.get_experiment_by_name(EXPERIMENT)
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
+    told = {
+        "mlflow.note.content": DESCRIPTION.format(page=f"#/{runs_place(found.experiment_id)}"),
+        f"mlflow.sharedViewState.{VIEW}": json.dumps({"selectedColumns": COLUMNS, "columnOrder": COLUMNS}),
+    }
+    for name in told.keys() - found.tags.keys():  # people may have chosen others
+        client.set_experiment_tag(found.experiment_id, name, told[name])
     return str(found.experiment_id)

@@ -12,9 +12,13 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import mlflow
 import psutil
 import pytest
 from safetensors.torch import load_file
+
+from doctor.consult import held_out
+from tracking.store import EXPERIMENT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -22,9 +26,15 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def run(environment: dict[str, str]) -> Run:
-    def call(project: Path, *command: str, ok: bool = True) -> "subprocess.CompletedProcess[str]":
+    def call(project: Path, *command: str, ok: bool = True, typed: str = "") -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
-            command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=project,
+            env=environment,
+            input=typed,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         assert not ok or done.returncode == 0, done.stdout[-4000:]
         return done
@@ -70,6 +80,18 @@ def test_the_evaluation_has_every_doctor_and_measure(finished: Path) -> None:
 
 def test_the_same_model_registers_once(finished: Path, run: Run) -> None:
     assert "unchanged" in run(finished, sys.executable, "-m", "flows.retrain").stdout
+
+
+def test_a_person_rates_a_consultation_in_the_terminal(finished: Path, run: Run) -> None:
+    watched = min(held_out(finished / "data/cases"))
+    said = run(finished, sys.executable, "-m", "commands.consult", "--case", watched, typed="very\n4\n").stdout
+    assert said.count("How good was it?") == 2  # "very" is no score
+    assert "The rating is kept on its trace in MLflow." in said
+    client = mlflow.MlflowClient(f"sqlite:///{finished}/mlruns/mlflow.db")
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    (trace,) = client.search_traces(locations=[experiment.experiment_id], filter_string="tags.split = 'consult'")
+    (rating,) = [one for one in trace.info.assessments if one.name == "human"]
+    assert (rating.feedback.value, rating.source.source_type) == (4, "HUMAN")
 
 
 def test_a_fresh_clone_pulls_and_has_nothing_to_do(finished: Path, run: Run, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ def test_a_person_talks_to_the_bundled_model_and_is_told_what_it_is():
     assert last.endswith(notice)
     assert " 1 Doctor: " in done.stdout
     assert done.stdout.count("You: ") >= 1
+    assert "How good was it?" not in done.stdout
     assert "Loading weights" not in done.stderr
 
 

@@ -7,13 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from httpx import ConnectError
 from prefect.exceptions import TerminationSignal
 
 from tasks import command_line
-from tasks.command_line import INTERRUPTED, TERMINATED, outlive_prefect, told
+from tasks.command_line import INTERRUPTED, TERMINATED, TRACEBACKS, outlive_prefect, told
+from tasks.versioning import VersioningError
 
 LEAVING = """
 import atexit, threading, time
@@ -27,6 +29,58 @@ threading.Thread(target=lambda: (time.sleep(.3), print("thread ended"))).start()
 print("leaving")
 leave(7)
 """
+
+
+@pytest.fixture(autouse=True)
+def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where a process notes what went wrong."""
+    monkeypatch.setattr(command_line, "HOME", tmp_path)
+    return tmp_path
+
+
+def ended_by(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended, told("warm_start", type(error)):
+        raise error
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_mistake_is_one_line_which_names_the_file_with_the_rest(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = ValueError("seed = -1: it must be at least 0")
+    wrong.__cause__ = KeyError("http://me:secret@mlflow.lab")
+    said = ended_by(wrong, capsys)
+    (path,) = (project / "runs" / "errors").iterdir()
+    assert said == f"error: seed = -1: it must be at least 0 (traceback: {path})\n"
+    whole = path.read_text()
+    assert whole.endswith("ValueError: seed = -1: it must be at least 0\n")
+    assert "KeyError: 'http://mlflow.lab'" in whole  # what it came of, without the password
+    assert f'File "{__file__}"' in whole
+    monkeypatch.chdir(project)
+    assert "(traceback: runs/errors/" in ended_by(wrong, capsys)
+
+
+def test_a_process_below_has_told_its_own(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended_by(VersioningError("`dvc repro` failed"), capsys) == "error: `dvc repro` failed\n"
+    assert not (project / "runs").exists()
+
+
+def test_the_newest_tracebacks_are_kept(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = project / "runs" / "errors"
+    folder.mkdir(parents=True)
+    for number in range(TRACEBACKS + 3):
+        (folder / f"20200101-0000{number:02}-train_doctor-1.txt").touch()
+    ended_by(ValueError("wrong"), capsys)
+    kept = sorted(path.name for path in folder.iterdir())
+    assert len(kept) == TRACEBACKS
+    assert kept[0] == "20200101-000004-train_doctor-1.txt"
+    assert kept[-1].partition("-")[0] != "20200101"
+
+
+def test_where_nothing_can_be_written_the_line_is_all(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "runs").touch()
+    assert ended_by(ValueError("wrong"), capsys) == "error: wrong\n"
 
 
 def test_leaving_waits_for_threads_and_exit_functions_and_takes_nothing_apart() -> None:

@@ -22,7 +22,7 @@ from tasks.registry import immutable_copy
 from tasks.server import free_port
 from tracking import recorder as module
 from tracking import registry, runs, store
-from tracking.errors import AwayError, TrackingError
+from tracking.errors import AwayError, TrackingError, without_password
 
 STEPS = 6
 
@@ -216,4 +216,4 @@ def test_a_copy_with_other_bytes_is_told_without_the_password_of_where_it_came_f
     ],
 )
 def test_an_address_is_shown_without_its_password(told: str, shown: str) -> None:
-    assert store.without_password(told) == shown
+    assert without_password(told) == shown
