@@ -70,7 +70,9 @@ def files_hash(place: Path) -> str:
         else [place]
     )
     for path in found:
-        digest.update(path.relative_to(place).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").digest()
+        digest.update(path.relative_to(place).as_posix().encode() + b"\0" + content)
     return digest.hexdigest()
 
 

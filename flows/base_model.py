@@ -13,7 +13,7 @@ from tracking.console import WATCHED
 @flow(name="base_model", **WATCHED)
 def base_model(out: Path, params_file: Path | None = None, recipe_file: Path | None = None) -> None:
     """Train a tokenizer and a small model on the starter clinic's articles, charts and resident dialogues; a killed run
-    goes on after its last complete round.
+    goes on where its round was last kept.
     """
     params = load_base_model_params(params_file, recipe_file)
     read_first(params)

@@ -13,6 +13,7 @@ from rl.batching import computed_tokens, micro_batches
 from rl.branches import Branch
 from rl.config import SFTParams
 from rl.errors import TrainingError
+from rl.halfway import Halfway
 from rl.machine import compute_alike
 from rl.policy import Policy
 from rl.recomputation import ready_for_gradients
@@ -55,11 +56,13 @@ def train_supervised(
     examples: Sequence[Example],
     params: SFTParams,
     report: Callable[[SFTPoint], None] | None = None,
+    halfway: Halfway | None = None,
 ) -> float:
     """Train in place; returns the weighted mean loss (nats per token) of the last tenth of the steps.
 
     The loss of a gradient step is the weighted mean over all its tokens, however it is cut into micro-batches.
-    The learning rate rises linearly, then falls to zero as a cosine. There is no dropout.
+    The learning rate rises linearly, then falls to zero as a cosine. There is no dropout. With `halfway` it goes on where
+    an earlier process was stopped.
 
     Raises:
         TrainingError: no examples, or the loss is not finite.
@@ -78,9 +81,9 @@ def train_supervised(
         for o in optimizers
     ]
     ready_for_gradients(policy)
-    losses: list[float] = []
+    losses = [] if halfway is None else halfway.begin(policy.model, optimizers, schedules)
     started, tokens = time.monotonic(), 0
-    for step, batch in enumerate(batches, 1):
+    for step, batch in enumerate(batches[len(losses) :], len(losses) + 1):
         losses.append(_step(policy, optimizers, [examples[i] for i in batch], params))
         for schedule in schedules:
             schedule.step()
@@ -89,6 +92,8 @@ def train_supervised(
             raise TrainingError(
                 f"supervised loss became {losses[-1]} at gradient step {step}; lower the learning_rate of this training in params.yaml"
             )
+        if halfway is not None:
+            halfway.keep(policy.model, optimizers, schedules, losses)
         if report is not None:
             report(
                 SFTPoint(

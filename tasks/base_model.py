@@ -16,6 +16,7 @@ from doctor.environments import open_factory
 from doctor.parameters import HOME, ROOT
 from doctor.stages import files_hash
 from rl.files import replace_folder
+from rl.halfway import Halfway
 from rl.machine import Place
 from rl.models import new_model, save_model
 from rl.policy import Policy
@@ -52,8 +53,9 @@ def read_first(params: BaseModelParams) -> None:
         len(examples),
         sum(e.tokens for e in examples) / 1e6,
     )
-    train_supervised(Policy(model), examples, section.sft, supervised("reading"))
+    train_supervised(Policy(model), examples, section.sft, supervised("reading"), Halfway(_begun(out)))
     save_model(model.to(getattr(torch, section.store_dtype)), chat.tokenizer, out)
+    shutil.rmtree(_begun(out), ignore_errors=True)
 
 
 @task(cache_policy=NO_CACHE, task_run_name="round {number}")
@@ -78,10 +80,15 @@ def teach_round(params: BaseModelParams, number: int) -> None:
             factory.episodes(cases, 1, section.seed, number), temperature, Phase(f"round {number}, playing", "episodes")
         ),
     )
-    train_supervised(
-        Policy(session.model), examples, lesson.sft, supervised(f"round {number}/{len(section.rounds)}, {lesson.kind}")
-    )
+    told = supervised(f"round {number}/{len(section.rounds)}, {lesson.kind}")
+    train_supervised(Policy(session.model), examples, lesson.sft, told, Halfway(_begun(out)))
     save_model(session.model.to(getattr(torch, section.store_dtype)), session.tokenizer, out)
+    shutil.rmtree(_begun(out), ignore_errors=True)
+
+
+def _begun(out: Path) -> Path:
+    """What an interrupted run kept on its way to `out`."""
+    return out.with_name(f"{out.name}-begun")
 
 
 @task(cache_policy=NO_CACHE)

@@ -2,7 +2,10 @@
 own best.
 """
 
-from collections.abc import Sequence
+import hashlib
+import logging
+import shutil
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,30 +18,36 @@ from clinic.cases import Case, read_cases
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.lengths import check_openings, warn_of_long_turns
 from doctor.lookups import copying_accuracy, exercises, lookup_examples
-from doctor.parameters import ROOT, Params
+from doctor.parameters import HOME, ROOT, Params
+from doctor.stages import files_hash, input_hash
 from doctor.starts import best_examples, recorded_examples
 from doctor.warm_start import examples, forced_accuracy
 from rl import stoppable
 from rl.chat import ChatFormat
 from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
-from rl.experience import Trajectory
+from rl.experience import StopReason, Trajectory, intact, read_trajectories, write_trajectories
+from rl.files import held
 from rl.flex import prefer_rows
+from rl.halfway import Halfway
 from rl.handover import handover_of
 from rl.machine import place_of
 from rl.models import load_model, save_model
 from rl.policy import Policy, compute_in
 from rl.ranking import continuation_logprobs
-from rl.rollout import play
+from rl.rollout import Progress, play
 from rl.self_check import refuse_disagreement
 from rl.sft import Example, train_supervised
 from tracking.progress import Phase, supervised
+
+log = logging.getLogger(__name__)
+PART = 16  # rounds of the engine's slots that are played before they are kept
 
 
 @task(cache_policy=NO_CACHE)
 def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, float]:
     """Train as `warm_start.start` says, save to `out`, and measure forced diagnoses on the starter clinic's validation
-    cases where there are some.
+    cases where there are some. What an interrupted run of the same inputs played and learned is gone on from.
 
     Returns:
         loss (nats per doctor token), what the start has to tell of itself, and forced_accuracy and bayes_accuracy on
@@ -53,28 +62,58 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     model, tokenizer = load_model(base, "float32", place.device)
     prefer_rows(model, place.compute)
     refuse_disagreement(base, model.eval(), params.rollout)
-    chat = ChatFormat(tokenizer)
     if section.start == "none":
         save_model(model, tokenizer, out)
         return {}
-    factory = open_factory(params, index, cases)
+    chat, factory = ChatFormat(tokenizer), open_factory(params, index, cases)
     training = read_cases(cases / "cases.parquet", "train")
     check_openings(factory, chat, training, params.rollout, "training")
-    lessons, told = _lessons(model, chat, factory, training, params)
-    warn_of_long_turns(lessons, params.rollout)
     policy = Policy(model)
-    compute_in(policy, place.compute)
+    unfinished = _unfinished(params, base, cases, index)
+    with held(unfinished):
+        lessons, told = _lessons(model, chat, factory, training, params, unfinished)
+        warn_of_long_turns(lessons, params.rollout)
+        compute_in(policy, place.compute)
+        loss = _learn(policy, chat, factory, lessons, params, unfinished)
+        told |= _measured(policy.eval(), chat, factory, read_cases(cases / "cases.parquet", "validation"), params)
+        save_model(model, tokenizer, out)
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return {"loss": round(loss, 4), **told}
+
+
+def _unfinished(params: Params, base: str, cases: Path, index: Path) -> Path:
+    """Where an interrupted run of the same inputs keeps what it has; gone at its end."""
+    digest = input_hash("warm_start", params, {"data/cases": cases, "data/kb_index": index})
+    weights = files_hash(Path(base)) if Path(base).exists() else base
+    digest = hashlib.sha256(digest.encode() + weights.encode()).hexdigest()
+    return HOME / "checkpoints" / params.train_doctor.project / f"warm_start-{digest[:12]}"
+
+
+def _learn(
+    policy: Policy,
+    chat: ChatFormat,
+    factory: ConsultationFactory,
+    lessons: Sequence[Example],
+    params: Params,
+    unfinished: Path,
+) -> float:
+    """Train in place; returns the loss."""
+    section, halfway = params.warm_start, Halfway(unfinished / "learned")
     if section.lookups is not None and section.start == "imitation":
         for name, practised, sft in exercises(chat, factory, section.lookups, params.seed):
-            train_supervised(policy, practised, sft, supervised(f"warm start, {name}"))
-    loss = train_supervised(policy, lessons, section.sft, supervised("warm start"))
-    policy.eval()
-    held_out = [case for case in read_cases(cases / "cases.parquet", "validation") if factory.common.draws(case)][
-        : section.forced_cases
-    ]
-    rank = partial(continuation_logprobs, policy)
+            train_supervised(policy, practised, sft, supervised(f"warm start, {name}"), halfway)
+    return train_supervised(policy, lessons, section.sft, supervised("warm start"), halfway)
+
+
+def _measured(
+    policy: Policy, chat: ChatFormat, factory: ConsultationFactory, validation: Sequence[Case], params: Params
+) -> dict[str, float]:
+    """What the starter clinic's validation cases say of it."""
+    section, rank = params.warm_start, partial(continuation_logprobs, policy)
+    told: dict[str, float] = {}
     if section.lookups is not None and section.start == "imitation":
         told |= copying_accuracy(rank, chat, factory, section.lookups, params.seed, section.forced_cases)
+    held_out = [case for case in validation if factory.common.draws(case)][: section.forced_cases]
     if held_out:
         forced, bayes = forced_accuracy(rank, chat, factory.common, held_out, params)
         told |= {
@@ -82,12 +121,16 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
             "bayes_accuracy": bayes,
             "forced_to_bayes": round(forced / bayes, 4) if bayes else 0.0,
         }
-    save_model(model, tokenizer, out)
-    return {"loss": round(loss, 4), **told}
+    return told
 
 
 def _lessons(
-    model: PreTrainedModel, chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], params: Params
+    model: PreTrainedModel,
+    chat: ChatFormat,
+    factory: ConsultationFactory,
+    cases: Sequence[Case],
+    params: Params,
+    unfinished: Path,
 ) -> tuple[list[Example], dict[str, float]]:
     """What is learned, and what there is to tell of it."""
     if params.warm_start.start == "imitation":
@@ -102,9 +145,48 @@ def _lessons(
     def play_as_it_is(specs: Sequence[EpisodeSpec], seat: Seat, temperature: float) -> Sequence[Trajectory]:
         engine = open_engine(params.rollout, model.eval(), copy=False)
         engine.take(handover_of(Policy(model), 0))
-        return stoppable.run(
-            play(specs, seat, engine, chat, params.rollout, temperature, Phase("best of n", "episodes"))
-        )
+
+        def play_these(some: Sequence[EpisodeSpec], progress: Progress) -> list[Trajectory]:
+            return stoppable.run(play(some, seat, engine, chat, params.rollout, temperature, progress))
+
+        return in_parts(specs, play_these, PART * params.rollout.slots, unfinished / "played")
 
     with torch.no_grad():
         return best_examples(chat, factory, cases, params, play_as_it_is)
+
+
+def in_parts(
+    specs: Sequence[EpisodeSpec],
+    play_these: Callable[[Sequence[EpisodeSpec], Progress], list[Trajectory]],
+    size: int,
+    folder: Path,
+) -> list[Trajectory]:
+    """Play episodes, so many at a time, and keep each part in a file; what an interrupted run kept is read instead.
+
+    A part in which an episode failed is not kept: an endpoint may be mended until the next run.
+    """
+    played: list[Trajectory] = []
+    phase: Phase | None = None
+    for first in range(0, len(specs), size):
+        path = folder / f"{first:07d}.parquet"
+        part = _kept(path)
+        if part is None:
+            phase = phase or Phase("best of n", "episodes", first)
+            part = play_these(specs[first : first + size], _after(phase, first, len(specs)))
+            if not any(trajectory.stop_reason == StopReason.FAILED for trajectory in part):
+                write_trajectories(part, path)
+        played += part
+    return played
+
+
+def _after(phase: Phase, before: int, total: int) -> Progress:
+    return lambda done, _: phase(before + done, total)
+
+
+def _kept(path: Path) -> list[Trajectory] | None:
+    if not path.exists():
+        return None
+    if not intact(path):
+        log.warning("%s is damaged; its episodes are played again", path)
+        return None
+    return read_trajectories(path)

@@ -78,10 +78,14 @@ class Phase:
 
 def supervised(what: str) -> "Callable[[SFTPoint], None]":
     """A reporter for supervised training."""
-    phase = Phase(what, "gradient steps")
-    return lambda point: phase(
-        point.step, point.steps, f"loss {point.loss:.3f}, {point.tokens_per_second:.0f} tokens/s"
-    )
+    phase: Phase | None = None
+
+    def report(point: "SFTPoint") -> None:
+        nonlocal phase
+        phase = phase or Phase(what, "gradient steps", point.step)  # it may go on from an earlier run
+        phase(point.step, point.steps, f"loss {point.loss:.3f}, {point.tokens_per_second:.0f} tokens/s")
+
+    return report
 
 
 @cache

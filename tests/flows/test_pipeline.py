@@ -175,6 +175,33 @@ def test_killed_runs_end_with_the_same_weights(
     assert weights(project) != weights(project, "models/warm_start")
 
 
+CUT = """
+import os, runpy, sys
+from rl import halfway
+halfway.EVERY_S, halfway.SHARE, keep, kept = 0.0, float("inf"), halfway.Halfway.keep, []
+def cut(*what):
+    keep(*what)
+    kept.append(what)
+    if len(kept) == 5:
+        os._exit(9)
+halfway.Halfway.keep = cut
+sys.argv = ["flows.warm_start", "--out", "out/warm_start"]
+runpy.run_module("flows.warm_start", run_name="__main__")
+"""
+
+
+def test_a_warm_start_goes_on_where_it_was_kept(finished: Path, copy_project: Callable[[str], Path], run: Run) -> None:
+    project = copy_project("halfway")
+    for name in ("data/kb_index", "data/cases"):
+        shutil.copytree(finished / name, project / name)
+    assert run(project, sys.executable, "-c", CUT, ok=False).returncode == 9
+    (kept,) = project.glob("checkpoints/*/warm_start-*")
+    said = run(project, sys.executable, "-m", "flows.warm_start", "--out", "out/warm_start").stdout
+    assert said.count("going on after gradient step") == 1
+    assert weights(project, "out/warm_start") == weights(finished, "models/warm_start")
+    assert not kept.exists()
+
+
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stop_ends_a_training_and_what_it_started(
     finished: Path, environment: dict[str, str], tmp_path: Path, sent: signal.Signals, status: int
