@@ -48,8 +48,9 @@ updates, `validation/` held-out cases, `time/` where the time went. Traces: samp
 Models: every saved checkpoint. The registry's `@challenger` is the latest doctor, `@champion` the one in use.
 
 [The runs with what tells them apart]({page})."""
-# Columns of the table of runs. MLflow keeps such a choice in the browser that made it, but for one that is shared: that is a tag, and part of an address.
+# How the table of runs begins. MLflow keeps such a choice in the browser that made it, but for one that is shared: that is a tag, and part of an address.
 VIEW = "trainings"
+SHOWN = "tags.stage = 'train_doctor'"  # evaluations have a page of their own
 COLUMNS = [
     *(f"params.`{name}`" for name in ("algorithm.name", "reward.preset", "train_doctor.steps", "seed")),
     *(f"metrics.`{name}`" for name in ("reward/mean", "validation/accuracy", "rollout/turns")),
@@ -230,7 +231,9 @@ def _experiment(artifacts: str | None) -> str:
         client.restore_experiment(found.experiment_id)
     told = {
         "mlflow.note.content": DESCRIPTION.format(page=f"#/{runs_place(found.experiment_id)}"),
-        f"mlflow.sharedViewState.{VIEW}": json.dumps({"selectedColumns": COLUMNS, "columnOrder": COLUMNS}),
+        f"mlflow.sharedViewState.{VIEW}": json.dumps(
+            {"selectedColumns": COLUMNS, "columnOrder": COLUMNS, "searchFilter": SHOWN}
+        ),
     }
     for name in told.keys() - found.tags.keys():  # people may have chosen others
         client.set_experiment_tag(found.experiment_id, name, told[name])

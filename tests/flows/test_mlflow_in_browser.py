@@ -22,12 +22,16 @@ HEADERS = "[...document.querySelectorAll('.ag-header-cell')].map(cell => cell.in
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Iterator[str]:
-    """`mlflow ui` over a store with two runs; where it shows them."""
+    """`mlflow ui` over a store with two trainings and an evaluation; where it shows them."""
     with store_in(tmp_path), (tmp_path / "log").open("wb") as log:
         experiment = store.setup(tmp_path)
         client = mlflow.MlflowClient()
-        for seed, accuracy in ((0, 0.587), (1, 0.601)):
-            run = client.create_run(experiment, run_name=f"grpo-s{seed}-starter").info.run_id
+        for seed, accuracy, stage in (
+            (0, 0.587, "train_doctor"),
+            (1, 0.601, "train_doctor"),
+            (2, 0.431, "evaluate_doctor"),
+        ):
+            run = client.create_run(experiment, tags={"stage": stage}, run_name=f"grpo-s{seed}-starter").info.run_id
             client.log_param(run, "algorithm.name", "grpo")
             client.log_param(run, "seed", seed)
             client.log_metric(run, "test/accuracy", accuracy)
@@ -67,4 +71,4 @@ def test_the_runs_come_with_what_tells_them_apart(pages: str, tmp_path: Path) ->
         assert {"algorithm.name", "seed", "test/accuracy"} <= set(shown)
         assert "learn/entropy" not in shown
         tab.until("document.body.innerText.includes('0.587') && document.body.innerText.includes('0.601')")
-        tab.picture(tmp_path / "table.png")
+        assert not tab.js("document.body.innerText.includes('0.431')")  # an evaluation
