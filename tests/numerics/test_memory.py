@@ -149,6 +149,7 @@ glibc = pytest.mark.skipif(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @glibc
 def test_the_estimate_is_near_what_is_in_use(base):
     """Freed blocks go back at once, so that the peak is of what was in use: the same in every run."""
