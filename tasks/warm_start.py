@@ -168,11 +168,12 @@ def in_parts(
     played: list[Trajectory] = []
     phase: Phase | None = None
     for first in range(0, len(specs), size):
-        path = folder / f"{first:07d}.parquet"
+        these = specs[first : first + size]
+        path = folder / f"{first:07d}-{first + len(these):07d}.parquet"
         part = _kept(path)
         if part is None:
             phase = phase or Phase("best of n", "episodes", first)
-            part = play_these(specs[first : first + size], _after(phase, first, len(specs)))
+            part = play_these(these, _after(phase, first, len(specs)))
             if not any(trajectory.stop_reason == StopReason.FAILED for trajectory in part):
                 write_trajectories(part, path)
         played += part

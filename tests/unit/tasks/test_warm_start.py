@@ -78,9 +78,17 @@ def test_what_was_played_before_an_end_is_not_played_again(tmp_path: Path) -> No
     assert played == [trajectory(spec, StopReason.ENDED) for spec in SPECS]
 
 
+def test_parts_of_another_size_are_played_again(tmp_path: Path) -> None:
+    in_parts(SPECS, Players(), 2, tmp_path)
+    players = Players()
+    played = in_parts(SPECS, players, 4, tmp_path)
+    assert [one.case_id for one in played] == [spec.case_id for spec in SPECS]
+    assert sizes(players) == [4, 3]
+
+
 def test_a_part_with_failures_and_a_damaged_one_are_played_again(tmp_path: Path) -> None:
     in_parts(SPECS, Players(fails_at=1), 3, tmp_path)
-    first = tmp_path / "0000000.parquet"
+    first = tmp_path / "0000000-0000003.parquet"
     content = bytearray(first.read_bytes())
     content[len(content) // 2] ^= 1
     first.write_bytes(content)
