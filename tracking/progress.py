@@ -45,7 +45,7 @@ class Phase:
             logged: whether to log where nobody draws.
         """
         self.name, self.unit = name, unit
-        self._before, self._began = done, time.monotonic()
+        self.before, self._began = done, time.monotonic()
         self._draw = viewer()
         self._due = 0.0 if self._draw else self._began + LOGGED_EVERY_S
         self._logs = logged
@@ -71,18 +71,20 @@ class Phase:
             unit=self.unit,
             done=done,
             total=total,
-            rate=(done - self._before) / max(time.monotonic() - self._began, 1e-9),
+            rate=(done - self.before) / max(time.monotonic() - self._began, 1e-9),
             note=note,
         )
 
 
 def supervised(what: str) -> "Callable[[SFTPoint], None]":
-    """A reporter for supervised training."""
-    phase: Phase | None = None
+    """A reporter for supervised training, to be told of every step."""
+    phase = Phase(what, "gradient steps")
+    begun = False
 
     def report(point: "SFTPoint") -> None:
-        nonlocal phase
-        phase = phase or Phase(what, "gradient steps", point.step)  # it may go on from an earlier run
+        nonlocal begun
+        if not begun:
+            phase.before, begun = point.step - 1, True  # what an earlier run did
         phase(point.step, point.steps, f"loss {point.loss:.3f}, {point.tokens_per_second:.0f} tokens/s")
 
     return report

@@ -104,6 +104,7 @@ def test_a_resumed_training_is_right_about_its_time(
 def test_supervised_training_tells_its_loss(nobody: None, clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     report = supervised("warm start")
+    report(SFTPoint(1, 10, 2.0, 900.0))
     clock[0] += 20
     report(SFTPoint(5, 10, 1.25, 900.0))
     report(SFTPoint(6, 10, 1.25, 900.0))
@@ -112,6 +113,17 @@ def test_supervised_training_tells_its_loss(nobody: None, clock: list[float], ca
         "warm start: 5/10 gradient steps, loss 1.250, 900 tokens/s, 4.0 s each, 20s left",
         "warm start: 10/10 gradient steps, loss 1.000, 900 tokens/s, 2.0 s each",
     ]
+
+
+def test_what_an_earlier_run_learned_is_no_part_of_the_rate(
+    nobody: None, clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    report = supervised("warm start")
+    report(SFTPoint(51, 100, 1.25, 900.0))
+    clock[0] += 20
+    report(SFTPoint(60, 100, 1.25, 900.0))
+    assert told(caplog) == ["warm start: 60/100 gradient steps, loss 1.250, 900 tokens/s, 2.0 s each, 1m 20s left"]
 
 
 def test_a_hot_loop_reports_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
