@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -236,5 +236,6 @@ def _experiment(artifacts: str | None) -> str:
         ),
     }
     for name in told.keys() - found.tags.keys():  # people may have chosen others
-        client.set_experiment_tag(found.experiment_id, name, told[name])
+        with suppress(MlflowException):  # somebody else's experiment, which this user may only read
+            client.set_experiment_tag(found.experiment_id, name, told[name])
     return str(found.experiment_id)

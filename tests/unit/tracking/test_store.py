@@ -35,6 +35,27 @@ def killed_while_it_is_made(uri, _registry):
     raise KeyboardInterrupt
 
 
+def test_who_may_not_describe_the_experiment_can_use_it(project, monkeypatch):
+    def refuse(*_):
+        raise mlflow.exceptions.MlflowException("Permission denied")
+
+    monkeypatch.setattr(mlflow.MlflowClient, "set_experiment_tag", refuse)
+    experiment = store.setup(project)
+    monkeypatch.undo()
+    assert store.setup(project) == experiment
+    assert f"mlflow.sharedViewState.{store.VIEW}" in mlflow.MlflowClient().get_experiment(experiment).tags
+
+
+def test_what_people_chose_to_see_stays(project):
+    experiment = store.setup(project)
+    view, client = f"mlflow.sharedViewState.{store.VIEW}", mlflow.MlflowClient()
+    client.set_experiment_tag(experiment, view, "{}")
+    client.set_experiment_tag(experiment, "mlflow.note.content", "ours")
+    store.setup(project)
+    tags = client.get_experiment(experiment).tags
+    assert (tags[view], tags["mlflow.note.content"]) == ("{}", "ours")
+
+
 def test_a_store_that_was_not_finished_is_begun_again(project, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(store.mlflow, "MlflowClient", killed_while_it_is_made)
