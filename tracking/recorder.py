@@ -46,7 +46,7 @@ SHOWN = (
 
 STALL_S = 4.0  # how long a step waits for the record of the one before it
 RETRY_S = 5.0  # between two tries to reach a server that is away
-PATIENCE_S = 60.0  # at the end, for what is still to be written
+PATIENCE_S = 60.0  # at the end, between two steps that MLflow takes of what is still to be written
 TEST_TRACES = 20  # consultations of an evaluation
 EVALUATION_PARAMS = {"seed", "consultation", "language_models", "decoding", "evaluate_doctor"}
 
@@ -71,6 +71,7 @@ class Recorder:
         self._writer = ThreadPoolExecutor(1, "mlflow")
         self._unwritten: list[Future[None]] = []
         self._away_since = 0.0  # monotonic seconds; 0: it is there
+        self._taken_at = 0.0  # monotonic seconds, of the last step that MLflow took
         self._ending = threading.Event()
 
     def step(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None = None) -> None:
@@ -136,6 +137,7 @@ class Recorder:
             traces.log_consultations(self._id, *sample, step, "train", {}, truths=truths)
         if checkpoint is not None:
             runs.log_checkpoint(self._id, step, checkpoint, folder_hash(checkpoint), metrics)
+        self._taken_at = time.monotonic()
 
     def written(self) -> None:
         """Wait until every step so far is in MLflow, for a moment and not while it is away; raise what kept one out.
@@ -143,6 +145,25 @@ class Recorder:
         Called before the next checkpoint, so that a killed run has one step to record again.
         """
         self._wait(0.0 if self._away_since else STALL_S)
+
+    def _deliver(self) -> None:
+        """Wait for all that is to be written, as long as MLflow takes some of it.
+
+        Raises:
+            AwayError: it has taken nothing for `PATIENCE_S`.
+        """
+        began, told = time.monotonic(), False
+        while self._unwritten:
+            left = PATIENCE_S - (time.monotonic() - max(began, self._taken_at))
+            if left <= 0:
+                raise AwayError(
+                    f"the training is done, but MLflow has {len(self._unwritten)} of its steps still to record and does not "
+                    f"answer; nothing is lost: start the server, then run this again, which goes on from {self._run.folder}"
+                )
+            self._wait(min(left, STALL_S))
+            if self._unwritten and not told:
+                told = True
+                log.info("the training is done; waiting for MLflow to take what it lacks")
 
     def _wait(self, longest_s: float) -> None:
         done, left = wait(self._unwritten, longest_s)
@@ -161,12 +182,7 @@ class Recorder:
         Raises:
             AwayError: MLflow has not come back; a rerun has only to record.
         """
-        self._wait(PATIENCE_S)
-        if self._unwritten:
-            raise AwayError(
-                f"the training is done, but MLflow has {len(self._unwritten)} of its steps still to record and does not "
-                f"answer; nothing is lost: start the server, then run this again, which goes on from {self._run.folder}"
-            )
+        self._deliver()
         steps = chosen["chosen_steps"]
         runs.log_metrics_final(
             self._id,

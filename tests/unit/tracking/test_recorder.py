@@ -150,6 +150,28 @@ def test_a_training_that_ends_without_mlflow_says_what_a_rerun_will_do(written, 
     assert written.seen == []
 
 
+def test_at_the_end_a_server_that_takes_one_step_after_another_is_waited_for(written, monkeypatch):
+    """Each in less than the patience, all together in more; what an earlier process left in one go, too."""
+    monkeypatch.setattr(module, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(module, "STALL_S", 0.1)
+    log_step = module.runs.log_step
+
+    def slowly(run_id, step, metrics):
+        time.sleep(0.2)
+        log_step(run_id, step, metrics)
+
+    monkeypatch.setattr(module.runs, "log_step", slowly)
+    monkeypatch.setattr(module, "history", lambda _: [{"step": step, "x": 1.0} for step in range(1, 5)])
+    monkeypatch.setattr(module.runs, "log_metrics_final", lambda *_: None)
+    monkeypatch.setattr(module.runs, "note_doctor", lambda *_: None)
+    written.go.set()
+    recorder = Recorder(run(), "new")
+    for step in range(5, 9):
+        recorder.step(step, {"x": 1.0})
+    recorder.finish({"chosen_steps": [8], "chosen_accuracy": 0.5, "sha256": "s"})
+    assert [step for _, what, step in written.seen if what == "step"] == list(range(1, 9))
+
+
 def test_a_run_that_ends_early_still_writes_what_it_has(written):
     recorder = Recorder(run(), "r")
     recorder.step(1, {"x": 1.0})
