@@ -66,7 +66,7 @@ def retrain(
         targets: stages to bring up to date; without any, all.
         branch: work in a checkout of the last commit, runs/retrain/workspace, and commit lock and figures to this branch;
             the user's files stay as they are. Empty: work in the project's own folder and commit nothing.
-        push: send the branch to `origin`, and data and models to DVC's remote.
+        push: send the branch to `origin`, and data and models to DVC's remote; it begins where `origin` has it.
         inbox: a folder of new cases and documents, which mirrors the project: what is valid is committed to the branch, the
             rest goes to `rejected` in it. Empty: none.
         max_hours: for the pipeline, and with a branch for the comparison too; then they are stopped, the run fails and the
@@ -78,7 +78,7 @@ def retrain(
                 "an inbox needs a branch that its files are committed to; name one (--branch retrained)"
             )
         return _settled(challenge(targets, max_hours=max_hours), None)
-    with workspace(ROOT, branch) as place:
+    with workspace(ROOT, branch, shared=push) as place:
         folder = (ROOT / inbox).resolve() if inbox else None
         made = challenge_in(place, targets, folder, max_hours)
         received(made.challenger, made.arrivals)

@@ -39,17 +39,18 @@ class WorkspaceError(RuntimeError):
 
 
 @contextmanager
-def workspace(project: Path, branch: str) -> Iterator[Path]:
+def workspace(project: Path, branch: str, *, shared: bool = False) -> Iterator[Path]:
     """A fresh checkout, with the data that DVC tracks: of the branch if it goes on from the project's commit, else of that
     commit. It is left behind for looking at; the next one replaces it.
 
     Args:
         project: the user's checkout.
         branch: which `keep` will move; it need not exist.
+        shared: whether `push` will send it to `origin`; then it begins where another machine left it there.
 
     Raises:
         WorkspaceError: the project is no git checkout of its own, the branch is checked out somewhere or has no valid name,
-            or another retraining is at work.
+            or another at `origin`, or another retraining is at work.
     """
     _check(project, branch)
     place = project / PLACE
@@ -58,6 +59,8 @@ def workspace(project: Path, branch: str) -> Iterator[Path]:
         with FileLock(place.with_name(".workspace.lock"), timeout=0):
             _warn_of_edits(project)
             _unlock(project, branch)
+            if shared:
+                _follow(project, branch)
             _lay_out(project, place, branch if _is_ancestor(project, "HEAD", branch) else "HEAD")
             _git(place, "update-ref", OPENED, "HEAD")
             _take_over(place, branch)
@@ -128,6 +131,32 @@ def _unlock(project: Path, branch: str) -> None:
     if lock.exists():
         log.warning("%s was left by a git that was killed, and is taken away", lock)
         lock.unlink()
+
+
+def _follow(project: Path, branch: str) -> None:
+    """Move the branch to where `origin` has it, if that holds what it is here.
+
+    Raises:
+        WorkspaceError: neither holds the other.
+    """
+    if "origin" not in _git(project, "remote").splitlines():
+        return  # as `push` will say
+    reach = partial(partial, _git, project, within_s=BRANCH_S)
+    try:
+        if not _reached(reach("ls-remote", "origin", f"refs/heads/{branch}")):
+            return
+        _reached(reach("fetch", "--quiet", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}"))
+    except WorkspaceError as error:
+        log.warning("origin could not be read, branch %s goes on from what is here: %s", branch, error)
+        return
+    here, there = _tip(project, branch), _git(project, "rev-parse", f"refs/remotes/origin/{branch}")
+    if here is None or _is_ancestor(project, here, there):
+        _git(project, "update-ref", "-m", "retrain", f"refs/heads/{branch}", there, here or "")
+    elif not _is_ancestor(project, there, here):
+        raise WorkspaceError(
+            f"branch {branch} is {here[:12]} here and {there[:12]} at origin, and neither holds the other; merge them "
+            f"(git switch {branch}; git merge origin/{branch}), switch back, and run this again"
+        )
 
 
 def _warn_of_edits(project: Path) -> None:

@@ -157,6 +157,65 @@ def test_a_remote_gives_the_data_and_gets_the_branch(
     assert git(tmp_path / "origin.git", "rev-parse", "retrained") == git(project, "rev-parse", "retrained")
 
 
+@pytest.fixture
+def elsewhere(without_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another machine's clone of the project; both have one `origin`."""
+    monkeypatch.setattr(module, "PAUSES_S", (0, 0))
+    monkeypatch.setattr(module, "_dvc", lambda *_, **__: "")
+    git(tmp_path, "clone", "-q", "--bare", str(without_data), "origin.git")
+    git(without_data, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    git(tmp_path, "clone", "-q", str(tmp_path / "origin.git"), "elsewhere")
+    return tmp_path / "elsewhere"
+
+
+def a_night(project: Path, name: str) -> str:
+    """What one run commits and sends."""
+    with workspace(project, "retrained", shared=True) as place:
+        (place / name).write_text("new")
+        made = keep(place, "retrained", name)
+        assert push(place, "retrained") is None
+    assert made is not None
+    return made
+
+
+def test_a_branch_that_is_sent_begins_where_another_machine_left_it(without_data: Path, elsewhere: Path) -> None:
+    a_night(without_data, "monday")
+    a_night(elsewhere, "tuesday")
+    last = a_night(without_data, "wednesday")
+    assert git(without_data, "diff", "--name-only", "main", last).split() == ["monday", "tuesday", "wednesday"]
+    assert git(elsewhere, "ls-remote", "origin", "refs/heads/retrained").split()[0] == last
+
+
+def test_an_unsent_night_is_sent_with_the_next(without_data: Path, elsewhere: Path) -> None:
+    a_night(without_data, "monday")
+    with workspace(without_data, "retrained", shared=True) as place:
+        (place / "tuesday").write_text("new")
+        keep(place, "retrained", "not sent")
+    a_night(without_data, "wednesday")
+    assert git(elsewhere, "ls-remote", "origin", "refs/heads/retrained").split()[0] == git(
+        without_data, "rev-parse", "retrained"
+    )
+
+
+def test_two_branches_of_one_name_are_refused_before_anything_is_made(without_data: Path, elsewhere: Path) -> None:
+    a_night(without_data, "monday")
+    git(elsewhere, "branch", "-q", "retrained", git(elsewhere, "commit-tree", "HEAD^{tree}", "-m", "another"))
+    told = r"branch retrained is \w{12} here and \w{12} at origin.* git merge origin/retrained\)"
+    with pytest.raises(WorkspaceError, match=told), workspace(elsewhere, "retrained", shared=True):
+        pass
+    assert not (elsewhere / PLACE).exists()
+
+
+def test_an_origin_that_is_away_stops_no_night(
+    without_data: Path, elsewhere: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    a_night(without_data, "monday")
+    (tmp_path / "origin.git").rename(tmp_path / "away.git")
+    with workspace(without_data, "retrained", shared=True) as place:
+        assert (place / "monday").exists()
+    assert "origin could not be read, branch retrained goes on from what is here" in caplog.text
+
+
 def test_a_commit_needs_no_name(project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
