@@ -144,10 +144,16 @@ def on_starter(params: Params, count: int, presets: Sequence[str], index: Path |
     """What everybody earns on drawn cases of the starter clinic; `index` is the knowledge base that is searched, None
     the literal library.
     """
+    ward = starter_ward(params, count, index)
+    return _earnings(ward, _by_bayes(ward, ward.factory.clinic), presets)
+
+
+def starter_ward(params: Params, count: int, index: Path | None = None) -> Ward:
+    """The drawn cases of `on_starter`, to be played."""
     factory = open_factory(params, index or ROOT / "data/kb_index")
     clinic = factory.clinic
     cases = list(draw_cases(clinic, count, params.patient_cases.starter.seed, params.patient_cases.split))
-    ward = Ward(
+    return Ward(
         params=params,
         factory=factory,
         cases=_with_personas(cases, params),
@@ -157,8 +163,6 @@ def on_starter(params: Params, count: int, presets: Sequence[str], index: Path |
         likely=[_suggested(clinic, case) for case in cases],
         index=index,
     )
-
-    return _earnings(ward, _by_bayes(ward, clinic), presets)
 
 
 def _suggested(clinic: GenerativeClinic, case: Case) -> str:

@@ -123,6 +123,14 @@ def demands(seat: Seat) -> str:
     return then_the_commonest(seat, question(batch(seat.words.demands, seat, 1)[0], None, seat.grammar))
 
 
+FIELDS = ("privileged", "chart", "facts_and_diagnosis", "diagnosis_id", "present", "opening", "synonyms", "worth")
+
+
+def field_names(seat: Seat) -> str:
+    """Asks for what only the simulator and a teacher know, by the names it has there."""
+    return then_the_commonest(seat, ask(seat, batch(FIELDS, seat, 1)[0]))
+
+
 def words_put_into_the_mouth(seat: Seat) -> str:
     """Tells the patient what it has, as if it had been said."""
     finding = batch(seat.words.findings, seat, 1)[0]
@@ -169,6 +177,7 @@ ASKING = registered(
     symptom_list,
     invitations,
     demands,
+    field_names,
     words_put_into_the_mouth,
     other_language,
     answer_words,

@@ -10,6 +10,8 @@ from clinic.attacks import ATTACKS
 from clinic.attacks.base import Seat, Trade
 from clinic.cases import Fact
 from clinic.config import CaseSource
+from clinic.consultation import privileged
+from clinic.events import Inquiry, one_by_one, told_topics
 from clinic.language import PHRASES
 from clinic.starter import draw_cases, load_starter
 from doctor.attacks import (
@@ -22,7 +24,9 @@ from doctor.attacks import (
     on_imported,
     on_starter,
     paid_attacks,
+    play,
     sources_of,
+    starter_ward,
 )
 from doctor.parameters import ROOT, load_params
 from doctor.trades import trade_of, trade_of_records
@@ -146,6 +150,31 @@ def test_a_drawn_source_has_doctors_who_know_its_probabilities():
     table = on_imported(load_params(), source("ddxplus", file).model_copy(update={"cases": 12}), 6, ["outcome"])
     assert {WEAK, STRONG, *ATTACKS} == set(table)
     assert table[STRONG]["outcome"].mean() > 0
+
+
+@pytest.mark.parametrize("code", PHRASES)
+def test_no_privileged_fields(code):
+    """Whatever an attacker says, it hears no finding of the chart that it did not ask for, and never the diagnosis."""
+    ward = starter_ward(in_language(code), 20)
+    told_of = 0
+    for name, attack in ATTACKS.items():
+        for place, case in enumerate(ward.cases):
+            played = play(ward.seat(case), *ward.attacker(attack)(case, place), ward.budget)
+            asked = [event for event in one_by_one(played.events) if isinstance(event, Inquiry)]
+            heard = " ".join([case.self_report, *(event.reply for event in asked)])
+            fair = {*case.opening, *told_topics(played.events)}
+            unasked = [fact.text for fact in case.facts if fact.present and fact.topic not in fair]
+            assert not [text for text in unasked if text in heard], name
+            assert not [label for label in (case.diagnosis, *case.synonyms) if label in heard], name
+            told_of += len(told_topics(played.events))
+    assert told_of > 100
+
+
+def test_the_chart_that_a_teacher_reads_would_be_seen():
+    (case, *_) = starter_ward(in_language("en"), 1).cases
+    chart = privileged(case)["chart"]["facts_and_diagnosis"]
+    assert case.diagnosis in chart
+    assert all(fact.text in chart for fact in case.facts if fact.present)
 
 
 def test_every_source_of_the_run_is_attacked_but_single_questions():
