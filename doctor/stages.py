@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from doctor.parameters import ROOT, ParameterError, Params, read_yaml
+from rl.files import file_hash
 
 ENDPOINT = ("url", "key_env", "timeout_s", "retries", "concurrency")
 WITHOUT_EFFECT = frozenset(
@@ -70,9 +71,7 @@ def files_hash(place: Path) -> str:
         else [place]
     )
     for path in found:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").digest()
-        digest.update(path.relative_to(place).as_posix().encode() + b"\0" + content)
+        digest.update(path.relative_to(place).as_posix().encode() + b"\0" + bytes.fromhex(file_hash(path)))
     return digest.hexdigest()
 
 

@@ -14,6 +14,7 @@ from tasks.outputs import metrics_file, output, plots_file
 from tasks.reward import score
 from tasks.rollout import in_turn, rollout
 from tasks.selection import ends, export, validate
+from tasks.student import side_by_side
 from tasks.training import accumulate_metrics, learn, restore, save
 from tracking.console import WATCHED
 from tracking.recorder import open_recording
@@ -27,7 +28,7 @@ def experience(run: Training, step: int) -> dict[str, float]:
         metrics = accumulate_metrics(metrics, played | score(run, step, draw))
         if has_enough_groups(run, step, draw + 1):
             break
-    return metrics
+    return metrics | side_by_side(run, step, metrics)
 
 
 @flow(name="train_doctor", **WATCHED)

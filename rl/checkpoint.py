@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from rl.adapters import named_weights
 from rl.errors import TrainingError
 from rl.features import ADAPTATION, AdaptModule, save_adaptation
-from rl.files import replace_folder
+from rl.files import file_hash, replace_folder
 
 _NAME = re.compile(r"global_step_(\d+)")
 SEAL = "complete.json"
@@ -28,7 +28,7 @@ def folder_hash(directory: Path) -> str:
     """sha256 over the names and contents of a folder's files: the identity of a model."""
     digest = hashlib.sha256()
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
-        digest.update(path.relative_to(directory).as_posix().encode() + b"\0" + bytes.fromhex(_digest(path)))
+        digest.update(path.relative_to(directory).as_posix().encode() + b"\0" + bytes.fromhex(file_hash(path)))
     return digest.hexdigest()
 
 
@@ -68,7 +68,7 @@ def save_checkpoint(
     paths = sorted(path for path in temporary.rglob("*") if path.is_file())
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
         files = dict(
-            zip((path.relative_to(temporary).as_posix() for path in paths), pool.map(_digest, paths), strict=True)
+            zip((path.relative_to(temporary).as_posix() for path in paths), pool.map(file_hash, paths), strict=True)
         )
     (temporary / SEAL).write_text(json.dumps({"step": step, "files": files}, indent=1))
     replace_folder(temporary, directory)
@@ -84,11 +84,6 @@ def _whole_weights(model: PreTrainedModel, *, keep: bool) -> dict[str, torch.Ten
         if keep:
             found[name] = found.get(same.get(name, name), value)
     return found
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def steps_saved(root: Path) -> list[int]:
@@ -109,7 +104,7 @@ def check_checkpoint(directory: Path) -> None:
         files = {SEAL: ""}  # no seal, no checkpoint
     for name, expected in files.items():
         path = directory / name
-        if not path.exists() or _digest(path) != expected:
+        if not path.exists() or file_hash(path) != expected:
             raise TrainingError(
                 f"{path} is missing or damaged; delete {directory} and later checkpoints to resume from the one before"
             )

@@ -1,5 +1,6 @@
-"""Files and folders that are never half-written."""
+"""Files and folders that are never half-written, and what is in them."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -11,6 +12,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from rl.errors import TrainingError
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def replace_folder(temporary: Path, directory: Path) -> None:

@@ -1,6 +1,5 @@
 """Where supervised trainings stand that were stopped: kept now and then, and gone on with, to the same weights bit for bit."""
 
-import hashlib
 import logging
 import shutil
 import time
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from rl.files import replace_folder
+from rl.files import file_hash, replace_folder
 from rl.ranks import load_optimizer, load_weights, whole_tree
 
 log = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ class Halfway:
             "schedules": [schedule.state_dict() for schedule in schedules],
         }
         torch.save(whole_tree(state), temporary / STATE)
-        (temporary / SEAL).write_text(_hash(temporary / STATE))
+        (temporary / SEAL).write_text(file_hash(temporary / STATE))
         replace_folder(temporary, self._folder)
         now = time.monotonic()
         self._due = now + max(EVERY_S, (now - began) / SHARE)
@@ -88,15 +87,10 @@ class Halfway:
         if not self._folder.exists():
             return None
         try:
-            if (self._folder / SEAL).read_text() != _hash(self._folder / STATE):
+            if (self._folder / SEAL).read_text() != file_hash(self._folder / STATE):
                 raise OSError("it is not what was written")
         except OSError as error:
             log.warning("%s cannot be gone on from (%s); it begins anew", self._folder, error)
             return None
         found: dict[str, Any] = torch.load(self._folder / STATE, map_location="cpu", weights_only=True)
         return found
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -182,7 +182,7 @@ class Learner:
         """
         behind = self._behind(trajectories)
         passes = self.algorithm.passes(self.policy_version)
-        plays = passes[0].parts[0]
+        plays = self.algorithm.player(self.policy_version)
         self.policy.play(plays)
         prepared = self.policy.prepare(trajectories, self.algorithm.optimizer.micro_batch_tokens)
         records, metrics = self._records(trajectories, scores)

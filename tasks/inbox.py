@@ -6,7 +6,6 @@ between a kill loses nothing, and admits nothing twice.
 """
 
 import filecmp
-import hashlib
 import logging
 import os
 import shutil
@@ -29,6 +28,7 @@ from kb.config import DocumentSource
 from kb.documents import documents_of
 from kb.errors import KnowledgeBaseError
 from kb.sources import source_files
+from rl.files import file_hash
 from tasks.patient_cases import at_root
 from tasks.workspace import is_ignored, tracked_by_dvc
 
@@ -250,7 +250,6 @@ def _sha256(path: Path) -> str:
     if path.is_symlink() or not path.is_file():
         return ""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_hash(path)
     except OSError:
         return ""

@@ -21,7 +21,7 @@ def score(run: Training, step: int, draw: int) -> dict[str, float]:
     began = time.monotonic()
     trajectories = run.played(step, draw)
     if not intact(run.scores_file(step, draw)):
-        run.keep_scored(step, draw, _scores(run, run.cases(step, draw), trajectories))
+        run.keep_scored(step, draw, scores_of(run, run.cases(step, draw), trajectories))
     scores = run.scored(step, draw)
     earlier = run.experience(step, draw)
     cases = [case for number in range(draw + 1) for case in run.cases(step, number)]
@@ -31,7 +31,8 @@ def score(run: Training, step: int, draw: int) -> dict[str, float]:
     return metrics | {"time/score_s": time.monotonic() - began}
 
 
-def _scores(run: Training, cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> list[Scores]:
+def scores_of(run: Training, cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> list[Scores]:
+    """What consultations with these cases are worth under the preset in force, asking whom it asks."""
     by_id = {case.case_id: case for case in cases}
     opinions = run.opinions([by_id[t.case_id] for t in trajectories], trajectories)
     refuse_if_many_missing(run.reward, run.params.reward.max_missing_share, trajectories, opinions)

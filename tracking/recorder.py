@@ -36,6 +36,7 @@ Sample = tuple[list[Trajectory], list[Scores]]
 # in the progress line, where they exist
 SHOWN = (
     ("reward/mean", "reward", ".3f"),
+    ("student/reward", "student's", ".3f"),
     ("rollout/accuracy", "accuracy", ".3f"),
     ("rollout/turns", "turns", ".1f"),
     ("learn/explained_variance", "explained variance", ".2f"),

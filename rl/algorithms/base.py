@@ -192,6 +192,10 @@ class Algorithm(ABC):
         parts = tuple(part.name for part in self.parts)
         return [Pass(parts, self.optimizer.num_epochs, self.gradient_units, self.loss)]
 
+    def player(self, policy_version: int) -> str:
+        """The part whose play is learned from in the training phase that begins at this version."""
+        return self.passes(policy_version)[0].parts[0]
+
     @abstractmethod
     def signal(self, records: Sequence[TokenRecord]) -> TrainingSignal:
         """What to learn from a rollout step."""

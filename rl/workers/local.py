@@ -156,7 +156,7 @@ class LocalSession:
     def _acting(self) -> str:
         """The part that plays what is learned from."""
         algorithm = self._opening.algorithm
-        return algorithm.passes(self.policy_version)[0].parts[0] if algorithm is not None else POLICY
+        return algorithm.player(self.policy_version) if algorithm is not None else POLICY
 
     @property
     def can_rank(self) -> bool:

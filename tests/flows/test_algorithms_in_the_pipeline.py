@@ -20,7 +20,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 OFTEN = ("grpo", "ppo", "dapo", "online_dpo")  # the others in `make course`
 WATCHED = {
     "ppo": ["learn/explained_variance", "learn/value_loss", "learn/critic_grad_norm"],
-    "ppo_roa": ["learn/explained_variance", "learn/value_loss", "learn/adaptation/mse", "learn/adaptation/variance"],
+    "ppo_roa": [
+        "learn/explained_variance",
+        "learn/value_loss",
+        "learn/adaptation/mse",
+        "learn/adaptation/variance",
+        "student/reward",
+        "student/information",
+    ],
     "dapo": ["learn/groups_drawn", "learn/groups_dropped", "learn/overlong_penalty"],
     "reinforce_pp": ["learn/kl_to_reference", "learn/kl_coefficient"],
     "dpo": ["learn/pairs", "learn/preferred"],

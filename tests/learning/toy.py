@@ -215,7 +215,7 @@ class School:
         stored = [] if algorithm.on_policy else [self.play(algorithm, step) for step in range(1, steps + 1)]
         for step in range(1, steps + 1):
             self.engine.policy_version = learner.policy_version
-            played_by = algorithm.passes(learner.policy_version)[0].parts[0]
+            played_by = algorithm.player(learner.policy_version)
             drawn, kept = self.play(algorithm, step) if algorithm.on_policy else stored[step - 1]
             learner.update(kept, score(kept), step)
             rewards.append(mean_reward(drawn))
@@ -229,7 +229,7 @@ class School:
         """
         dynamic = algorithm.dynamic_sampling
         if dynamic is None:
-            part = algorithm.passes(self.engine.policy_version)[0].parts[0]
+            part = algorithm.player(self.engine.policy_version)
             drawn = self.rollout(algorithm.group_size, step, TEMPERATURE, part)
             return drawn, drawn
         drawn = []

@@ -122,7 +122,7 @@ def learner_of(base, chat, content: dict[str, Any]) -> Learner:
         learner.policy.adapt_ema.load_state_dict(learner.policy.adapt_module.state_dict())
         torch.nn.init.normal_(learner.policy.adapt_ema.head.linear.bias, std=0.2)
         learner.policy.actor.load_state_dict({k: v * 1.01 for k, v in learner.model.state_dict().items()})
-    learner.policy.play(learner.algorithm.passes(0)[0].parts[0])
+    learner.policy.play(learner.algorithm.player(0))
     return learner
 
 
@@ -145,7 +145,7 @@ def watched(learner: Learner) -> dict[str, Seen]:
         }
         found.setdefault(name, Seen(copy.deepcopy(learner.policy).double(), gradients))
 
-    plays = learner.algorithm.passes(0)[0].parts[0]
+    plays = learner.algorithm.player(0)
     learner.optimizers[plays].register_step_pre_hook(lambda *_: look("acting"))
     learner.optimizers[ADAPT].register_step_pre_hook(lambda *_: look("adapting"))
     return found

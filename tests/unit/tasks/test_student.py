@@ -1,0 +1,52 @@
+"""A teacher's and its student's curves, whoever plays what is learned from."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import tasks.student as module
+from rl.algorithms import make_algorithm
+from rl.parts import ACTOR, POLICY
+from tests.recipes import recipe
+
+PLAYED = {"reward/mean": 0.5, "reward/information": 0.1, "rollout/accuracy": 0.25, "rollout/turns": 6.0, "x": 1.0}
+LOOKED = {"reward/mean": 0.2, "rollout/accuracy": 0.125, "rollout/turns": 4.0}
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Steps in which the student played beside the teacher."""
+    steps: list[int] = []
+    monkeypatch.setattr(module, "student", lambda _, step: steps.append(step) or LOOKED)
+    return steps
+
+
+def a_run(name: str, **changes: object) -> SimpleNamespace:
+    return SimpleNamespace(algorithm=make_algorithm(recipe(name, **changes)))
+
+
+def test_while_the_teacher_plays_the_student_is_looked_at_and_then_it_is_the_one_who_plays(looked: list[int]) -> None:
+    run = a_run("ppo_roa", train_steps=2)
+    assert [run.algorithm.player(version) for version in range(4)] == [ACTOR, ACTOR, POLICY, POLICY]
+    found = [module.side_by_side(run, step, PLAYED) for step in (1, 2, 3)]
+    assert looked == [1, 2]
+    assert found[0] == {
+        "teacher/reward": 0.5,
+        "teacher/information": 0.1,
+        "teacher/accuracy": 0.25,
+        "teacher/turns": 6.0,
+        "student/reward": 0.2,
+        "student/accuracy": 0.125,
+        "student/turns": 4.0,
+    }
+    assert found[2] == {
+        "student/reward": 0.5,
+        "student/information": 0.1,
+        "student/accuracy": 0.25,
+        "student/turns": 6.0,
+    }
+
+
+def test_who_has_no_teacher_has_no_student(looked: list[int]) -> None:
+    assert module.side_by_side(a_run("ppo"), 1, PLAYED) == {}
+    assert looked == []
