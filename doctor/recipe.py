@@ -58,7 +58,7 @@ def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:
 
 
 def _refuse_for_privileged(params: Params, path: Path) -> None:
-    """A teacher and a student of soft tokens learn with all weights in float32, and play where vectors are taken."""
+    """A teacher and a student of soft tokens learn in float32 or as adapters, and play where vectors are taken."""
     compiled = params.rollout.engine.kind == "transformers" and params.rollout.engine.compile
     refused = {
         f"rollout.engine.kind is {params.rollout.engine.kind}": (
@@ -66,8 +66,10 @@ def _refuse_for_privileged(params: Params, path: Path) -> None:
             params.rollout.engine.kind != "transformers",
         ),
         "rollout.engine.compile is true": ("false", compiled),
-        "train_doctor.lora is set": ("null", params.train_doctor.lora is not None),
-        f"machines.compute is {params.machines.compute}": ("float32", params.machines.compute != "float32"),
+        f"machines.compute is {params.machines.compute} and train_doctor.lora null": (
+            "float32",
+            params.machines.compute != "float32" and params.train_doctor.lora is None,
+        ),
         f"machines.backend is {params.machines.backend}": ("local", params.machines.backend != "local"),
     }
     for told, (possible, wrong) in refused.items():

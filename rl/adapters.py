@@ -1,11 +1,14 @@
 """LoRA adapters: a small trainable product of two matrices beside each chosen weight, which stays frozen
 (arXiv:2106.09685).
 
-Switched off, the model is what it was before the training: its own reference, without a second copy.
+Switched off, the model is what it was before the training: its own reference, without a second copy. Several beside one
+frozen base are several models for the memory of one; which of them computes is switched.
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -17,6 +20,7 @@ from rl.errors import TrainingError
 from rl.ranks import load_weights, whole
 
 NAME = "doctor"
+M = TypeVar("M", bound=torch.nn.Module)
 Weights = dict[str, torch.Tensor]
 NamedTensors = Iterator[tuple[str, torch.Tensor]]
 
@@ -57,21 +61,94 @@ def adapter_off(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
     Raises:
         TrainingError: it has no adapter.
     """
-    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    layers = _layers(model)
     if not layers:
         raise TrainingError("this model has no adapter to switch off")
-    for layer in layers:
-        layer.enable_adapters(enabled=False)
+    before = [layer._disable_adapters for layer in layers]
+    for layer in layers:  # peft's own switch would freeze the adapter's weights, too
+        layer._disable_adapters = True
     try:
         yield model
     finally:
-        for layer in layers:
-            layer.enable_adapters(enabled=True)
+        for layer, off in zip(layers, before, strict=True):
+            layer._disable_adapters = off
+
+
+def add_branch(model: PreTrainedModel, name: str) -> None:
+    """One more adapter beside the first, which is from now on what that is now; it computes where `on_branch` or
+    `switch_to` say so.
+
+    Args:
+        model: with an adapter.
+        name: of the new one; one of this name begins anew.
+    """
+    for layer in _layers(model):
+        if name not in layer.lora_A:
+            rank, alpha, active = layer.r[NAME], layer.lora_alpha[NAME], list(layer.active_adapters)
+            with torch.random.fork_rng(devices=[]):  # its first weights are the other's
+                layer.update_layer(name, rank, lora_alpha=alpha, config=LoraConfig(r=rank, lora_alpha=alpha))
+            layer._active_adapter = active
+        for parts in (layer.lora_A, layer.lora_B):
+            parts[name].load_state_dict(parts[NAME].state_dict())
+            parts.requires_grad_(True)  # peft froze those that do not compute
+            parts[name].float()
+
+
+def switch_to(model: PreTrainedModel, name: str = NAME) -> None:
+    """Let the adapter of this name compute from now on."""
+    for layer in _layers(model):
+        layer._active_adapter = [name]
+
+
+@contextmanager
+def on_branch(model: PreTrainedModel, name: str) -> Iterator[PreTrainedModel]:
+    """The model with the adapter of this name, while the block runs."""
+    before = [list(layer.active_adapters) for layer in _layers(model)]
+    switch_to(model, name)
+    try:
+        yield model
+    finally:
+        for layer, active in zip(_layers(model), before, strict=True):
+            layer._active_adapter = active
+
+
+class Branch(torch.nn.Module):
+    """The weights of one adapter, as a module of their own: what an optimizer learns and a checkpoint keeps."""
+
+    def __init__(self, model: PreTrainedModel, name: str = NAME) -> None:
+        """They stay where they are.
+
+        Args:
+            model: with the adapter.
+            name: of it.
+        """
+        super().__init__()
+        for number, layer in enumerate(_layers(model)):
+            self.add_module(f"{number}_A", layer.lora_A[name])
+            self.add_module(f"{number}_B", layer.lora_B[name])
+
+
+def without_adapters(module: M) -> M:
+    """A copy of a model, or of a part of it, as it was before there were adapters."""
+    found = copy.deepcopy(module)
+    for name, layer in list(found.named_modules()):
+        if isinstance(layer, LoraLayer):
+            owner, _, last = name.rpartition(".")
+            setattr(found.get_submodule(owner), last, layer.get_base_layer())
+    if hasattr(found, "peft_config"):
+        del found.peft_config
+    return found
+
+
+def _layers(model: torch.nn.Module) -> list[LoraLayer]:
+    return [module for module in model.modules() if isinstance(module, LoraLayer)]
 
 
 def adapter_weights(model: PreTrainedModel) -> Weights:
-    """What is trained, by name; empty without an adapter."""
-    return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad} if has_adapter(model) else {}
+    """What of a doctor's adapter is trained, by name; empty without one."""
+    if not has_adapter(model):
+        return {}
+    return {name: p.detach() for name, p in model.named_parameters() if f".{NAME}." in name and p.requires_grad}
 
 
 @torch.no_grad()

@@ -29,6 +29,11 @@ class Critic(torch.nn.Module):
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)
 
+    @property
+    def reads_policy(self) -> bool:
+        """Whether it reads the policy's own hidden states."""
+        return self.trunk is None
+
     @torch.no_grad()
     def begin(self, policy: PreTrainedModel) -> None:
         """Be again what it is made as: the policy's trunk and a head of zeros."""

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from rl.adapters import adapter_off, without_adapters
 from rl.batching import MicroBatch, hidden_states, micro_batches
 from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
@@ -134,25 +135,55 @@ class AdaptModule(torch.nn.Module):
         super().__init__()
         self.tokens, self.placeholder = tokens, placeholder
         self.layers = layers
-        self.trunk = first_layers(model, layers)
+        self.trunk = first_layers(without_adapters(model.get_decoder()), layers)
         self.head = FeatureHead(model, placeholder, tokens, model.get_input_embeddings().weight.shape[1])
 
     def forward(self, dialogue: MicroBatch) -> torch.Tensor:
         """Predictions (K, M, W) for the turns of `dialogues`."""
-        hidden_BTW = hidden_states(self.trunk, dialogue, everywhere=False)
+        hidden_BTW = self.read(dialogue)
         predicted_KMW: torch.Tensor = self.head(hidden_BTW[dialogue.row_N, dialogue.source_N])
         return predicted_KMW
 
+    def read(self, dialogue: MicroBatch) -> torch.Tensor:
+        """Last hidden states of its layers."""
+        return hidden_states(self.trunk, dialogue, everywhere=False)
 
-def first_layers(model: PreTrainedModel, layers: int) -> torch.nn.Module:
-    """A copy of a decoder that ends after so many layers, its last norm included."""
-    trunk: Any = copy.deepcopy(model.get_decoder())
-    trunk.layers = trunk.layers[:layers]
-    config: Any = trunk.config
-    config.num_hidden_layers = len(trunk.layers)
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[: len(trunk.layers)]
-    return trunk  # type: ignore[no-any-return]  # a decoder
+    def whole(self) -> dict[str, torch.Tensor]:
+        """Every weight that it predicts with."""
+        return self.state_dict()
+
+
+class AdaptHead(AdaptModule):
+    """The same beside adapters: its layers are the frozen base's own, and its head alone is learned."""
+
+    def __init__(self, model: PreTrainedModel, placeholder: int, tokens: int, layers: int) -> None:
+        """See `AdaptModule`; nothing is copied."""
+        torch.nn.Module.__init__(self)
+        self.tokens, self.placeholder, self.layers = tokens, placeholder, layers
+        decoder: Any = copy.copy(model.get_decoder())
+        # the model's own stays whole; the configuration is one, since how layers attend is switched there
+        decoder._modules = decoder._modules | {"layers": decoder.layers[:layers]}
+        self._base, self._trunk = (model,), (decoder,)  # in tuples, so that they are no parts of it
+        self.head = FeatureHead(model, placeholder, tokens, model.get_input_embeddings().weight.shape[1])
+
+    def read(self, dialogue: MicroBatch) -> torch.Tensor:
+        """See `AdaptModule`."""
+        with torch.no_grad(), adapter_off(self._base[0]):
+            return hidden_states(self._trunk[0], dialogue, everywhere=False)
+
+    def whole(self) -> dict[str, torch.Tensor]:
+        """Those of the base, too."""
+        trunk = without_adapters(self._trunk[0]).state_dict()
+        return {f"trunk.{name}": value for name, value in trunk.items()} | self.state_dict()
+
+
+def first_layers(decoder: Any, layers: int) -> torch.nn.Module:
+    """End a decoder, in place, after so many layers, its last norm included."""
+    decoder.layers = decoder.layers[:layers]
+    decoder.config.num_hidden_layers = len(decoder.layers)
+    if getattr(decoder.config, "layer_types", None):
+        decoder.config.layer_types = decoder.config.layer_types[: len(decoder.layers)]
+    return decoder  # type: ignore[no-any-return]  # a decoder
 
 
 def save_adaptation(module: AdaptModule, directory: Path) -> None:
@@ -160,7 +191,7 @@ def save_adaptation(module: AdaptModule, directory: Path) -> None:
     directory.mkdir()
     shape = {"tokens": module.tokens, "placeholder": module.placeholder, "layers": module.layers}
     (directory / CONFIG).write_text(json.dumps(shape, indent=1))
-    save_file({name: value.contiguous() for name, value in module.state_dict().items()}, directory / WEIGHTS)
+    save_file({name: value.contiguous() for name, value in module.whole().items()}, directory / WEIGHTS)
 
 
 def load_adaptation(model: PreTrainedModel, directory: Path) -> AdaptModule:

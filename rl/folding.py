@@ -1,6 +1,5 @@
 """A student that acts by soft tokens teaches a copy of itself to act without them: an ordinary model folder."""
 
-import copy
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,8 +7,10 @@ from dataclasses import replace
 import torch
 from transformers import PreTrainedModel
 
+from rl.adapters import add_adapter, load_merged, named_weights, without_adapters
 from rl.algorithms.adaptation import FoldParams
 from rl.batching import MicroBatch, micro_batches
+from rl.config import LoraParams
 from rl.errors import TrainingError
 from rl.experience import Trajectory
 from rl.features import AdaptModule, dialogues, soft_places, with_vectors
@@ -23,17 +24,19 @@ def fold(
     params: FoldParams,
     temperature: float,
     seed: int,
+    lora: LoraParams | None = None,
 ) -> tuple[PreTrainedModel, dict[str, float]]:
     """Teach a copy by KL(student || copy) over the whole vocabulary at every action token of the student's own
     trajectories; the copy reads the same dialogues without their soft tokens.
 
     Args:
-        student: in eval mode.
+        student: in eval mode; with the adapter of an earlier training, that one adds nothing any more.
         adapt: predicts its features.
         trajectories: that it played.
         params: of the recipe.
         temperature: of the sampling.
         seed: of the order.
+        lora: the adapter, if the copy learns by one; it is added in at the end.
 
     Returns:
         The copy, and its KL over the trajectories before and after (`fold/kl_before`, `fold/kl_after`, nats a token).
@@ -44,8 +47,11 @@ def fold(
     some = [trajectory for trajectory in trajectories if trajectory.sampled_tokens]
     if not some:
         raise TrainingError("the student sampled nothing, so that there is nothing to fold; look at its rollouts")
-    model = copy.deepcopy(student).requires_grad_(True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
+    model: PreTrainedModel = without_adapters(student).requires_grad_(True)
+    if lora is not None:
+        add_adapter(model, lora, seed)
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(learned, lr=params.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
 
     def kl(chosen: Sequence[Trajectory], *, learn: bool) -> float:
         tokens, total = sum(trajectory.sampled_tokens for trajectory in chosen), 0.0
@@ -67,9 +73,14 @@ def fold(
         optimizer.zero_grad(set_to_none=True)
         kl(some[start : start + params.mini_batch_size], learn=True)
         optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - step / len(starts))
-        torch.nn.utils.clip_grad_norm_(model.parameters(), params.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(learned, params.max_grad_norm)
         optimizer.step()
-    return model.eval(), {"fold/kl_before": before, "fold/kl_after": kl(some, learn=False)}
+    metrics = {"fold/kl_before": before, "fold/kl_after": kl(some, learn=False)}
+    if lora is not None:
+        weights = dict(named_weights(model))
+        model = without_adapters(model)
+        load_merged(model, weights)
+    return model.eval(), metrics
 
 
 def _pairs(trajectories: Sequence[Trajectory], adapt: AdaptModule, budget: int) -> list[tuple[MicroBatch, MicroBatch]]:

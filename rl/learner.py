@@ -35,8 +35,8 @@ from rl.records import logprobs_of, make_records, values_of
 log = logging.getLogger(__name__)
 SKIPS_ALLOWED = 2  # gradient steps in a row with a loss or gradient that is not finite
 NOT_PRIVILEGED = (
-    "a privileged teacher learns with all weights in float32, in one process; set train_doctor.lora: null, "
-    "machines.compute: float32 and machines.backend: local, or take another algorithm"
+    "a privileged teacher learns in one process, and without an adapter in float32; set machines.compute: float32 (or "
+    "train_doctor.lora) and machines.backend: local, or take another algorithm"
 )
 Units = Sequence[tuple[int, ...]]
 
@@ -78,11 +78,15 @@ def policy_for(
         seed: of what such a policy has that is no copy of the model.
 
     Raises:
-        TrainingError: a privileged teacher beside an adapter, in lower precision, or on several ranks.
+        TrainingError: a privileged teacher in lower precision without an adapter, or on several ranks.
     """
     if algorithm.feature is not None and algorithm.adaptation is not None:
-        if has_adapter(model) or compute != "float32" or ranks.size > 1:
+        if (compute != "float32" and not has_adapter(model)) or ranks.size > 1:
             raise TrainingError(NOT_PRIVILEGED)
+        if has_adapter(model.get_output_embeddings()):
+            raise TrainingError(
+                "a privileged teacher and its student share one head; leave it out of train_doctor.lora.target_modules"
+            )
         assert chat is not None and seed is not None  # noqa: S101, PT018  whoever may get one gives them
         return PrivilegedPolicy(model, algorithm.feature, algorithm.adaptation, chat, seed)
     if algorithm.optimizer.gradient_checkpointing:

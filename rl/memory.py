@@ -145,9 +145,10 @@ def estimate(
     gradients    trained parameters x 4 (all, or an adapter's); freed when learning ends
     optimizer    2 moments x trained parameters x 4
     critic       its trunk, with gradients and moments of what is trained of it, if it has its own
-    teacher      weights and moments of a second policy; one of the two has gradients at a time
+    teacher      weights and moments of a second policy; one of the two has gradients at a time. Beside an adapter: of a
+                 second one, and the critic is a third
     adaptation   what predicts a feature: embeddings and the layers of it, with gradients and moments, and their moving
-                 average; two encoders of charts, embeddings above all
+                 average; two encoders of charts, embeddings above all. Beside an adapter: the heads
     frozen       parameters x bytes for each frozen role (the reference), unless there is an adapter to switch off
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM, what it is given
     step         on a GPU, with an engine of kind transformers: what sampling a token for every slot works on (24 bytes
@@ -159,7 +160,7 @@ def estimate(
                  less where the feed-forward part is; with gradient checkpointing every layer's input, and what one
                  layer keeps
     gathered     where weights are float32 and lower precision computes: embeddings, head and two layers in that
-    logits       4 x one chunk, float32
+    logits       4 x one chunk, float32; 8 x one of half the size where a teacher's are beside a student's
     heap         with `holes`, on a CPU: HOLES x all but the cache. Fitted, not derived: four recipes on one model of 25 million weights (glibc 2.36) took 1.4 to 1.8 times
                  what was in use; where large blocks go back at once (machines.spare_memory) what was in use
 
@@ -193,7 +194,12 @@ def _of_weights(s: ModelShape, algorithm: Algorithm) -> dict[str, int]:
         "frozen": s.parameters * s.bytes * len(algorithm.frozen_roles) * (s.trainable == s.parameters),
         "engine": s.parameters * s.bytes * copied,
     }
-    if algorithm.feature is not None and algorithm.adaptation is not None:
+    if algorithm.feature is not None and algorithm.adaptation is not None and s.trainable < s.parameters:
+        wide, hidden = algorithm.feature.tokens * s.width, algorithm.feature.hidden
+        parts["critic"] = 4 * s.trainable_trunk * 4
+        parts["teacher"] = 3 * s.trainable * 4
+        parts["adaptation"] = (5 * s.width * wide + 2 * 4 * hidden * (s.width + wide)) * 4
+    elif algorithm.feature is not None and algorithm.adaptation is not None:
         table = s.vocabulary * s.width
         layers = min(algorithm.adaptation.layers, s.layers)
         predicting = table + layers * (s.trunk_parameters - table) // s.layers
@@ -209,11 +215,12 @@ def _of_work(s: ModelShape, algorithm: Algorithm, rollout: RolloutParams, place:
     activations = _activations(s, tokens, checkpointing=algorithm.optimizer.gradient_checkpointing)
     outside = s.parameters - s.trunk_parameters + s.vocabulary * s.width
     copied = s.weight_bytes != s.bytes
+    beside = 4 if algorithm.feature is None else 8
     parts = {
         "kv_cache": rollout.slots * rollout.max_episode_tokens * cached,
         "activations": activations * (1 + _own_trunk(algorithm)),
         "gathered": (outside + 2 * s.trunk_parameters // s.layers) * s.bytes * copied,
-        "logits": 4 * min(LOGIT_BYTES[place.device], 4 * tokens * s.vocabulary),
+        "logits": beside * min(LOGIT_BYTES[place.device] * 4 // beside, 4 * tokens * s.vocabulary),
     }
     if place.device != "cpu":
         fed = FEED_TOKENS * (6 * s.width + 3 * s.intermediate) * s.bytes

@@ -116,7 +116,7 @@ class Policy(torch.nn.Module):
             entropy_gradient: whether the entropy carries one.
             learning: the parts that this pass is for; none: nobody learns.
         """
-        alone = values and not logprobs and self.critic is not None and self.critic.trunk is not None
+        alone = values and not logprobs and self.critic is not None and not self.critic.reads_policy
         hidden_BTD = None if alone else hidden_states(self.player.get_decoder(), batch, everywhere=values)
         logprob_N = entropy_N = None
         if logprobs and hidden_BTD is not None:

@@ -6,20 +6,23 @@
     adapt_module   dialogue -> feature;   adapt_ema: its moving average, which tells the student when it plays
     critic         sees the chart, by an encoder of its own
 
-Only the encoders read charts, and only while a teacher plays or somebody learns.
+Only the encoders read charts, and only while a teacher plays or somebody learns. Beside an adapter all stand on one frozen
+base: teacher, student and critic have an adapter each, and of what reads or predicts features the heads alone are learned.
 Source: regularised online adaptation, arXiv:2210.10044, of a robot's actions; here of a dialogue's turns.
 
 Shapes: S sequences of a micro-batch, K their turns, M soft tokens a turn, W width of an embedding, N loss positions.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from rl.adapters import NAME, Branch, add_branch, has_adapter, on_branch, switch_to
 from rl.algorithms.adaptation import AdaptationParams, FeatureParams
 from rl.batching import LOGIT_BYTES, MicroBatch, hidden_states
 from rl.chat import ChatFormat
@@ -27,7 +30,7 @@ from rl.critic import Critic
 from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
 from rl.experience import Trajectory
-from rl.features import AdaptModule, Feature, FeatureHead, Predicted, dialogues, soft_places, with_vectors
+from rl.features import AdaptHead, AdaptModule, Feature, FeatureHead, Predicted, dialogues, soft_places, with_vectors
 from rl.logits import known_ids, logits_of
 from rl.parts import ACTOR, ADAPT, CRITIC, EMA, ENCODER, POLICY, Adaptation
 from rl.policy import Policy, PolicyOutput
@@ -50,7 +53,7 @@ class ChartEncoder(torch.nn.Module):
     """Chart -> feature: the mean of its tokens' embeddings, and two layers."""
 
     def __init__(self, model: PreTrainedModel, params: FeatureParams, placeholder: int) -> None:
-        """Its table begins as the policy's.
+        """Its table begins as the policy's; beside an adapter it is the base's own, and stays.
 
         Args:
             model: the policy.
@@ -58,15 +61,18 @@ class ChartEncoder(torch.nn.Module):
             placeholder: id in the place of soft tokens.
         """
         super().__init__()
-        self.table = copy.deepcopy(model.get_input_embeddings()).float()
-        self.first = torch.nn.Linear(self.table.weight.shape[1], params.hidden, device=model.device)
+        table = model.get_input_embeddings()
+        if not has_adapter(model):
+            self.table = table = copy.deepcopy(table).float()
+        self._table = (table,)  # in a tuple: what is the base's is no part of it
+        self.first = torch.nn.Linear(table.weight.shape[1], params.hidden, device=model.device)
         self.head = FeatureHead(model, placeholder, params.tokens, params.hidden)
 
     def forward(self, charts: Sequence[Chart]) -> torch.Tensor:
         """Vectors (S, M, W); equal charts are read once."""
-        different = list(dict.fromkeys(charts))
+        different, device = list(dict.fromkeys(charts)), self.first.weight.device
         mean_CW = torch.stack(
-            [self.table(torch.tensor(chart, device=self.first.weight.device)).mean(0) for chart in different]
+            [self._table[0](torch.tensor(chart, device=device)).float().mean(0) for chart in different]
         )
         unit_CW = torch.nn.functional.layer_norm(mean_CW, mean_CW.shape[1:])
         vector_CMW = self.head(torch.tanh(self.first(unit_CW)))
@@ -79,21 +85,34 @@ class ChartCritic(Critic):
     """A critic that reads the chart where the policy reads its feature."""
 
     def __init__(self, model: PreTrainedModel, params: FeatureParams, placeholder: int) -> None:
-        """As `Critic` with a trunk of its own.
+        """As `Critic` with a trunk of its own, or with an adapter of its own beside the policy's.
 
         Args:
             model: the policy.
             params: of the recipe.
             placeholder: id in the place of soft tokens.
         """
-        super().__init__(model, shared=False)
+        super().__init__(model, shared=has_adapter(model))
         self.encoder = ChartEncoder(model, params, placeholder)
+        self._base: tuple[PreTrainedModel, ...] = ()
+        if has_adapter(model):
+            self._base = (model,)  # no part of it
+            add_branch(model, CRITIC)
+            self.branch = Branch(model, CRITIC)
+
+    @property
+    def reads_policy(self) -> bool:
+        """It never does."""
+        return False
 
     def forward(self, batch: MicroBatch, policy_hidden_BTD: torch.Tensor | None) -> torch.Tensor:
         """See `Critic`."""
         if batch.told is not None and batch.soft is not None:
             told: Told = batch.told
             batch = with_vectors(batch, told.place_F, self.encoder(told.charts)[told.sequence_K])
+        for model in self._base:
+            with on_branch(model, CRITIC):
+                policy_hidden_BTD = hidden_states(model.get_decoder(), batch)
         return super().forward(batch, policy_hidden_BTD)
 
 
@@ -116,10 +135,17 @@ class PrivilegedPolicy(Policy):
             torch.manual_seed(seed)
             placeholder = chat.opening_ids([{"role": "user", "content": ""}])[0]
             super().__init__(model, ChartCritic(model, feature, placeholder))
-            self.actor: PreTrainedModel = copy.deepcopy(model)
+            self._beside = has_adapter(model)  # one base, an adapter each
+            if self._beside:
+                add_branch(model, ACTOR)
+            self.actor: PreTrainedModel = model if self._beside else copy.deepcopy(model)
             self.encoder_priv = ChartEncoder(model, feature, placeholder)
-            self.adapt_module = AdaptModule(model, placeholder, feature.tokens, adaptation.layers)
-            self.adapt_ema = copy.deepcopy(self.adapt_module).requires_grad_(False)
+            predicting = AdaptHead if self._beside else AdaptModule
+            self.adapt_module, self.adapt_ema = (
+                predicting(model, placeholder, feature.tokens, adaptation.layers) for _ in range(2)
+            )
+            self.adapt_ema.load_state_dict(self.adapt_module.state_dict())
+            self.adapt_ema.requires_grad_(False)
         self._feature, self._adaptation, self._chat, self._seed = feature, adaptation, chat, seed
         self._plays = POLICY
         self._predicted: dict[str, torch.Tensor] = {}  # of the trajectories of a phase, by episode
@@ -130,8 +156,8 @@ class PrivilegedPolicy(Policy):
         """The modules that algorithms name, the student first."""
         assert self.critic is not None  # noqa: S101  it is made with one
         return {
-            POLICY: self.model,
-            ACTOR: self.actor,
+            POLICY: Branch(self.model) if self._beside else self.model,
+            ACTOR: Branch(self.model, ACTOR) if self._beside else self.actor,
             ENCODER: self.encoder_priv,
             ADAPT: self.adapt_module,
             EMA: self.adapt_ema,
@@ -163,6 +189,17 @@ class PrivilegedPolicy(Policy):
     def play(self, part: str) -> None:
         """Who plays, and is learned from, from now on: the teacher (`actor`) or the student (`policy`)."""
         self._plays = part
+        if self._beside:
+            switch_to(self.model, ACTOR if part == ACTOR else NAME)
+
+    @contextmanager
+    def _asked(self, part: str) -> Iterator[PreTrainedModel]:
+        """The teacher, or the student, whoever plays."""
+        if not self._beside:
+            yield self.actor if part == ACTOR else self.model
+            return
+        with on_branch(self.model, ACTOR if part == ACTOR else NAME) as model:
+            yield model
 
     def feature(self) -> Feature | None:
         """What whoever plays is told; the student is never told a chart."""
@@ -275,9 +312,11 @@ class PrivilegedPolicy(Policy):
             student = with_vectors(batch, told.place_F, predicted_KMW.detach())
         if not teach:
             return Adaptation(error_S, None)
-        with torch.no_grad():
-            teacher_ND = at_loss(self.actor, teacher)
-        kl_N = kl_between(self.actor, teacher_ND, self.model, at_loss(self.model, student), temperature)
+        with torch.no_grad(), self._asked(ACTOR) as actor:
+            teacher_ND = at_loss(actor, teacher)
+        with self._asked(POLICY) as model:
+            student_ND = at_loss(model, student)
+        kl_N = kl_between(self.actor, teacher_ND, self.model, student_ND, temperature)
         return Adaptation(error_S, kl_N)
 
     @torch.no_grad()

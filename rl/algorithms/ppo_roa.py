@@ -41,6 +41,8 @@ class PPOROARecipe(PPORecipe):
             raise ValueError("critic.trunk shared: teacher and student would share a critic; set critic.trunk: own")
         if self.kl.place != "none":
             raise ValueError(f"kl.place {self.kl.place}: the warm start reads no feature; set kl.place: none")
+        if self.optimizer.gradient_checkpointing:
+            raise ValueError("optimizer.gradient_checkpointing true: several models share a pass; set it to false")
         if self.optimizer.compile:
             raise ValueError("optimizer.compile true: copies of compiled layers do not learn; set it to false")
         return self

@@ -205,7 +205,8 @@ class LocalSession:
         """Teach a copy of the student that was loaded to act without soft tokens, and write it."""
         if self._adapt is None:
             raise TrainingError("this session plays no student with soft tokens, so that there is nothing to fold")
-        model, metrics = fold(self.model, self._adapt, trajectories, params, temperature, self._opening.seed)
+        opening = self._opening
+        model, metrics = fold(self.model, self._adapt, trajectories, params, temperature, opening.seed, opening.lora)
         save_model(model, self.tokenizer, directory)
         return metrics
 

@@ -24,7 +24,7 @@ from tests.faults.kills import copy, served
 
 FLOW = (sys.executable, "-m", "flows.train_doctor", "--out", "trained")
 LONGEST_S = 1200
-TOO_MANY = ("after another one in the same step", "trainers were lost", "died in open")
+TOO_MANY = ("after another one in the same step", "trainers were lost", "died in open", "died in meet")
 
 
 @dataclass

@@ -84,9 +84,20 @@ def test_it_trains(project: Path, environment: dict[str, str], name: str) -> Non
     assert "up to date" in repro(project, environment, "train_doctor")
 
 
-def test_an_adapter_alone_learns_by_parameter(project: Path, environment: dict[str, str]) -> None:
-    """`train_doctor.lora`, with the adapter switched off as reference; the doctor is a plain model again."""
-    choose(project, "reinforce_pp")
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("reinforce_pp", "learn/kl_to_reference"),
+        pytest.param("ppo_roa", "learn/adaptation/mse", marks=pytest.mark.course),
+    ],
+)
+def test_an_adapter_alone_learns_by_parameter(
+    project: Path, environment: dict[str, str], name: str, column: str
+) -> None:
+    """`train_doctor.lora`, with the adapter switched off as reference, or beside a teacher's; the doctor is a plain model
+    again.
+    """
+    choose(project, name)
     params = project / "params.yaml"
     before = params.read_text()
     params.write_text(
@@ -95,7 +106,7 @@ def test_an_adapter_alone_learns_by_parameter(project: Path, environment: dict[s
     out = repro(project, environment, "train_doctor")
     params.write_text(before)
     assert "frozen" not in next(line for line in out.splitlines() if "memory: about" in line)
-    assert all(row["learn/kl_to_reference"] for row in curve(project))
+    assert all(row[column] for row in curve(project))
     start, doctor = (
         load_file(project / model / "model.safetensors") for model in ("models/warm_start", "models/doctor")
     )

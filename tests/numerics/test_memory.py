@@ -47,6 +47,7 @@ CHOICES["ppo_roa with its teacher"] = recipe(
     adaptation={"mini_batch_size": 64},
     optimizer={"micro_batch_tokens": 1024},
 )
+CHOICES["ppo_roa with an adapter each"] = CHOICES["ppo_roa with its teacher"]
 CHOICES["grpo with gradient checkpointing"] = CHOICES["grpo"] | {
     "optimizer": CHOICES["grpo"]["optimizer"] | {"gradient_checkpointing": True}
 }

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from peft.tuners.lora import LoraLayer
 
+from rl.adapters import NAME, add_adapter
 from rl.algorithms import make_algorithm
 from rl.chat import ChatFormat
+from rl.config import LoraParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.features import soft_places
@@ -323,6 +326,93 @@ def test_what_stands_in_the_place_of_a_soft_token_changes_nothing(base, chat, tr
         weights.append(learner.policy.state_dict())
     assert told_of[0] == told_of[1]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+LORA = LoraParams(rank=2, alpha=6.0, target_modules=("q_proj", "v_proj", "o_proj", "down_proj"))
+STILL = 1e-12  # a learning rate at which the second pass finds what the first one found
+ADAPTERS = {POLICY: NAME, ACTOR: ACTOR, CRITIC: CRITIC}
+
+
+def gradients_of(learner: Learner, chat: ChatFormat) -> dict[str, dict[str, torch.Tensor]]:
+    """Of both passes of an update, by the names of the policy."""
+    found: dict[str, dict[str, torch.Tensor]] = {}
+
+    def look(name: str) -> None:
+        grads = {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
+        found.setdefault(name, grads)
+
+    learner.optimizers[learner.algorithm.player(0)].register_step_pre_hook(lambda *_: look("acting"))
+    learner.optimizers[ADAPT].register_step_pre_hook(lambda *_: look("adapting"))
+    trajectories = recorded(played(chat, M), learner.policy)
+    learner.update(trajectories, scored(trajectories), step=1)
+    return found
+
+
+def alike(base, chat, content: dict[str, Any]) -> tuple[Learner, Learner]:
+    """One beside adapters that say something, and one with the same weights added in."""
+    model = copy.deepcopy(base)
+    add_adapter(model, LORA, 4)
+    beside, whole = (
+        learner_for(one, make_algorithm(content), 3, naive.T, 0, chat=chat) for one in (model, copy.deepcopy(base))
+    )
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for part, name, layer in lora_layers(beside):
+            layer.lora_B[ADAPTERS[part]].weight.normal_(std=0.1)
+            owner(whole, part).get_submodule(name).weight += layer.get_delta_weight(ADAPTERS[part])
+        one, other = beside.policy, whole.policy
+        for mine, its in (
+            (one.encoder_priv, other.encoder_priv),
+            (one.critic.encoder, other.critic.encoder),
+            (one.adapt_module, other.adapt_module),
+            (one.adapt_ema, other.adapt_ema),
+        ):
+            for parameter in mine.head.linear.parameters():
+                parameter.normal_(std=0.2)
+            its.load_state_dict(its.state_dict() | mine.state_dict())
+        one.critic.head.weight.normal_(std=0.3)
+        other.critic.head.load_state_dict(one.critic.head.state_dict())
+    return beside, whole
+
+
+def owner(learner: Learner, part: str) -> torch.nn.Module:
+    """The decoder of a part of its own."""
+    policy = learner.policy
+    return policy.critic.trunk if part == CRITIC else {POLICY: policy.model, ACTOR: policy.actor}[part].get_decoder()
+
+
+def lora_layers(learner: Learner) -> list[tuple[str, str, LoraLayer]]:
+    """Part, name in the decoder, and the layer that has its adapter."""
+    found = [(n, m) for n, m in learner.model.get_decoder().named_modules() if isinstance(m, LoraLayer)]
+    return [(part, name, layer) for part in ADAPTERS for name, layer in found]
+
+
+@pytest.mark.parametrize(("train_steps", "learns"), [(1, TEACHER), (0, STUDENT)])
+def test_beside_adapters_gradients_are_those_of_all_weights(base, chat, train_steps, learns):
+    """Of W + s B A by the chain rule: s G A^T for B and s B^T G for A, G being that of a model with these weights."""
+    content = numbers(train_steps)
+    for section in ("optimizer", "feature", "adaptation", "critic"):
+        content[section] = content[section] | {"learning_rate": STILL}
+    beside, whole = alike(base, chat, content)
+    passes, wanted = gradients_of(beside, chat), gradients_of(whole, chat)
+    name_of = {id(parameter): name for name, parameter in beside.policy.named_parameters()}
+    grad_of = {id(parameter): name for name, parameter in whole.policy.named_parameters()}
+    for one, parts in learns.items():
+        compared = set()
+        for part, name, layer in lora_layers(beside):
+            if part not in parts:
+                continue
+            grad_OI = wanted[one][grad_of[id(owner(whole, part).get_submodule(name).weight)]]
+            a, b = (half[ADAPTERS[part]].weight for half in (layer.lora_A, layer.lora_B))
+            for weight, factors in ((b, (grad_OI, a.T)), (a, (b.T, grad_OI))):
+                expected = layer.scaling[ADAPTERS[part]] * factors[0] @ factors[1]
+                compared.add(name_of[id(weight)])
+                torch.testing.assert_close(passes[one][name_of[id(weight)]], expected, atol=1e-6, rtol=2e-4)
+        heads = {name for name in passes[one] if ".lora_" not in name}
+        assert compared | heads == passes[one].keys()
+        assert heads
+        for name in heads:
+            torch.testing.assert_close(passes[one][name], wanted[one][name], atol=1e-6, rtol=2e-4)
 
 
 @pytest.mark.parametrize("train_steps", [1, 0])

@@ -272,8 +272,7 @@ def test_what_is_chosen_for_one_run_takes_the_place_of_the_file() -> None:
     ("section", "change", "told"),
     [
         ("rollout", {"engine": {"kind": "transformers", "compile": True}}, "rollout.engine.compile is true"),
-        ("train_doctor", {"lora": {"rank": 2, "alpha": 4, "target_modules": ["q_proj"]}}, "train_doctor.lora is set"),
-        ("machines", {"compute": "bfloat16"}, "machines.compute is bfloat16"),
+        ("machines", {"compute": "bfloat16"}, "machines.compute is bfloat16 and train_doctor.lora null"),
         ("machines", {"backend": "ray", "threads": 1}, "machines.backend is ray"),
     ],
 )
@@ -294,6 +293,7 @@ def test_what_a_privileged_teacher_cannot_do_is_one_line(section: str, change: d
             {"kl": {"place": "loss", "coefficient": 0.1}},
             "kl.place loss: the warm start reads no feature; set kl.place: none",
         ),
+        ({"optimizer": {"gradient_checkpointing": True}}, "optimizer.gradient_checkpointing true: several models"),
         ({"optimizer": {"compile": True}}, "optimizer.compile true: copies of compiled layers do not learn"),
     ],
 )

@@ -14,7 +14,7 @@ from rl import features
 from rl.algorithms import make_algorithm
 from rl.algorithms.adaptation import FoldParams
 from rl.checkpoint import check_checkpoint
-from rl.config import RolloutParams
+from rl.config import LoraParams, RolloutParams
 from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
 from rl.experience import Scores
@@ -26,6 +26,7 @@ from rl.workers.local import LocalSession
 from tests.recipes import recipe
 
 M, SWITCH = 2, 2
+LORA = LoraParams(rank=2, alpha=16.0, target_modules=("q_proj", "v_proj", "down_proj"))
 CHARTS = ("you said", "hello hello")
 FOLD = FoldParams(
     rollouts=1, num_epochs=2, mini_batch_size=4, learning_rate=1e-3, max_grad_norm=1.0, micro_batch_tokens=256
@@ -75,6 +76,14 @@ def specs(told=CHARTS, step=1):
     ]  # fmt: skip
 
 
+@pytest.fixture(autouse=True, params=[None, LORA], ids=["all weights", "adapters"])
+def beside(request):
+    """All weights learn, or an adapter each of teacher, student and critic."""
+    open_session.lora = request.param
+    yield request.param
+    del open_session.lora
+
+
 @pytest.fixture(autouse=True)
 def same_torch_after():
     before = torch.are_deterministic_algorithms_enabled()
@@ -82,7 +91,7 @@ def same_torch_after():
     torch.use_deterministic_algorithms(before)
 
 
-def open_session(folder, learns=True) -> LocalSession:
+def open_session(folder, learns=True, compute="float32") -> LocalSession:
     content = recipe(
         "ppo_roa", group_size=4, train_steps=SWITCH, critic={"warmup_rollout_steps": 0},
         feature={"tokens": M, "chart": "facts"}, adaptation={"layers": 1, "mini_batch_size": 4},
@@ -93,7 +102,17 @@ def open_session(folder, learns=True) -> LocalSession:
         engine={"kind": "transformers", "compile": False},
     )  # fmt: skip
     algorithm = make_algorithm(content) if learns else None
-    return LocalSession(str(folder), Place(), rollout, algorithm, 5, temperature=1.0, seat=lambda *_: TwoTurns())
+    lora = open_session.lora if learns else None
+    return LocalSession(
+        str(folder),
+        Place(compute=compute),
+        rollout,
+        algorithm,
+        5,
+        lora=lora,
+        temperature=1.0,
+        seat=lambda *_: TwoTurns(),
+    )
 
 
 def step(session: LocalSession) -> dict[str, float]:
@@ -190,17 +209,17 @@ def test_the_student_never_reads_a_chart(trained, tmp_path):
     assert not saved.can_rank
 
 
-def test_no_tensor_of_the_teacher_is_in_the_students_folder(trained, tmp_path):
+def test_no_tensor_of_the_teacher_is_in_the_students_folder(trained, base, tmp_path):
     directory = trained.save(tmp_path / "run", 3)
     sealed = json.loads((directory / "complete.json").read_text())["files"]
     assert {"adaptation/config.json", "adaptation/model.safetensors", "model.safetensors"} <= sealed.keys()
     parts = trained.learner.policy.parts
     with safe_open(directory / "adaptation" / "model.safetensors", "pt") as file:
-        assert set(file.keys()) == set(parts[EMA].state_dict())
+        assert set(file.keys()) == set(parts[EMA].whole())
         for name in file.keys():  # noqa: SIM118  not a dict
-            assert torch.equal(file.get_tensor(name), parts[EMA].state_dict()[name])
-    with safe_open(directory / "model.safetensors", "pt") as file:
-        assert set(file.keys()) <= set(trained.model.state_dict())
+            assert torch.equal(file.get_tensor(name), parts[EMA].whole()[name])
+    with safe_open(directory / "model.safetensors", "pt") as file, safe_open(base / "model.safetensors", "pt") as was:
+        assert set(file.keys()) == set(was.keys())
     assert not any(torch.equal(a, b) for a, b in zip(parts[ADAPT].parameters(), parts[EMA].parameters(), strict=True))
     assert ENCODER not in " ".join(sealed)
 
@@ -241,16 +260,51 @@ def test_folding_teaches_an_ordinary_model_to_act_as_the_student(trained, tmp_pa
     assert alone.rollout(specs(None), 1.0)[0].token_ids == first.token_ids
 
 
-def test_an_adapter_or_lower_precision_is_refused(base):
-    from rl.config import LoraParams
+def test_lower_precision_needs_adapters_and_they_leave_the_head_alone(base):
+    algorithm, params = make_algorithm(recipe("ppo_roa", group_size=4)), open_session(base).params
+    with pytest.raises(TrainingError, match=r"set machines.compute: float32 \(or train_doctor.lora\)"):
+        LocalSession(str(base), Place(compute="bfloat16"), params, algorithm, 5, temperature=1.0)
+    lora = LORA.model_copy(update={"target_modules": ("lm_head",)})
+    with pytest.raises(TrainingError, match="share one head"):
+        LocalSession(str(base), Place(), params, algorithm, 5, lora=lora, temperature=1.0)
 
-    algorithm = make_algorithm(recipe("ppo_roa", group_size=4))
+
+def test_beside_adapters_the_base_stays_and_is_there_once(base, beside):
+    """Three adapters and three heads are learned, each in its own pass, and nothing else is kept."""
+    if beside is None:
+        pytest.skip("all weights learn")
     session = open_session(base)
-    lora = LoraParams(rank=2, alpha=4.0, target_modules=("q_proj",))
-    with pytest.raises(TrainingError, match=r"set train_doctor.lora: null, machines.compute: float32"):
-        LocalSession(str(base), Place(), session.params, algorithm, 5, lora=lora, temperature=1.0)
-    with pytest.raises(TrainingError, match=r"set train_doctor.lora: null, machines.compute: float32"):
-        LocalSession(str(base), Place(compute="bfloat16"), session.params, algorithm, 5, temperature=1.0)
+    policy = session.learner.policy
+    frozen = {name: value.clone() for name, value in session.model.state_dict().items() if ".lora_" not in name}
+    first = bits(session)
+    for _ in range(SWITCH + 1):
+        step(session)
+    now = session.model.state_dict()
+    assert all(torch.equal(value, now[name]) for name, value in frozen.items())
+    for part in policy.parts:
+        assert any(
+            not torch.equal(value, first[name]) for name, value in bits(session).items() if name.startswith(part)
+        )
+    learned = sum(p.numel() for module in policy.parts.values() for p in module.parameters())
+    everything = {id(p): p.numel() for p in policy.parameters()}
+    assert sum(everything.values()) == learned + sum(
+        p.numel() for p in session.model.parameters() if not p.requires_grad
+    )
+
+
+def test_adapters_learn_in_float32_beside_a_base_in_bfloat16(base, beside, tmp_path):
+    if beside is None:
+        pytest.skip("all weights learn")
+    session = open_session(base, compute="bfloat16")
+    policy = session.learner.policy
+    for _ in range(SWITCH + 1):
+        assert step(session)["sampler_mismatch_max"] < 0.05
+    learned = [p for part in policy.parts.values() for p in part.parameters()]
+    assert {p.dtype for p in learned} == {torch.float32}
+    assert {p.dtype for p in session.model.parameters() if all(p is not one for one in learned)} == {torch.bfloat16}
+    session.load(session.save(tmp_path / "run", SWITCH + 1))
+    assert session.fold(session.rollout(specs(), 1.0), FOLD, 1.0, tmp_path / "folded")["fold/kl_after"] >= 0
+    assert open_session(tmp_path / "folded", learns=False).rollout(specs(None), 1.0)[0].turns
 
 
 def test_episodes_without_room_say_how_long_they_are_with_their_soft_tokens(base):
