@@ -47,6 +47,21 @@ def rollout_params(engine: str, *, compiled: bool = False, **numbers: Any) -> Ro
     return RolloutParams.model_validate(load_params().rollout.model_dump() | numbers | {"engine": block})
 
 
+def teaching(group_size: int, episodes: int, micro_batch_tokens: int) -> Algorithm:
+    """The committed recipe of a teacher that reads charts; one epoch of each pass, in one gradient step."""
+    recipe = YAML(typ="safe").load(ROOT / "recipes" / "ppo_roa.yaml") | {"group_size": group_size}
+    recipe["feature"] |= {"chart": "facts"}
+    recipe["critic"] |= {"warmup_rollout_steps": 0}
+    recipe["adaptation"] |= {"num_epochs": 1, "mini_batch_size": episodes}
+    recipe["optimizer"] |= {
+        "num_epochs": 1,
+        "mini_batch_size": episodes,
+        "micro_batch_tokens": micro_batch_tokens,
+        "warmup_rollout_steps": 0,
+    }
+    return make_algorithm(recipe)
+
+
 def algorithm(
     group_size: int,
     episodes: int,

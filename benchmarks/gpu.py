@@ -6,6 +6,7 @@ Prefect, MLflow or DVC. Every part writes what it found at once, so that a run c
     train     the bundled model trained on the starter clinic, rollouts and updates on the device
     decode    tokens a second of an engine at full slots, and seconds to take over a policy's weights
     update    tokens a second and share of the device's peak of one update
+    teacher   the same of a teacher that has read a chart and of its student, as adapters of one base; bytes by part
 
 With --compile, decoding and layers are compiled too. What could not be recorded, compiled or read in rows is in what is
 written.
@@ -30,7 +31,7 @@ from typing import Any
 import torch
 
 from benchmarks import machine
-from benchmarks.engines import algorithm, rollout_params
+from benchmarks.engines import algorithm, rollout_params, teaching
 from benchmarks.figures import training_flops
 from benchmarks.setting import GPU, SEED, TINY, Shape, device, write_model
 from benchmarks.sides.updates import Load, experience
@@ -42,6 +43,7 @@ from doctor.recipe import load_algorithm
 from doctor.reward_recipe import load_reward
 from doctor.scoring import accuracy, score_all
 from doctor.sources import cases_of_draw
+from rl.algorithms import Algorithm
 from rl.config import LoraParams
 from rl.engines.base import Request, Sampling, noise_key
 from rl.engines.transformers import TransformersEngine
@@ -76,7 +78,7 @@ def main() -> None:
     """Measure, and write after every part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
-    parser.add_argument("--only", default="train,decode,update", help="parts, separated by commas")
+    parser.add_argument("--only", default="train,decode,update,teacher", help="parts, separated by commas")
     parser.add_argument("--models", default=",".join(SHAPES), help="shapes, separated by commas")
     parser.add_argument("--compile", action="store_true", help="compile decoding and the learner's layers")
     parser.add_argument("--quick", action="store_true", help="a tiny shape and hardly any work: whether it runs at all")
@@ -118,6 +120,7 @@ def main() -> None:
         choices = {"lora": "lora" in name, "compiled": given.compile, "quick": given.quick}
         keep(f"decode:{name}", partial(decode, shape, **choices))
         keep(f"update:{name}", partial(update, shape, **choices))
+        keep(f"teacher:{name}", partial(teacher, shape, quick=given.quick))
     log.info("wrote %s", path)
 
 
@@ -234,10 +237,48 @@ def update(shape: Shape, *, lora: bool, compiled: bool, quick: bool) -> dict[str
     }
 
 
+def teacher(shape: Shape, *, quick: bool) -> dict[str, Any]:
+    """Training phases of `ppo_roa`, each of the teacher's update and the student's lessons. No layer is checkpointed, so
+    that micro-batches are smaller.
+    """
+    load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, MICRO_BATCH // 4)
+    rule = teaching(load.group, load.episodes, load.micro_batch_tokens)
+    session, memory = opened(shape, lora=True, compiled=False, slots=4, length=load.length, load=load, rule=rule)
+    session.engine.sleep()
+    seconds: list[float] = []
+    tokens: list[int] = []
+    for number in range(2 if quick else 4):
+        made = [
+            replace(t, policy_version=number, privileged={"chart": {"facts": f"fever, cough {t.group_id}"}})
+            for t in experience(load, shape.vocabulary, number)
+        ]
+        forget_peak()
+        began = time.perf_counter()
+        session.learn(made, [Scores(t.episode_id, t.events) for t in made], number + 1)
+        finish()
+        seconds.append(time.perf_counter() - began)
+        tokens.append(sum(len(t.token_ids) for t in made))
+    return {
+        "tokens": tokens[1:],
+        "tokens_per_s": [round(t / s) for t, s in zip(tokens, seconds, strict=True)][1:],
+        "peak_gib": peak(),
+        "estimate_gib": {part: round(memory.parts[part] / GIB, 3) for part in memory.learning if part in memory.parts},
+    }
+
+
 def opened(
-    shape: Shape, *, lora: bool, compiled: bool, slots: int, length: int, load: Load | None = None
+    shape: Shape,
+    *,
+    lora: bool,
+    compiled: bool,
+    slots: int,
+    length: int,
+    load: Load | None = None,
+    rule: Algorithm | None = None,
 ) -> tuple[LocalSession, Estimate]:
-    """A session on a model of this shape, weights of a fixed seed, and what memory it is said to need."""
+    """A session on a model of this shape, weights of a fixed seed, and what memory it is said to need; `rule` in place of
+    GRPO's.
+    """
     size = load or Load(length, 4, 1, length)
     rollout = rollout_params(
         "transformers",
@@ -248,7 +289,9 @@ def opened(
         max_failed_share=0.0,
         compiled=compiled,
     )
-    rule = algorithm(size.group, size.episodes, size.micro_batch_tokens, gradient_checkpointing=True, compiled=compiled)
+    rule = rule or algorithm(
+        size.group, size.episodes, size.micro_batch_tokens, gradient_checkpointing=True, compiled=compiled
+    )
     place, adapter = Place(device(), shape.dtype), LORA if lora else None
     with tempfile.TemporaryDirectory() as folder:
         path = str(write_model(shape, length, Path(folder) / "model"))
