@@ -144,11 +144,15 @@ class _Actor:
         return None, self.run(method, *arguments)
 
 
+class _DiedError(WorkerLostError):
+    """A process is gone, of which none waits for an answer any more."""
+
+
 class RayGroup:
     """A `WorkerGroup` of Ray actors. None is ever restarted by Ray: whoever lost one knows what it has to be told."""
 
     def __init__(self, places: _Places, opener: Opener, params: MachinesParams) -> None:
-        """Start the processes and open the workers, all at once.
+        """Start the processes and open the workers, all at once; if one dies meanwhile, all once more.
 
         Args:
             places: where they run.
@@ -156,12 +160,19 @@ class RayGroup:
             params: what each takes of its machine.
 
         Raises:
-            WorkerLostError: one died, or was not ready in time.
+            WorkerLostError: one died again, or was not ready in time.
             TrainingError: one could not be opened.
         """
         self._places, self._opener, self._params = places, opener, params
         self._name, self._timeout_s = places.pool.role, params.ray.timeout_s
-        self._actors = [self._process(worker) for worker in range(places.pool.workers)]
+        try:
+            self._open()
+        except _DiedError as lost:
+            log.warning("%s; all of its group are opened anew", lost)
+            self._open()
+
+    def _open(self) -> None:
+        self._actors = [self._process(worker) for worker in range(self.size)]
         try:
             met = self._wait({0: self._actors[0].meet.remote()}, "meet")[0] if self.size > 1 else None
             self._wait({worker: self._opened(worker, met) for worker in range(self.size)}, "open")
@@ -267,7 +278,7 @@ class RayGroup:
             first = (str(cause).strip().splitlines() or [""])[0]
             raise TrainingError(f"{self._name} {worker} failed in {method}: {type(cause).__name__}: {first}") from error
         except RayError as error:
-            raise WorkerLostError(f"{self._name} {worker} died in {method}: {_reason(error)}", worker) from error
+            raise _DiedError(f"{self._name} {worker} died in {method}: {_reason(error)}", worker) from error
 
     def _late(self, worker: int, method: str) -> WorkerLostError:
         return WorkerLostError(

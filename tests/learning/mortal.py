@@ -20,7 +20,11 @@ class Killing(Toy):
 
 
 def seat_that_kills(mark: Path) -> Seat:
-    """Once the file `mark` is there, whoever plays next removes it and dies."""
+    """Once the file `mark` is there, whoever plays next removes it and dies; while `opening` is beside it, whoever opens."""
+    opening = mark.with_name("opening")
+    if opening.exists():
+        opening.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def seat(spec, _) -> Killing:
         toy = Killing(HARD, spec.case)

@@ -55,8 +55,11 @@ def mark(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one(cluster, folder, mark):
-    """A trainer and a rollout worker."""
-    return open_session(opening(folder), machines(1, 1), open_toy(), opener(mark))
+    """A trainer and a rollout worker, of which the first died while it was opened."""
+    mark.with_name("opening").touch()
+    session = open_session(opening(folder), machines(1, 1), open_toy(), opener(mark))
+    assert not mark.with_name("opening").exists()
+    return session
 
 
 @pytest.fixture(scope="module")
