@@ -33,6 +33,18 @@ def beside_others() -> None:
     keep_pace()
 
 
+@pytest.fixture(autouse=True)
+def no_server_of_another_test() -> Iterator[None]:
+    """MLflow keeps the address of its server in the environment, where the next test's processes would find it."""
+    name = "MLFLOW_TRACKING_URI"
+    before = os.environ.get(name)
+    yield
+    if before is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = before
+
+
 @pytest.fixture
 def default_signals() -> Iterator[None]:
     """Signals that end a program do so in this test, also where pytest was started by `nohup` or in a script's background,
