@@ -206,20 +206,8 @@ def update(shape: Shape, *, lora: bool, compiled: bool, quick: bool) -> dict[str
     """One gradient step on made-up episodes, checkpointing layer by layer."""
     load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, MICRO_BATCH)
     session, memory = opened(shape, lora=lora, compiled=compiled, slots=4, length=load.length, load=load)
-    session.engine.sleep()
-    seconds: list[float] = []
-    tokens: list[int] = []
-    squares: list[int] = []
-    for number in range(2 if quick else 4):
-        made = experience(load, shape.vocabulary, number)
-        made = [replace(t, policy_version=number) for t in made]
-        forget_peak()
-        began = time.perf_counter()
-        session.learn(made, [Scores(t.episode_id, t.events) for t in made], number + 1)
-        finish()
-        seconds.append(time.perf_counter() - began)
-        tokens.append(sum(len(t.token_ids) for t in made))
-        squares.append(sum(len(t.token_ids) ** 2 for t in made))
+    lengths, seconds = phases(session, load, shape.vocabulary, {}, quick=quick)
+    tokens, squares = [sum(row) for row in lengths], [sum(n * n for n in row) for row in lengths]
     weights = session.model.num_parameters(exclude_embeddings=True) + shape.vocabulary * shape.width
     top = machine.machine()["peak_flops"]
     width = shape.heads * shape.head_width
@@ -244,26 +232,33 @@ def teacher(shape: Shape, *, quick: bool) -> dict[str, Any]:
     load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, MICRO_BATCH // 4)
     rule = teaching(load.group, load.episodes, load.micro_batch_tokens)
     session, memory = opened(shape, lora=True, compiled=False, slots=4, length=load.length, load=load, rule=rule)
-    session.engine.sleep()
-    seconds: list[float] = []
-    tokens: list[int] = []
-    for number in range(2 if quick else 4):
-        made = [
-            replace(t, policy_version=number, privileged={"chart": {"facts": f"fever, cough {t.group_id}"}})
-            for t in experience(load, shape.vocabulary, number)
-        ]
-        forget_peak()
-        began = time.perf_counter()
-        session.learn(made, [Scores(t.episode_id, t.events) for t in made], number + 1)
-        finish()
-        seconds.append(time.perf_counter() - began)
-        tokens.append(sum(len(t.token_ids) for t in made))
+    lengths, seconds = phases(session, load, shape.vocabulary, {"chart": {"facts": "fever, cough"}}, quick=quick)
+    tokens = [sum(row) for row in lengths]
     return {
         "tokens": tokens[1:],
         "tokens_per_s": [round(t / s) for t, s in zip(tokens, seconds, strict=True)][1:],
         "peak_gib": peak(),
         "estimate_gib": {part: round(memory.parts[part] / GIB, 3) for part in memory.learning if part in memory.parts},
     }
+
+
+def phases(
+    session: LocalSession, load: Load, vocabulary: int, privileged: dict[str, Any], *, quick: bool
+) -> tuple[list[list[int]], list[float]]:
+    """Training phases on made-up episodes, of which only the simulator knows `privileged`: the lengths of the episodes of
+    each, and its seconds.
+    """
+    session.engine.sleep()
+    lengths, seconds = [], []
+    for number in range(2 if quick else 4):
+        made = [replace(t, policy_version=number, privileged=privileged) for t in experience(load, vocabulary, number)]
+        forget_peak()
+        began = time.perf_counter()
+        session.learn(made, [Scores(t.episode_id, t.events) for t in made], number + 1)
+        finish()
+        seconds.append(time.perf_counter() - began)
+        lengths.append([len(t.token_ids) for t in made])
+    return lengths, seconds
 
 
 def opened(

@@ -115,7 +115,7 @@ def on_branch(model: PreTrainedModel, name: str) -> Iterator[PreTrainedModel]:
 class Branch(torch.nn.Module):
     """The weights of one adapter, as a module of their own: what an optimizer learns and a checkpoint keeps."""
 
-    def __init__(self, model: PreTrainedModel, name: str = NAME) -> None:
+    def __init__(self, model: PreTrainedModel, name: str) -> None:
         """They stay where they are.
 
         Args:

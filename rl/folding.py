@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from transformers import PreTrainedModel
 
-from rl.adapters import add_adapter, load_merged, named_weights, without_adapters
+from rl.adapters import add_adapter, has_adapter, load_merged, named_weights, without_adapters
 from rl.algorithms.adaptation import FoldParams
 from rl.batching import MicroBatch, micro_batches
 from rl.config import LoraParams
@@ -47,9 +47,7 @@ def fold(
     some = [trajectory for trajectory in trajectories if trajectory.sampled_tokens]
     if not some:
         raise TrainingError("the student sampled nothing, so that there is nothing to fold; look at its rollouts")
-    model: PreTrainedModel = without_adapters(student).requires_grad_(True)
-    if lora is not None:
-        add_adapter(model, lora, seed)
+    model = _pupil(student, lora, seed)
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(learned, lr=params.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
 
@@ -76,11 +74,24 @@ def fold(
         torch.nn.utils.clip_grad_norm_(learned, params.max_grad_norm)
         optimizer.step()
     metrics = {"fold/kl_before": before, "fold/kl_after": kl(some, learn=False)}
+    return _graduated(model), metrics
+
+
+def _pupil(student: PreTrainedModel, lora: LoraParams | None, seed: int) -> PreTrainedModel:
+    """A copy of which all weights learn, or an adapter."""
+    model: PreTrainedModel = without_adapters(student).requires_grad_(True)
     if lora is not None:
+        add_adapter(model, lora, seed)
+    return model
+
+
+def _graduated(model: PreTrainedModel) -> PreTrainedModel:
+    """An ordinary model, an adapter added in."""
+    if has_adapter(model):
         weights = dict(named_weights(model))
         model = without_adapters(model)
         load_merged(model, weights)
-    return model.eval(), metrics
+    return model.eval()
 
 
 def _pairs(trajectories: Sequence[Trajectory], adapt: AdaptModule, budget: int) -> list[tuple[MicroBatch, MicroBatch]]:

@@ -36,6 +36,8 @@ from rl.parts import ACTOR, ADAPT, CRITIC, EMA, ENCODER, POLICY, Adaptation
 from rl.policy import Policy, PolicyOutput
 
 Chart = tuple[int, ...]  # as tokens
+ADAPTERS = {POLICY: NAME, ACTOR: ACTOR}
+"""Which adapter of one base is whose."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ class ChartCritic(Critic):
         if batch.told is not None and batch.soft is not None:
             told: Told = batch.told
             batch = with_vectors(batch, told.place_F, self.encoder(told.charts)[told.sequence_K])
-        for model in self._base:
-            with on_branch(model, CRITIC):
+        if self._base:
+            with on_branch(self._base[0], CRITIC) as model:
                 policy_hidden_BTD = hidden_states(model.get_decoder(), batch)
         return super().forward(batch, policy_hidden_BTD)
 
@@ -136,8 +138,10 @@ class PrivilegedPolicy(Policy):
             placeholder = chat.opening_ids([{"role": "user", "content": ""}])[0]
             super().__init__(model, ChartCritic(model, feature, placeholder))
             self._beside = has_adapter(model)  # one base, an adapter each
+            self._branches: dict[str, Branch] = {}  # no parts of it: their weights are the model's
             if self._beside:
                 add_branch(model, ACTOR)
+                self._branches = {part: Branch(model, name) for part, name in ADAPTERS.items()}
             self.actor: PreTrainedModel = model if self._beside else copy.deepcopy(model)
             self.encoder_priv = ChartEncoder(model, feature, placeholder)
             predicting = AdaptHead if self._beside else AdaptModule
@@ -156,8 +160,8 @@ class PrivilegedPolicy(Policy):
         """The modules that algorithms name, the student first."""
         assert self.critic is not None  # noqa: S101  it is made with one
         return {
-            POLICY: Branch(self.model) if self._beside else self.model,
-            ACTOR: Branch(self.model, ACTOR) if self._beside else self.actor,
+            POLICY: self._branches.get(POLICY, self.model),
+            ACTOR: self._branches.get(ACTOR, self.actor),
             ENCODER: self.encoder_priv,
             ADAPT: self.adapt_module,
             EMA: self.adapt_ema,
@@ -190,7 +194,7 @@ class PrivilegedPolicy(Policy):
         """Who plays, and is learned from, from now on: the teacher (`actor`) or the student (`policy`)."""
         self._plays = part
         if self._beside:
-            switch_to(self.model, ACTOR if part == ACTOR else NAME)
+            switch_to(self.model, ADAPTERS[part])
 
     @contextmanager
     def _asked(self, part: str) -> Iterator[PreTrainedModel]:
@@ -198,7 +202,7 @@ class PrivilegedPolicy(Policy):
         if not self._beside:
             yield self.actor if part == ACTOR else self.model
             return
-        with on_branch(self.model, ACTOR if part == ACTOR else NAME) as model:
+        with on_branch(self.model, ADAPTERS[part]) as model:
             yield model
 
     def feature(self) -> Feature | None:

@@ -113,7 +113,7 @@ def export(run: Training, out: Path) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if run.algorithm.fold is not None:
         told["adapted_accuracy"] = reached
-        told |= _fold(run, run.algorithm.fold, out)
+        told |= fold(run, run.algorithm.fold, out)
         reached = _accuracy(run)["validation/accuracy"]
     ids = sorted(case.case_id for case in (*run.train, *run.validation))
     (out / LEARNED_FROM).write_text("\n".join(ids) + "\n", encoding="utf-8")
@@ -128,7 +128,7 @@ def export(run: Training, out: Path) -> dict[str, Any]:
     }
 
 
-def _fold(run: Training, params: FoldParams, out: Path) -> dict[str, float]:
+def fold(run: Training, params: FoldParams, out: Path) -> dict[str, float]:
     """Put an ordinary model in the place of an exported student of soft tokens, taught by rollouts of it on training
     cases; the session plays with it from then on.
     """

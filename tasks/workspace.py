@@ -141,11 +141,11 @@ def _follow(project: Path, branch: str) -> None:
     """
     if "origin" not in _git(project, "remote").splitlines():
         return  # as `push` will say
-    reach = partial(partial, _git, project, within_s=BRANCH_S)
+    asked = partial(_git, project, within_s=BRANCH_S)
     try:
-        if not _reached(reach("ls-remote", "origin", f"refs/heads/{branch}")):
+        if not _reached(lambda: asked("ls-remote", "origin", f"refs/heads/{branch}")):
             return
-        _reached(reach("fetch", "--quiet", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}"))
+        _reached(lambda: asked("fetch", "--quiet", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}"))
     except WorkspaceError as error:
         log.warning("origin could not be read, branch %s goes on from what is here: %s", branch, error)
         return

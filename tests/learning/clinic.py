@@ -33,6 +33,7 @@ from doctor.recipe import parse_algorithm
 from doctor.scoring import accuracy, score_all, step_metrics
 from doctor.training import Training
 from rl.experience import Trajectory
+from tasks.selection import fold
 from tests.learning.rates import numbers
 
 CASES, INDEX, WARM_START = ROOT / "data/cases", ROOT / "data/kb_index", ROOT / "models/warm_start"
@@ -46,7 +47,7 @@ class Lesson:
         """Open it; `told` stands in every row."""
         name = params.algorithm.name
         algorithm = parse_algorithm(recipe, params, recipe_path(name))
-        (test_set,) = open_evaluation_sets(params, CASES, INDEX)
+        test_set, *_ = open_evaluation_sets(params, CASES, INDEX)
         self.run = Training(params, algorithm, test_set.factory, WARM_START, CASES, "measured")
         self.test_set, self.out, self.told = test_set, out, told
         self.teaching = getattr(algorithm.recipe, "train_steps", 0)
@@ -67,27 +68,12 @@ class Lesson:
                 self.row("teacher", step, teacher=True)
             if step == self.teaching:
                 self.row("student after train", step)
-        self.row("end", run.params.train_doctor.steps)
-        if run.algorithm.fold is not None:
-            self.fold()
-
-    def fold(self) -> None:
-        """The student without its soft tokens."""
-        run, session = self.run, self.run.session
         steps = run.params.train_doctor.steps
-        params = run.algorithm.fold
-        assert params is not None
-        with tempfile.TemporaryDirectory() as place:
-            session.load(session.save(Path(place), steps))
-            after = range(steps + 1, steps + 1 + params.rollouts)
-            size, seed = run.algorithm.group_size, run.params.seed
-            specs = [spec for step in after for spec in run.factory.episodes(run.cases(step, 0), size, seed, step)]
-            temperature = run.params.decoding.train.temperature
-            trajectories = session.rollout(specs, temperature, lambda _, __: None)
-            folded = Path(place) / "folded"
-            session.fold(trajectories, params, temperature, folded)
-            session.load(folded)
-        self.row("folded", steps)
+        self.row("end", steps)
+        if run.algorithm.fold is not None:
+            with tempfile.TemporaryDirectory() as place:
+                fold(run, run.algorithm.fold, session.save(Path(place), steps))
+            self.row("folded", steps)
 
     def point(self, step: int, metrics: dict[str, float], seconds: float) -> None:
         """One rollout step's metrics, and every fifth step what the validation cases say of the student."""
@@ -153,9 +139,9 @@ def changed(recipe: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
         *sections, last = key.split(".")
         place = recipe
         for section in sections:
-            place = place[section]
-        if last not in place:
-            raise SystemExit(f"--set {change}: the recipe has no {key}")
+            place = place.get(section, {}) if isinstance(place, dict) else {}
+        if not isinstance(place, dict) or last not in place:
+            raise SystemExit(f"error: --set {change}: the recipe has no {key}")
         place[last] = YAML(typ="safe").load(value)
     return recipe
 

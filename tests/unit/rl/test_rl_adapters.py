@@ -4,13 +4,16 @@ import copy
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from rl.adapters import adapter_off, adapter_weights, add_adapter, has_adapter, named_weights
 from rl.algorithms import make_algorithm
 from rl.algorithms.base import REFERENCE
+from rl.batching import micro_batches
 from rl.config import LoraParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.features import AdaptHead, AdaptModule
 from tests.handing import learner_for
 from tests.recipes import recipe
 
@@ -138,3 +141,27 @@ def test_switched_off_it_serves_as_well_as_a_second_copy(model, name, changes):
         ends.append(adapter_weights(policy))
     assert metrics[0] == metrics[1]
     assert all(torch.equal(ends[0][k], ends[1][k]) for k in ends[0])
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [("qwen2", {}), ("gemma3_text", {"head_dim": 8, "sliding_window": 8}), ("mistral", {"sliding_window": 8})],
+)
+def test_the_bases_own_layers_predict_what_copies_of_them_do(family, more):
+    """Whatever the adapters say, and with windows; and what is saved is the copies' weights."""
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    shape |= {"num_key_value_heads": 2, "vocab_size": 128, "max_position_embeddings": 64, "pad_token_id": 0}
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **shape, **more)).eval()
+    copied = AdaptModule(model, 3, 2, 2).eval()
+    add_adapter(model, LORA, seed=1)
+    shake(model)
+    borrowed = AdaptHead(model, 3, 2, 2).eval()
+    borrowed.head.load_state_dict(copied.head.state_dict())
+    rows = [[5, 9, 17, 3, 8] * size for size in (1, 3, 4)]
+    (batch,) = micro_batches(rows, [[0] * (len(row) - 1) + [1] for row in rows], 4096)
+    torch.testing.assert_close(borrowed(batch), copied(batch))
+    weights = borrowed.whole()
+    assert weights.keys() == copied.state_dict().keys()
+    assert all(torch.equal(value, weights[name]) for name, value in copied.state_dict().items())
+    assert len(model.get_decoder().layers) == 3
