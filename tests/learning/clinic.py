@@ -33,6 +33,7 @@ from doctor.recipe import parse_algorithm
 from doctor.scoring import accuracy, score_all, step_metrics
 from doctor.training import Training
 from rl.experience import Trajectory
+from tasks.command_line import USER_ERRORS, process
 from tasks.selection import fold
 from tests.learning.rates import numbers
 
@@ -156,17 +157,18 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    logging.disable(logging.INFO)
-    torch.set_num_threads(args.threads)
-    for seed in args.seeds:
-        changes = {"algorithm.name": args.algorithm, "train_doctor.steps": args.steps, "seed": seed}
-        params = load_params(None, changes)
-        recipe = changed(read_recipe(args.algorithm), args.changes)
-        print(f"{args.algorithm}, seed {seed}: {' '.join(args.changes)}", flush=True)
-        told = {"algorithm": args.algorithm, "seed": seed, "changes": args.changes}
-        lesson = Lesson(params, recipe, told, args.out)
-        with closing(lesson.run.session):
-            lesson.learn()
+    with process("clinic", *USER_ERRORS):
+        logging.disable(logging.INFO)
+        torch.set_num_threads(args.threads)
+        for seed in args.seeds:
+            changes = {"algorithm.name": args.algorithm, "train_doctor.steps": args.steps, "seed": seed}
+            params = load_params(None, changes)
+            recipe = changed(read_recipe(args.algorithm), args.changes)
+            print(f"{args.algorithm}, seed {seed}: {' '.join(args.changes)}", flush=True)
+            told = {"algorithm": args.algorithm, "seed": seed, "changes": args.changes}
+            lesson = Lesson(params, recipe, told, args.out)
+            with closing(lesson.run.session):
+                lesson.learn()
     return 0
 
 
