@@ -37,7 +37,7 @@ _EMPTY = re.compile(r"\A(?:好的?|谢谢|嗯+|你好|您好|知道了|明白)[�
 _YES_OR_NO = re.compile(r"\A(?:有|没|不|是|对|会|嗯|还|偶尔|从来|可能|好像)")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ChineseLexicon(Lexicon):
     """A lexicon whose content words are pairs of characters."""
 
@@ -50,15 +50,15 @@ class ChineseLexicon(Lexicon):
         bare = _ASKED_BOTH_WAYS.sub(r"\1", re.sub(r"\s+", "", simplified(text).lower()))
         return self.spoken.sub(lambda match: self.dialect[match[0]], bare)
 
-    def read(self, text: str, side: Side) -> Reading:
-        """As `Lexicon.read`, but in a question no phrase of a wider concept hides a narrower one ("吃过激素药吗" asks for
+    def reading(self, text: str, side: Side) -> Reading:
+        """As `Lexicon.reading`, but in a question no phrase of a wider concept hides a narrower one ("吃过激素药吗" asks for
         steroids), and beside a concept single characters are particles.
         """
         if side == "tell":
-            return super().read(text, side)
-        found = super().read(_EXAMPLES.sub("", text), side)
+            return super().reading(text, side)
+        found = super().reading(_EXAMPLES.sub("", text), side)
         if found.silent:
-            found = super().read(text, side)
+            found = super().reading(text, side)
         if not found.concepts:
             return found
         plain, patterns = self.plain(_EXAMPLES.sub("", text)), self.patterns["ask"]

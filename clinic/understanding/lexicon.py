@@ -16,6 +16,7 @@ from clinic.understanding.coordination import written_out
 from clinic.understanding.phrases import START, TOKEN, Side, assembled, compiled_patterns, starts_of
 
 FILE = Path(__file__).with_name("english.yaml")
+REMEMBERED = 16384  # texts; doctors ask the same of many patients, and one question is read several times a turn
 LONGEST_PHRASE = 30  # characters; what stands in a longer stretch between two words is not taken for part of a phrase
 # aspects whose words may be part of the name of something else
 LOOSE = frozenset({"family", "pattern", "previous", "course", "amount", "character"})
@@ -61,9 +62,9 @@ class Reading:
         return not (self.concepts or self.aspects)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Lexicon:
-    """Compiled patterns, and how concepts relate."""
+    """Compiled patterns, and how concepts relate. Two lexicons are never equal: what one has read is remembered as its own."""
 
     patterns: Mapping[Side, Mapping[str, re.Pattern[str]]]  # of concepts
     aspects: Mapping[Side, Mapping[str, re.Pattern[str]]]
@@ -81,7 +82,11 @@ class Lexicon:
     starts: Mapping[Side, Mapping[str, frozenset[str]]] = field(default_factory=dict)
 
     def read(self, text: str, side: Side) -> Reading:
-        """What a question asks for, or a statement tells."""
+        """What a question asks for, or a statement tells; the texts read last are remembered."""
+        return _remembered(self, text, side)
+
+    def reading(self, text: str, side: Side) -> Reading:
+        """As `read`, read now."""
         plain = self.plain(text)
         spans: dict[str, list[tuple[int, int]]] = {}
         begun = {word[:n] for word in TOKEN.findall(plain) for n in range(1, START + 1)} if self.starts else set()
@@ -168,6 +173,11 @@ class Lexicon:
                 ):
                     kept.discard(wider)
         return kept
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _remembered(lexicon: Lexicon, text: str, side: Side) -> Reading:
+    return lexicon.reading(text, side)
 
 
 def _inside(name: str, found: list[tuple[int, int]], others: Mapping[str, list[tuple[int, int]]]) -> bool:
