@@ -194,17 +194,20 @@ def _of_weights(s: ModelShape, algorithm: Algorithm) -> dict[str, int]:
         "frozen": s.parameters * s.bytes * len(algorithm.frozen_roles) * (s.trainable == s.parameters),
         "engine": s.parameters * s.bytes * copied,
     }
-    if algorithm.feature is not None and algorithm.adaptation is not None and s.trainable < s.parameters:
-        wide, hidden = algorithm.feature.tokens * s.width, algorithm.feature.hidden
+    if algorithm.feature is None or algorithm.adaptation is None:
+        return parts
+    wide, hidden = algorithm.feature.tokens * s.width, algorithm.feature.hidden
+    encoders = 2 * 4 * hidden * (s.width + wide)
+    if s.trainable < s.parameters:
         parts["critic"] = 4 * s.trainable_trunk * 4
         parts["teacher"] = 3 * s.trainable * 4
-        parts["adaptation"] = (5 * s.width * wide + 2 * 4 * hidden * (s.width + wide)) * 4
-    elif algorithm.feature is not None and algorithm.adaptation is not None:
+        parts["adaptation"] = (5 * s.width * wide + encoders) * 4
+    else:
         table = s.vocabulary * s.width
         layers = min(algorithm.adaptation.layers, s.layers)
         predicting = table + layers * (s.trunk_parameters - table) // s.layers
         parts["teacher"] = 3 * s.parameters * 4
-        parts["adaptation"] = (5 * predicting + 2 * 4 * table) * 4
+        parts["adaptation"] = (5 * predicting + 2 * table + encoders) * 4
     return parts
 
 

@@ -71,6 +71,9 @@ class Policy(torch.nn.Module):
     def play(self, part: str) -> None:
         """Which part plays, and is learned from, from now on."""
 
+    def meet(self, privileged: Sequence[object]) -> None:
+        """Look at what the simulator alone knows of episodes that are about to be played and learned from."""
+
     def feature(self) -> Feature | None:
         """What the player is told beside tokens, if anything."""
         return None

@@ -52,10 +52,16 @@ class Told:
 
 
 class ChartEncoder(torch.nn.Module):
-    """Chart -> feature: the mean of its tokens' embeddings, and two layers."""
+    """Chart -> feature: how the mean of its tokens' embeddings differs from that of other charts, and two layers.
+
+    Charts are long and much alike, so that their means are nearly one vector. What is left when the centre is taken away
+    is made as long as any. The embeddings stay what the policy began with, and so the centre stays one.
+    """
+
+    centre_W: torch.Tensor  # of the charts of the first rollout that is learned from; 0 before
 
     def __init__(self, model: PreTrainedModel, params: FeatureParams, placeholder: int) -> None:
-        """Its table begins as the policy's; beside an adapter it is the base's own, and stays.
+        """Its two layers alone are learned; beside an adapter the table is the base's own, which stays too.
 
         Args:
             model: the policy.
@@ -65,22 +71,30 @@ class ChartEncoder(torch.nn.Module):
         super().__init__()
         table = model.get_input_embeddings()
         if not has_adapter(model):
-            self.table = table = copy.deepcopy(table).float()
+            self.table = table = copy.deepcopy(table).float().requires_grad_(False)
         self._table = (table,)  # in a tuple: what is the base's is no part of it
+        self.register_buffer("centre_W", torch.zeros(table.weight.shape[1], device=model.device))
         self.first = torch.nn.Linear(table.weight.shape[1], params.hidden, device=model.device)
         self.head = FeatureHead(model, placeholder, params.tokens, params.hidden)
 
     def forward(self, charts: Sequence[Chart]) -> torch.Tensor:
         """Vectors (S, M, W); equal charts are read once."""
-        different, device = list(dict.fromkeys(charts)), self.first.weight.device
-        mean_CW = torch.stack(
-            [self._table[0](torch.tensor(chart, device=device)).float().mean(0) for chart in different]
-        )
-        unit_CW = torch.nn.functional.layer_norm(mean_CW, mean_CW.shape[1:])
+        different = list(dict.fromkeys(charts))
+        apart_CW = self._means(different) - self.centre_W
+        unit_CW = torch.nn.functional.layer_norm(apart_CW, apart_CW.shape[1:])
         vector_CMW = self.head(torch.tanh(self.first(unit_CW)))
         which_S = torch.tensor([different.index(chart) for chart in charts], device=vector_CMW.device)
         vector_SMW: torch.Tensor = vector_CMW[which_S]
         return vector_SMW
+
+    @torch.no_grad()
+    def centre(self, charts: Sequence[Chart]) -> None:
+        """Let these charts be what others differ from, each once."""
+        self.centre_W.copy_(self._means(sorted(set(charts))).mean(0))
+
+    def _means(self, charts: Sequence[Chart]) -> torch.Tensor:
+        table, device = self._table[0], self.first.weight.device
+        return torch.stack([table(torch.tensor(chart, device=device)).float().mean(0) for chart in charts])
 
 
 class ChartCritic(Critic):
@@ -205,6 +219,14 @@ class PrivilegedPolicy(Policy):
         with on_branch(self.model, ADAPTERS[part]) as model:
             yield model
 
+    def meet(self, privileged: Sequence[object]) -> None:
+        """Of the first episodes: both encoders take their charts for what others differ from. It stays so."""
+        assert isinstance(self.critic, ChartCritic)  # noqa: S101  it is made with one
+        if self._feature.tokens and not self.encoder_priv.centre_W.any():
+            charts = [self.chart(one) for one in privileged]
+            self.encoder_priv.centre(charts)
+            self.critic.encoder.centre(charts)
+
     def feature(self) -> Feature | None:
         """What whoever plays is told; the student is never told a chart."""
         if not self._feature.tokens:
@@ -240,6 +262,7 @@ class PrivilegedPolicy(Policy):
         self._predicted, self._charts = {}, {}
         if not self._feature.tokens or not some:
             return {}
+        self.meet([trajectory.privileged for trajectory in trajectories])  # where they were played before a restart
         module = (self.adapt_module if self._plays == ACTOR else self.adapt_ema).eval()
         for batch in dialogues(some, self._feature.tokens, budget):
             predicted_KMW, sizes = module(batch), [len(some[i].turns) for i in batch.index]

@@ -146,6 +146,8 @@ class LocalSession:
             raise TrainingError("this session was opened without a seat for its episodes, to learn or rank only")
         with self._playing:
             self._policy.play(self._acting() if to_learn else POLICY)
+            if to_learn:
+                self._policy.meet([spec.privileged for spec in specs])
             if not held:
                 self._sync()
             feature = self._feature()

@@ -133,17 +133,23 @@ def decided(factory: ConsultationFactory, cases: Sequence[Case], played: Sequenc
     return found
 
 
+def told(change: str) -> tuple[str, Any]:
+    """A parameter's dotted key and value, of `key=value`."""
+    key, _, value = change.partition("=")
+    return key, YAML(typ="safe").load(value)
+
+
 def changed(recipe: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     """The recipe with values by dotted key, such as `feature.chart=facts`."""
     for change in changes:
-        key, _, value = change.partition("=")
+        key, value = told(change)
         *sections, last = key.split(".")
         place = recipe
         for section in sections:
             place = place.get(section, {}) if isinstance(place, dict) else {}
         if not isinstance(place, dict) or last not in place:
             raise SystemExit(f"error: --set {change}: the recipe has no {key}")
-        place[last] = YAML(typ="safe").load(value)
+        place[last] = value
     return recipe
 
 
@@ -154,6 +160,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=numbers, default=[0])
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE")
+    parser.add_argument("--param", action="append", default=[], dest="params", metavar="KEY=VALUE")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -162,11 +169,11 @@ def main() -> int:
         torch.set_num_threads(args.threads)
         for seed in args.seeds:
             changes = {"algorithm.name": args.algorithm, "train_doctor.steps": args.steps, "seed": seed}
-            params = load_params(None, changes)
+            params = load_params(None, changes | dict(map(told, args.params)))
             recipe = changed(read_recipe(args.algorithm), args.changes)
-            print(f"{args.algorithm}, seed {seed}: {' '.join(args.changes)}", flush=True)
-            told = {"algorithm": args.algorithm, "seed": seed, "changes": args.changes}
-            lesson = Lesson(params, recipe, told, args.out)
+            print(f"{args.algorithm}, seed {seed}: {' '.join([*args.params, *args.changes])}", flush=True)
+            about = {"algorithm": args.algorithm, "seed": seed, "changes": [*args.params, *args.changes]}
+            lesson = Lesson(params, recipe, about, args.out)
             with closing(lesson.run.session):
                 lesson.learn()
     return 0

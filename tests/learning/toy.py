@@ -171,12 +171,14 @@ class School:
 
     def rollout(self, samples: int, step: int, temperature: float, part: str = POLICY) -> list[Trajectory]:
         """Who plays is the policy, which is a student where there is a teacher too; or another part of it."""
+        specs = episodes(self.game, samples, step, self.seed)
         self.policy.play(part)
+        self.policy.meet([spec.privileged for spec in specs])
         self.policy.eval()
         self.engine.take(handover_of(self.policy, self.engine.policy_version))
         return asyncio.run(
             play(
-                episodes(self.game, samples, step, self.seed),
+                specs,
                 seat_in(self.game),
                 self.engine,
                 self.chat,

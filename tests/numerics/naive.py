@@ -357,7 +357,8 @@ def vectors_of(head: Any, hidden: torch.Tensor) -> torch.Tensor:
 def encoded(encoder: Any, chart: Sequence[int]) -> torch.Tensor:
     """The feature of a chart."""
     mean = sum(encoder.table.weight[token] for token in chart) / len(chart)
-    centred = mean - mean.mean()
+    apart = mean - encoder.centre_W
+    centred = apart - apart.mean()
     return vectors_of(encoder.head, torch.tanh(encoder.first(centred / torch.sqrt((centred**2).mean() + 1e-5))))
 
 

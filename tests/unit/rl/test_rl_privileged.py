@@ -172,6 +172,43 @@ def test_the_teacher_plays_what_is_learned_from_until_the_switch(base):
         assert metrics["adaptation/variance"] > 0
 
 
+def test_what_charts_differ_from_are_those_of_the_first_rollout_that_is_learned_from(base):
+    session = open_session(base)
+    encoders = [session.learner.policy.encoder_priv, session.learner.policy.critic.encoder]
+    session.rollout(specs(None), 1.0)
+    assert not any(encoder.centre_W.any() for encoder in encoders)
+    table = session.model.get_input_embeddings().weight
+    means = [table[session.chat.content_ids(chart)].mean(0) for chart in CHARTS]
+    session.rollout(specs(), 1.0, to_learn=True)
+    session.rollout(specs(("hello", "said")), 1.0, to_learn=True)
+    for encoder in encoders:
+        torch.testing.assert_close(encoder.centre_W, sum(means) / 2)
+
+
+def test_what_was_played_before_a_restart_has_the_same_centre(base):
+    session, again = open_session(base), open_session(base)
+    played = session.rollout(specs(), 1.0, to_learn=True)
+    scores = [Scores(t.episode_id, ({"a": 1.0},) * len(t.turns)) for t in played]
+    assert session.learn(played, scores, 1) == again.learn(played, scores, 1)
+    one, other = bits(session), bits(again)
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_charts_that_differ_in_one_word_of_a_hundred_are_told_apart(base):
+    session = open_session(base)
+    encoder = session.learner.policy.encoder_priv
+    charts = [tuple(session.chat.content_ids("you said hello " * 33 + word)) for word in ("you", "said", "hello")]
+
+    @torch.no_grad()
+    def spread():
+        vector_CMW = encoder(charts) / encoder.head.scale
+        return float((vector_CMW - vector_CMW.mean(0)).square().mean())
+
+    alike = spread()
+    encoder.centre(charts)
+    assert spread() > 100 * alike
+
+
 @pytest.mark.parametrize("phases", range(SWITCH + 2))
 def test_a_run_goes_on_bit_for_bit(base, tmp_path, phases):
     """From every step: before, at and after the switch."""
