@@ -30,6 +30,10 @@ if TYPE_CHECKING:  # torch comes with it, and not every stage needs that
 log = logging.getLogger(__name__)
 ADDRESS = "ANAMNESIS_PROGRESS"  # of the socket of the process that draws
 DRAWN_EVERY_S, LOGGED_EVERY_S = 0.25, 10.0
+AT_ONCE = frozenset(
+    {"episodes"}
+)  # units of which many are under way together; the first ones done say nothing of the rest
+EARLY = 0.05  # of these: the share that has to be done before they do
 
 
 class Phase:
@@ -66,12 +70,14 @@ class Phase:
 
     def bar(self, done: int, total: int, note: str = "") -> Bar:
         """Where it is, with the rate since it began."""
+        some = done - self.before
+        known = self.unit not in AT_ONCE or some >= EARLY * (total - self.before)
         return Bar(
             name=self.name,
             unit=self.unit,
             done=done,
             total=total,
-            rate=(done - self.before) / max(time.monotonic() - self._began, 1e-9),
+            rate=some / max(time.monotonic() - self._began, 1e-9) if known else 0.0,
             note=note,
         )
 

@@ -86,6 +86,15 @@ def test_what_an_earlier_run_did_has_no_part_in_the_rate(nobody: None, clock: li
     assert step_text(phase.bar(22, 25), {"reward/mean": 0.5}) == "step 22/25  reward 0.500  10.0 s/step, 30s left"
 
 
+def test_the_first_of_many_that_are_under_way_together_say_nothing_of_the_rest(
+    nobody: None, clock: list[float]
+) -> None:
+    phase = Phase("rollout 3", "episodes")
+    clock[0] += 10
+    assert phase.bar(12, 256).left is None
+    assert phase.bar(13, 256).left == pytest.approx(243 * 10 / 13)
+
+
 def test_a_resumed_training_is_right_about_its_time(
     nobody: None, clock: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
