@@ -30,9 +30,8 @@ if TYPE_CHECKING:  # torch comes with it, and not every stage needs that
 log = logging.getLogger(__name__)
 ADDRESS = "ANAMNESIS_PROGRESS"  # of the socket of the process that draws
 DRAWN_EVERY_S, LOGGED_EVERY_S = 0.25, 10.0
-AT_ONCE = frozenset(
-    {"episodes"}
-)  # units of which many are under way together; the first ones done say nothing of the rest
+# units of which many are under way together; the first ones done say nothing of the rest
+AT_ONCE = frozenset({"episodes"})
 EARLY = 0.05  # of these: the share that has to be done before they do
 
 

@@ -11,7 +11,7 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -133,22 +133,23 @@ def decided(factory: ConsultationFactory, cases: Sequence[Case], played: Sequenc
     return found
 
 
-def told(change: str) -> tuple[str, Any]:
-    """A parameter's dotted key and value, of `key=value`."""
-    key, _, value = change.partition("=")
+def setting(text: str) -> tuple[str, Any]:
+    """A dotted key and its value, of `feature.chart=facts`."""
+    key, _, value = text.partition("=")
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text} has no value; write KEY=VALUE")
     return key, YAML(typ="safe").load(value)
 
 
-def changed(recipe: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
-    """The recipe with values by dotted key, such as `feature.chart=facts`."""
-    for change in changes:
-        key, value = told(change)
+def changed(recipe: dict[str, Any], changes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The recipe with values by dotted key."""
+    for key, value in changes:
         *sections, last = key.split(".")
         place = recipe
         for section in sections:
             place = place.get(section, {}) if isinstance(place, dict) else {}
         if not isinstance(place, dict) or last not in place:
-            raise SystemExit(f"error: --set {change}: the recipe has no {key}")
+            raise SystemExit(f"error: --set {key}={value}: the recipe has no {key}")
         place[last] = value
     return recipe
 
@@ -159,21 +160,23 @@ def main() -> int:
     parser.add_argument("algorithm")
     parser.add_argument("--seeds", type=numbers, default=[0])
     parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE")
-    parser.add_argument("--param", action="append", default=[], dest="params", metavar="KEY=VALUE")
+    several: dict[str, Any] = {"type": setting, "action": "append", "default": [], "metavar": "KEY=VALUE"}
+    parser.add_argument("--set", **several, dest="changes", help="a number of the recipe; may be repeated")
+    parser.add_argument("--param", **several, dest="params", help="one of params.yaml; may be repeated")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    changes = [f"{key}={value}" for key, value in (*args.params, *args.changes)]
     with process("clinic", *USER_ERRORS):
         logging.disable(logging.INFO)
         torch.set_num_threads(args.threads)
         for seed in args.seeds:
-            changes = {"algorithm.name": args.algorithm, "train_doctor.steps": args.steps, "seed": seed}
-            params = load_params(None, changes | dict(map(told, args.params)))
+            own = {"algorithm.name": args.algorithm, "train_doctor.steps": args.steps, "seed": seed}
+            params = load_params(None, own | dict(args.params))
             recipe = changed(read_recipe(args.algorithm), args.changes)
-            print(f"{args.algorithm}, seed {seed}: {' '.join([*args.params, *args.changes])}", flush=True)
-            about = {"algorithm": args.algorithm, "seed": seed, "changes": [*args.params, *args.changes]}
-            lesson = Lesson(params, recipe, about, args.out)
+            print(f"{args.algorithm}, seed {seed}: {' '.join(changes)}", flush=True)
+            told = {"algorithm": args.algorithm, "seed": seed, "changes": changes}
+            lesson = Lesson(params, recipe, told, args.out)
             with closing(lesson.run.session):
                 lesson.learn()
     return 0
