@@ -147,7 +147,7 @@ class AlgorithmChoice(_Section):
     """Section `algorithm`."""
 
     name: str = Field(
-        description="a file in recipes/: grpo, dr_grpo, rloo, reinforce_pp, dapo, gspo, cispo, ppo, ppo_roa, dpo, online_dpo (docs/algorithms/index.md)"
+        description="a file in recipes/: grpo, dr_grpo, rloo, reinforce_pp, dapo, gspo, cispo, ppo, ppo_roa, privileged_distillation, dpo, online_dpo (docs/algorithms/index.md)"
     )
 
 

@@ -15,11 +15,30 @@ from rl.algorithms.adaptation import FeatureParams
 from rl.batching import MicroBatch, hidden_states
 from rl.critic import Critic
 from rl.environment import EpisodeSpec
+from rl.errors import TrainingError
 from rl.experience import Trajectory
 from rl.features import FeatureHead, with_vectors
 from rl.parts import CRITIC
 
 Chart = tuple[int, ...]  # as tokens
+
+
+def chart_text(privileged: object, kind: str, key: str) -> str:
+    """The chart of a kind that an environment tells of an episode.
+
+    Args:
+        privileged: what only the simulator knows of it.
+        kind: which chart.
+        key: of the recipe, that names the kind.
+
+    Raises:
+        TrainingError: the environment tells no such chart.
+    """
+    charts = privileged.get("chart", {}) if isinstance(privileged, dict) else {}
+    if kind not in charts:
+        known = ", ".join(charts) or "none"
+        raise TrainingError(f"{key} is {kind!r} in the recipe, and these cases tell no such chart; they tell: {known}")
+    return str(charts[kind])
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from rl.adapters import add_adapter, has_adapter, load_merged, named_weights, wi
 from rl.algorithms.adaptation import FoldParams
 from rl.batching import MicroBatch, micro_batches
 from rl.config import LoraParams
+from rl.divergence import at_loss, kl_between
 from rl.errors import TrainingError
 from rl.experience import Trajectory
 from rl.features import AdaptModule, dialogues, soft_places, with_vectors
-from rl.privileged import at_loss, kl_between
 
 
 def fold(

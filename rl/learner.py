@@ -6,7 +6,6 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -20,24 +19,16 @@ from rl.algorithms.base import Algorithm, Pass, TokenBatch, TokenRecord, Trainin
 from rl.algorithms.correction import mismatch
 from rl.algorithms.losses import Totals
 from rl.batching import MicroBatch, micro_batches, sibling_batches, size_of
-from rl.chat import ChatFormat
-from rl.critic import Critic
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.flex import same_attention_again
 from rl.parts import POLICY
-from rl.policy import Policy, PolicyOutput, compute_in, spread
-from rl.privileged import PrivilegedPolicy
+from rl.policy import Policy, PolicyOutput, spread
 from rl.ranks import ALONE, Ranks, load_optimizer, load_weights, whole_tree
 from rl.recomputation import ready_for_gradients
 from rl.records import logprobs_of, make_records, values_of
 
 log = logging.getLogger(__name__)
 SKIPS_ALLOWED = 2  # gradient steps in a row with a loss or gradient that is not finite
-NOT_PRIVILEGED = (
-    "a privileged teacher learns in one process, and without an adapter in float32; set machines.compute: float32 (or "
-    "train_doctor.lora) and machines.backend: local, or take another algorithm"
-)
 Units = Sequence[tuple[int, ...]]
 
 
@@ -59,46 +50,6 @@ def gradient_steps_per_rollout(units: int, units_per_gradient_step: int, num_epo
 IN_STEP = Sampler(exact=True, staleness=0)
 
 
-def policy_for(
-    model: PreTrainedModel,
-    algorithm: Algorithm,
-    compute: str = "float32",
-    ranks: Ranks = ALONE,
-    chat: ChatFormat | None = None,
-    seed: int | None = None,
-) -> Policy:
-    """A policy with all that an algorithm asks of it, ready for an optimizer.
-
-    Args:
-        model: the live model; with an adapter, it computes in the precision that it was loaded in.
-        algorithm: says whether there is a critic, and how memory and time are traded.
-        compute: see `compute_in`.
-        ranks: that learn together.
-        chat: the model's chat format, where a privileged teacher reads charts.
-        seed: of what such a policy has that is no copy of the model.
-
-    Raises:
-        TrainingError: a privileged teacher in lower precision without an adapter, or on several ranks.
-    """
-    if algorithm.feature is not None and algorithm.adaptation is not None:
-        if (compute != "float32" and not has_adapter(model)) or ranks.size > 1:
-            raise TrainingError(NOT_PRIVILEGED)
-        if has_adapter(model.get_output_embeddings()):
-            raise TrainingError(
-                "a privileged teacher and its student share one head; leave it out of train_doctor.lora.target_modules"
-            )
-        assert chat is not None and seed is not None  # noqa: S101, PT018  whoever may get one gives them
-        return PrivilegedPolicy(model, algorithm.feature, algorithm.adaptation, chat, seed)
-    if algorithm.optimizer.gradient_checkpointing:
-        again = partial(same_attention_again, model.get_decoder().config)
-        # in train mode only, never at play
-        model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": again})
-    critic = Critic(model, shared=algorithm.critic.trunk == "shared") if algorithm.critic is not None else None
-    policy = Policy(model, critic, compiled=algorithm.optimizer.compile)
-    compute_in(policy, compute, ranks)
-    return policy
-
-
 class Learner:
     """Owns the optimizers of the algorithm's parts and changes those in place; the frozen roles are only read."""
 
@@ -116,7 +67,7 @@ class Learner:
         """Make what the algorithm's roles ask for.
 
         Args:
-            policy: the live policy, made by `policy_for` with the same algorithm.
+            policy: the live policy, made by `rl.policies.policy_for` with the same algorithm.
             algorithm: the learning rule.
             prompts: cases per rollout step; fixes the planned warm-up.
             temperature: of the sampling.

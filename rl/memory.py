@@ -145,8 +145,8 @@ def estimate(
     gradients    trained parameters x 4 (all, or an adapter's); freed when learning ends
     optimizer    2 moments x trained parameters x 4
     critic       its trunk, with gradients and moments of what is trained of it, if it has its own
-    teacher      weights and moments of a second policy; one of the two has gradients at a time. Beside an adapter: of a
-                 second one, and the critic is a third
+    teacher      weights of a second policy, or beside an adapter of a second one; where it plays, too, moments of them
+                 (one of the two has gradients at a time), and the critic is a third adapter
     adaptation   what predicts a feature: embeddings and the layers of it, with gradients and moments, and their moving
                  average; two encoders of charts, embeddings above all. Beside an adapter: the heads
     frozen       parameters x bytes for each frozen role (the reference), unless there is an adapter to switch off
@@ -194,6 +194,8 @@ def _of_weights(s: ModelShape, algorithm: Algorithm) -> dict[str, int]:
         "frozen": s.parameters * s.bytes * len(algorithm.frozen_roles) * (s.trainable == s.parameters),
         "engine": s.parameters * s.bytes * copied,
     }
+    if algorithm.distillation is not None:
+        parts["teacher"] = s.trainable * 4  # all of them, or an adapter's
     if algorithm.feature is None or algorithm.adaptation is None:
         return parts
     wide, hidden = algorithm.feature.tokens * s.width, algorithm.feature.hidden
@@ -218,7 +220,7 @@ def _of_work(s: ModelShape, algorithm: Algorithm, rollout: RolloutParams, place:
     activations = _activations(s, tokens, checkpointing=algorithm.optimizer.gradient_checkpointing)
     outside = s.parameters - s.trunk_parameters + s.vocabulary * s.width
     copied = s.weight_bytes != s.bytes
-    beside = 4 if algorithm.feature is None else 8
+    beside = 4 if algorithm.feature is None and algorithm.distillation is None else 8
     parts = {
         "kv_cache": rollout.slots * rollout.max_episode_tokens * cached,
         "activations": activations * (1 + _own_trunk(algorithm)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 POLICY, CRITIC = "policy", "critic"
+TEACHER = "teacher"  # of a policy that is taught by what it was, with a chart in its prompt
 ACTOR, ENCODER, ADAPT, EMA = "actor", "encoder_priv", "adapt_module", "adapt_ema"  # beside a privileged teacher
 
 

@@ -7,6 +7,7 @@ when the module that it wraps is called, never when a part of it is.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -54,6 +55,12 @@ class Policy(torch.nn.Module):
         return {POLICY: self.model} | ({CRITIC: self.critic} if self.critic is not None else {})
 
     @property
+    def trunks(self) -> list[Any]:
+        """The decoders that it computes with, which FSDP2 holds layer by layer."""
+        critic = self.critic.trunk if self.critic is not None else None
+        return [self.model.get_decoder()] + ([critic] if critic is not None else [])
+
+    @property
     def player(self) -> PreTrainedModel:
         """Whose turns these are."""
         return self.model
@@ -91,6 +98,10 @@ class Policy(torch.nn.Module):
         """A micro-batch with what is read beside its tokens; trajectories in the order of its sequences, prepared."""
         return batch
 
+    def lessons(self, batch: MicroBatch, hidden_BTD: torch.Tensor, temperature: float) -> Adaptation | None:  # noqa: ARG002  nothing here
+        """What a policy that learns compares its hidden states at the loss positions with, beside what was rewarded."""
+        return None
+
     def ended(self) -> None:
         """Told after the last update of a training phase."""
 
@@ -107,7 +118,7 @@ class Policy(torch.nn.Module):
         logprobs: bool = True,
         values: bool = False,
         entropy_gradient: bool = False,
-        learning: Sequence[str] = (),  # noqa: ARG002  for those that are read differently by who learns
+        learning: Sequence[str] = (),
     ) -> PolicyOutput:
         """Log-probabilities and entropy at the loss positions of a micro-batch, values after every token.
 
@@ -121,13 +132,14 @@ class Policy(torch.nn.Module):
         """
         alone = values and not logprobs and self.critic is not None and not self.critic.reads_policy
         hidden_BTD = None if alone else hidden_states(self.player.get_decoder(), batch, everywhere=values)
-        logprob_N = entropy_N = None
+        logprob_N = entropy_N = adaptation = None
         if logprobs and hidden_BTD is not None:
             logprob_N, entropy_N = head_logprobs(
                 self.player, hidden_BTD, batch, temperature, entropy_gradient=entropy_gradient
             )
+            adaptation = self.lessons(batch, hidden_BTD, temperature) if learning else None
         value_BT = self.critic(batch, hidden_BTD) if values and self.critic is not None else None
-        return PolicyOutput(logprob_N, entropy_N, value_BT)
+        return PolicyOutput(logprob_N, entropy_N, value_BT, adaptation)
 
     def logprobs(self, batch: MicroBatch, temperature: float) -> torch.Tensor:
         """Log-probability of the recorded token at each loss position, float32 (N,), nats."""
@@ -163,11 +175,9 @@ def spread(policy: Policy, dtype: str | None, ranks: Ranks = ALONE) -> None:
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # nobody writes into it
     precision = MixedPrecisionPolicy(getattr(torch, dtype) if dtype is not None else None, torch.float32)
     mesh = ranks.mesh(policy.model.device.type)
-    trunks = [policy.model.get_decoder()]
     if policy.critic is not None:
         fully_shard(policy.critic.head, mesh=mesh)  # a sum of many small numbers: in float32
-        trunks += [policy.critic.trunk] if policy.critic.trunk is not None else []
-    for trunk in trunks:
+    for trunk in policy.trunks:
         for layer in trunk.layers:
             fully_shard(layer, mesh=mesh, mp_policy=precision)
     fully_shard(policy, mesh=mesh, mp_policy=precision)

@@ -19,18 +19,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from rl.adapters import NAME, Branch, add_branch, has_adapter, on_branch, switch_to
 from rl.algorithms.adaptation import AdaptationParams, FeatureParams
-from rl.batching import LOGIT_BYTES, MicroBatch, hidden_states
-from rl.charts import Chart, ChartCritic, ChartEncoder, OfCharts, Told
+from rl.batching import MicroBatch
+from rl.charts import Chart, ChartCritic, ChartEncoder, OfCharts, Told, chart_text
 from rl.chat import ChatFormat
-from rl.errors import TrainingError
+from rl.divergence import at_loss, kl_between
 from rl.experience import Trajectory
 from rl.features import AdaptHead, AdaptModule, Feature, Predicted, dialogues, soft_places, with_vectors
-from rl.logits import known_ids, logits_of
 from rl.parts import ACTOR, ADAPT, CRITIC, EMA, ENCODER, POLICY, Adaptation
 from rl.policy import Policy, PolicyOutput
 
@@ -148,13 +146,7 @@ class PrivilegedPolicy(Policy):
         Raises:
             TrainingError: the environment does not tell it.
         """
-        charts = privileged.get("chart", {}) if isinstance(privileged, dict) else {}
-        if self._feature.chart not in charts:
-            known = ", ".join(charts) or "none"
-            raise TrainingError(
-                f"feature.chart is {self._feature.chart!r} in the recipe, and these cases tell no such chart; they tell: {known}"
-            )
-        return tuple(self._chat.content_ids(charts[self._feature.chart]))
+        return tuple(self._chat.content_ids(chart_text(privileged, self._feature.chart, "feature.chart")))
 
     @torch.no_grad()
     def prepare(self, trajectories: Sequence[Trajectory], budget: int) -> dict[str, float]:
@@ -257,39 +249,3 @@ class PrivilegedPolicy(Policy):
         """After a training phase: adapt_ema moves towards adapt_module."""
         for mean, value in zip(self.adapt_ema.parameters(), self.adapt_module.parameters(), strict=True):
             mean.lerp_(value, self._adaptation.tau)
-
-
-def at_loss(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
-    """Last hidden states where loss positions are predicted from, (N, D)."""
-    return hidden_states(model.get_decoder(), batch, everywhere=False)[batch.row_N, batch.source_N]
-
-
-def kl_between(
-    teacher: PreTrainedModel,
-    teacher_ND: torch.Tensor,
-    student: PreTrainedModel,
-    student_ND: torch.Tensor,
-    temperature: float,
-) -> torch.Tensor:
-    """KL(teacher || student) over the whole vocabulary at each position, float32 (N,), nats.
-
-    Logits exist in chunks; a chunk's are computed again for its gradient, which reaches the student alone.
-
-    Args:
-        teacher: whose head reads the first hidden states.
-        teacher_ND: at the positions.
-        student: whose head reads the second.
-        student_ND: at the same positions.
-        temperature: divides both logits.
-    """
-
-    def chunk(teacher_cD: torch.Tensor, student_cD: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            wanted_cV = torch.log_softmax(logits_of(teacher, teacher_cD) / temperature, dim=-1)
-        found_cV = torch.log_softmax(logits_of(student, student_cD) / temperature, dim=-1)
-        return (wanted_cV.exp() * (wanted_cV - found_cV)).sum(-1)
-
-    size = max(1, LOGIT_BYTES[student_ND.device.type] // (8 * known_ids(student)))  # two of them, in float32
-    chunks = list(zip(torch.split(teacher_ND, size), torch.split(student_ND, size), strict=True))
-    again = len(chunks) > 1 and torch.is_grad_enabled()
-    return torch.cat([checkpoint(chunk, *one, use_reentrant=False) if again else chunk(*one) for one in chunks])

@@ -7,7 +7,8 @@ from transformers import PreTrainedModel
 
 from rl.algorithms import Algorithm
 from rl.handover import Handover, handover_of
-from rl.learner import Learner, policy_for
+from rl.learner import Learner
+from rl.policies import policy_for
 from rl.policy import Policy
 
 

@@ -22,8 +22,9 @@ from benchmarks.setting import SEED, Shape, build, device, write_model
 from benchmarks.sides.ours import squares
 from benchmarks.worker import Figures, finish_gpu, resident_bytes, serve
 from rl.experience import Scores, StopReason, Trajectory
-from rl.learner import Learner, policy_for
+from rl.learner import Learner
 from rl.models import load_model
+from rl.policies import policy_for
 
 STRETCH = 16
 

@@ -18,6 +18,7 @@ from rl.algorithms.gspo import GSPO
 from rl.algorithms.online_dpo import OnlineDPO
 from rl.algorithms.ppo import PPO
 from rl.algorithms.ppo_roa import PPOROA
+from rl.algorithms.privileged_distillation import PrivilegedDistillation
 from rl.algorithms.reinforce_pp import ReinforcePP
 from rl.algorithms.rloo import RLOO
 from rl.errors import TrainingError
@@ -34,6 +35,7 @@ ALGORITHMS: Mapping[str, type[Algorithm]] = {
     "cispo": CISPO,
     "ppo": PPO,
     "ppo_roa": PPOROA,
+    "privileged_distillation": PrivilegedDistillation,
     "dpo": DPO,
     "online_dpo": OnlineDPO,
 }

@@ -1,5 +1,7 @@
 """The numbers of a recipe by which a student learns from a privileged teacher. A leaf."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -42,3 +44,15 @@ class FoldParams(BaseModel):
     learning_rate: float = Field(gt=0)  # falls to 0 in a straight line
     max_grad_norm: float = Field(gt=0)  # a longer gradient is shortened to it
     micro_batch_tokens: int = Field(ge=1)
+
+
+class DistillationParams(BaseModel):
+    """Section `distillation` of a recipe: the policy learns from what it was, with a chart in the prompt."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    chart: str  # which of the charts that the environment tells
+    coefficient: float = Field(ge=0)  # of the KL, beside the policy loss
+    # forward: KL(teacher || student), towards the mean of all teachers | reverse: KL(student || teacher), the paper's
+    divergence: Literal["forward", "reverse"]
+    # share of the policy that the teacher takes over after a training phase; 0: it stays the warm start, 1: it is the policy
+    tau: float = Field(ge=0, le=1)

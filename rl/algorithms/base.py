@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl.algorithms.adaptation import AdaptationParams, FeatureParams, FoldParams
+from rl.algorithms.adaptation import AdaptationParams, DistillationParams, FeatureParams, FoldParams
 from rl.algorithms.advantages import Array
 from rl.algorithms.losses import Totals
 from rl.algorithms.sampling import DynamicSamplingParams
@@ -147,6 +147,7 @@ class Algorithm(ABC):
     critic: CriticParams | None = None
     feature: FeatureParams | None = None  # what a privileged teacher is told; then there is an adaptation too
     adaptation: AdaptationParams | None = None
+    distillation: DistillationParams | None = None  # of a teacher that is the policy of before with a chart
     fold: FoldParams | None = None  # how the student is exported as an ordinary model; None: with its adaptation
     dynamic_sampling: DynamicSamplingParams | None = None
     pairs_given: int | None = None  # of a rollout step, at most, where they are read from a file; told once it is seen

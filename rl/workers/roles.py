@@ -23,9 +23,10 @@ from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.flex import prefer_rows, read_rows, reads_rows
 from rl.handover import Handover, handover_of
-from rl.learner import Learner, Sampler, policy_for
+from rl.learner import Learner, Sampler
 from rl.machine import Place, compute_alike
 from rl.models import load_model, load_tokenizer
+from rl.policies import policy_for
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
 from rl.ranks import ALONE, Ranks, join, load_weights, whole_tree

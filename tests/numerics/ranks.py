@@ -10,9 +10,12 @@ import torch
 
 from rl.adapters import add_adapter
 from rl.algorithms import Algorithm, make_algorithm
+from rl.chat import ChatFormat
 from rl.config import LoraParams
-from rl.learner import Learner, Sampler, policy_for
+from rl.learner import Learner, Sampler
 from rl.machine import Place
+from rl.models import new_tokenizer
+from rl.policies import policy_for
 from rl.ranks import ALONE, Ranks, join, meeting_place, whole
 from rl.workers.roles import Opening, TrainerWorker
 from tests.handing import watched
@@ -45,10 +48,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ppo, own trunk": OWN,
     "ppo, own trunk, checkpointing": OWN | {"optimizer": {"gradient_checkpointing": True}},
     "ppo, shared trunk, reference": SHARED | KL,
+    "privileged_distillation": {},
+    "privileged_distillation, lora, replicate": {"distillation": {"divergence": "reverse"}},
     "dpo": {"pairs_per_group": 2},
     "online_dpo": {"pairs_per_group": 2},
 }
 Found = dict[str, Any]
+CHAT = ChatFormat(new_tokenizer(["a"], 280))  # of the model that they learn with
 
 
 def algorithm_of(variant: str) -> Algorithm:
@@ -62,7 +68,7 @@ def make_learner(base: Any, variant: str, ranks: Ranks = ALONE, compute: str = "
     if "lora" in variant:
         add_adapter(model, LORA, SEED)
     frozen = {role: copy.deepcopy(base) for role in algorithm.frozen_roles if "lora" not in variant}
-    policy = policy_for(model, algorithm, compute, ranks)
+    policy = policy_for(model, algorithm, compute, ranks, CHAT)
     sampler = Sampler(exact=False, staleness=0)
     return Learner(policy, algorithm, 4, TEMPERATURE, SEED, frozen, sampler, ranks)
 

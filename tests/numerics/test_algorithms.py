@@ -207,7 +207,7 @@ def assert_same_gradients(one: dict, other: dict) -> None:
 
 
 def test_every_algorithm_has_a_variant_here():
-    elsewhere = {"ppo_roa"}  # tests/numerics/test_privileged.py
+    elsewhere = {"ppo_roa", "privileged_distillation"}  # test_privileged.py, test_self_distillation.py
     assert {variant.split(",")[0] for variant in VARIANTS} | elsewhere == set(ALGORITHMS)
 
 

@@ -5,9 +5,10 @@ import torch
 
 from rl.algorithms import make_algorithm
 from rl.flex import read_rows, reads_rows
-from rl.learner import Learner, Sampler, policy_for
+from rl.learner import Learner, Sampler
 from rl.machine import Place
 from rl.models import new_model, new_tokenizer, save_model
+from rl.policies import policy_for
 from rl.ranks import whole
 from rl.workers.local import LocalSession
 from tests.handing import watched

@@ -70,10 +70,10 @@ def experience(base) -> tuple[list[Trajectory], list[Scores]]:
             logprobs=tuple(p),
             loss_mask=tuple(m),
             turns=((1, len(t)),),
-            texts=(),
+            texts=({"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}),
             events=({},),
             stop_reason="ended",
-            privileged={},
+            privileged={"chart": {"facts": "abcd"[i // 4]}},
             started_s=0.0,
             ended_s=1.0,
         )

@@ -48,6 +48,9 @@ CHOICES["ppo_roa with its teacher"] = recipe(
     optimizer={"micro_batch_tokens": 1024},
 )
 CHOICES["ppo_roa with an adapter each"] = CHOICES["ppo_roa with its teacher"]
+CHOICES["privileged_distillation"] = recipe(
+    "privileged_distillation", group_size=8, optimizer={"micro_batch_tokens": 1024}
+)
 CHOICES["grpo with gradient checkpointing"] = CHOICES["grpo"] | {
     "optimizer": CHOICES["grpo"]["optimizer"] | {"gradient_checkpointing": True}
 }
@@ -98,7 +101,7 @@ def two_updates(base: str, name: str) -> None:
                 logprobs=(-5.0,) * 256,
                 loss_mask=(0,) * 64 + (1,) * 192,
                 turns=((64, 256),),
-                texts=(),
+                texts=({"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}),
                 events=({},),
                 stop_reason="ended",
                 privileged={"chart": {"facts": "a"}},

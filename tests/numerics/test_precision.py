@@ -18,8 +18,9 @@ from rl.engines.base import Request, Sampling
 from rl.engines.transformers import TransformersEngine
 from rl.errors import TrainingError
 from rl.handover import handover_of, sequence_logprobs
-from rl.learner import Learner, Sampler, policy_for
+from rl.learner import Learner, Sampler
 from rl.models import new_model, new_tokenizer
+from rl.policies import policy_for
 from rl.policy import Policy, compute_in, spread
 from rl.sft import Example, train_supervised
 from tests.numerics.test_invariance import OPTIMIZER, experience  # noqa: F401  a fixture

@@ -1,0 +1,139 @@
+"""A policy that is taught by what it was: the teacher has the patient's chart in its prompt, the student has not.
+
+The teacher begins as the policy and follows it as slowly as `tau` says; beside an adapter it is a second one. It reads the
+student's own dialogues, the chart before the first thing that the patient said, and its token distributions at the
+student's turns are compared with the student's. Charts are read only while somebody learns.
+Source: on-policy self-distillation, arXiv:2602.04942, where the teacher is the policy itself (tau 1).
+
+Shapes: N loss positions of a micro-batch, D width of a hidden state.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from rl.adapters import NAME, Branch, add_branch, has_adapter, on_branch
+from rl.algorithms.adaptation import DistillationParams
+from rl.batching import MicroBatch, micro_batches
+from rl.charts import chart_text
+from rl.chat import ChatFormat
+from rl.divergence import at_loss, kl_between
+from rl.experience import Trajectory
+from rl.parts import POLICY, TEACHER, Adaptation
+from rl.policy import Policy
+
+
+class SelfTaughtPolicy(Policy):
+    """See the module docstring. Whoever plays is the student."""
+
+    def __init__(
+        self, model: PreTrainedModel, params: DistillationParams, chat: ChatFormat, *, compiled: bool = False
+    ) -> None:
+        """Wrap the model, and make its teacher.
+
+        Args:
+            model: the language model; it stays what it is.
+            params: of the recipe.
+            chat: makes tokens of charts.
+            compiled: compile the model's layers.
+        """
+        beside = has_adapter(model)  # one base, an adapter each
+        teacher = None if beside else copy.deepcopy(model).eval()
+        super().__init__(model, compiled=compiled)
+        self.teacher: PreTrainedModel | None = teacher
+        if teacher is None:
+            add_branch(model, TEACHER)
+        # in a tuple: the weights of branches are the model's
+        self._pair: tuple[torch.nn.Module, torch.nn.Module] = (
+            (teacher, model) if teacher is not None else (Branch(model, TEACHER), Branch(model, NAME))
+        )
+        self._pair[0].requires_grad_(False)
+        self._params, self._chat = params, chat
+        self._openings: dict[str, list[int]] = {}  # of the trajectories of a phase, by episode: what the teacher reads
+
+    @property
+    def parts(self) -> dict[str, torch.nn.Module]:
+        """The student, and its teacher, which no optimizer knows."""
+        return {POLICY: self.model, TEACHER: self._pair[0]}
+
+    @property
+    def trunks(self) -> list[Any]:
+        """Two, or one beside an adapter."""
+        return super().trunks + ([self.teacher.get_decoder()] if self.teacher is not None else [])
+
+    @contextmanager
+    def _teaching(self) -> Iterator[PreTrainedModel]:
+        """The teacher."""
+        if self.teacher is not None:
+            yield self.teacher
+        else:
+            with on_branch(self.model, TEACHER) as model:
+                yield model
+
+    @torch.no_grad()
+    def _follow(self, share: float) -> None:
+        """Let the teacher take over a share of the student."""
+        for mean, value in zip(*(module.parameters() for module in self._pair), strict=True):
+            mean.lerp_(value, share)
+
+    def ended(self) -> None:
+        """After a training phase: the teacher follows."""
+        self._follow(self._params.tau)
+
+    def begin(self) -> None:
+        """Let the teacher be the policy again."""
+        self._follow(1.0)
+
+    def prepare(self, trajectories: Sequence[Trajectory], budget: int) -> dict[str, float]:  # noqa: ARG002  tokens alone
+        """Read the charts of trajectories with a turn.
+
+        Returns:
+            `distillation/untaught`, the share of them that with their chart are longer than the model can read; reward
+            alone teaches there.
+
+        Raises:
+            TrainingError: the environment tells no chart of the kind that the recipe names.
+        """
+        some = [trajectory for trajectory in trajectories if trajectory.sampled_tokens]
+        most = self.model.config.get_text_config().max_position_embeddings
+        openings = {trajectory.episode_id: self._opening(trajectory) for trajectory in some}
+        self._openings = {
+            t.episode_id: openings[t.episode_id]
+            for t in some
+            if len(openings[t.episode_id]) + len(t.token_ids) - t.turns[0][0] <= most
+        }
+        return {"distillation/untaught": 1 - len(self._openings) / len(some)} if some else {}
+
+    def _opening(self, trajectory: Trajectory) -> list[int]:
+        """The tokens before the first turn, the chart before what was said last."""
+        texts = trajectory.texts
+        turns = [number for number, message in enumerate(texts) if message["role"] == "assistant"]
+        *before, last = texts[: turns[0]] if turns else texts
+        chart = chart_text(trajectory.privileged, self._params.chart, "distillation.chart")
+        return self._chat.opening_ids([*before, {**last, "content": f"{chart} {last['content']}"}])
+
+    def dressed(self, batch: MicroBatch, trajectories: Sequence[Trajectory]) -> MicroBatch:
+        """The micro-batch with the one that the teacher reads: the same loss positions in the same order."""
+        rows = []
+        for t in trajectories:
+            begins = t.turns[0][0]
+            # who has no chart is their own teacher, from whom nothing is learned
+            opening = self._openings.get(t.episode_id, t.token_ids[:begins])
+            rows.append(([*opening, *t.token_ids[begins:]], [0] * len(opening) + [*t.loss_mask[begins:]]))
+        (read,) = micro_batches([ids for ids, _ in rows], [mask for _, mask in rows], 1, None, [range(len(rows))])
+        return replace(batch, told=read)
+
+    def lessons(self, batch: MicroBatch, hidden_BTD: torch.Tensor, temperature: float) -> Adaptation:
+        """The divergence of the student's token distributions from the teacher's."""
+        with torch.no_grad(), self._teaching() as teacher:
+            teacher_ND = at_loss(teacher, batch.told)
+        student_ND = hidden_BTD[batch.row_N, batch.source_N]
+        heads = self.teacher if self.teacher is not None else self.model
+        reverse = self._params.divergence == "reverse"
+        kl_N = kl_between(heads, teacher_ND, self.model, student_ND, temperature, reverse=reverse)
+        return Adaptation(None, kl_N)

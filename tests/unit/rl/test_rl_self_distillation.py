@@ -1,0 +1,105 @@
+"""A session whose policy is taught by what it was: nobody who plays sees a chart, and a run goes on bit for bit."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from rl.algorithms import make_algorithm
+from rl.config import LoraParams, RolloutParams
+from rl.experience import Scores
+from rl.machine import Place
+from rl.models import save_model
+from rl.workers.local import LocalSession
+from tests.recipes import recipe
+from tests.unit.rl.test_rl_privileged import CHARTS, TwoTurns, specs
+
+LORA = LoraParams(rank=2, alpha=16.0, target_modules=("q_proj", "v_proj", "down_proj"))
+
+
+@pytest.fixture(autouse=True)
+def same_torch_after():
+    before = torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture
+def base(tmp_path, model, tokenizer):
+    save_model(model, tokenizer, tmp_path / "base")
+    return tmp_path / "base"
+
+
+def open_session(folder, lora=None, learns=True) -> LocalSession:
+    content = recipe(
+        "privileged_distillation", group_size=4, own_turn=[], distillation={"coefficient": 1.0, "tau": 0.3}
+    )
+    content["optimizer"] = content["optimizer"] | {"mini_batch_size": 4, "learning_rate": 1e-2}
+    rollout = RolloutParams(
+        prompts=2, response_length=4, max_episode_tokens=48, slots=4, max_failed_share=0.5, ahead=0,
+        engine={"kind": "transformers", "compile": False},
+    )  # fmt: skip
+    algorithm = make_algorithm(content) if learns else None
+    return LocalSession(
+        str(folder), Place(), rollout, algorithm, 5, lora=lora, temperature=1.0, seat=lambda *_: TwoTurns()
+    )
+
+
+def step(session: LocalSession, charts=CHARTS) -> dict[str, float]:
+    """Played without a chart that could be read; told afterwards, to who learns."""
+    number = session.policy_version + 1
+    told = {spec.case_id: spec.privileged for spec in specs(charts, number)}
+    played = session.rollout(specs(None, number), 1.0, to_learn=True)
+    played = [dataclasses.replace(t, privileged=told[t.case_id]) for t in played]
+    scores = [Scores(t.episode_id, tuple({"a": float(t.token_ids[turn[0]] % 7)} for turn in t.turns)) for t in played]
+    return session.learn(played, scores, number)
+
+
+def bits(session: LocalSession) -> dict[str, torch.Tensor]:
+    return {
+        f"{part}.{n}": v.clone() for part, m in session.learner.policy.parts.items() for n, v in m.state_dict().items()
+    }
+
+
+def assert_equal(one: LocalSession, other: LocalSession) -> None:
+    found = bits(other)
+    assert all(torch.equal(value, found[name]) for name, value in bits(one).items())
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
+def test_a_run_goes_on_bit_for_bit_and_reset_begins_anew(base, tmp_path, lora):
+    session = open_session(base, lora)
+    before, first = bits(session), step(session)
+    step(session)
+    directory = session.save(tmp_path / "run", 2)
+    again = open_session(base, lora)
+    again.restore(directory)
+    for _ in range(2):
+        assert_equal(session, again)
+        assert step(session) == step(again)
+    session.reset()
+    after = bits(session)
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert step(session) == first
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
+def test_a_chart_teaches_and_is_not_played_by(base, tmp_path, lora):
+    """Another chart, another doctor; the folder is an ordinary model's, which plays as the session does."""
+    one, other = open_session(base, lora), open_session(base, lora)
+    metrics = [step(one), step(other, CHARTS[::-1])]
+    assert metrics[0]["distillation/kl"] != metrics[1]["distillation/kl"]
+    assert metrics[0]["distillation/untaught"] == 0
+    assert metrics[0]["sampler_mismatch_max"] < 1e-4
+    differ = [not torch.equal(value, bits(other)[name]) for name, value in bits(one).items()]
+    assert any(differ)
+    directory = one.save(tmp_path / "run", 1)
+    files = json.loads((directory / "complete.json").read_text())["files"]
+    assert not any("adaptation" in name or "teacher" in name for name in files)
+    with safe_open(directory / "model.safetensors", "pt") as file, safe_open(base / "model.safetensors", "pt") as was:
+        assert set(file.keys()) == set(was.keys())
+    played = one.rollout(specs(None), 0.7)
+    saved = open_session(directory, learns=False).rollout(specs(None), 0.7)
+    assert [t.token_ids for t in saved] == [t.token_ids for t in played]
