@@ -33,13 +33,16 @@ class Reply:
     stop_reason: Ending | None
 
 
+CHARTS = ("facts", "facts_and_diagnosis")
+
+
 class CaseInfo(TypedDict):
     """Privileged information: what only the simulator knows."""
 
     diagnosis_id: str
     opening: list[str]
     present: list[str]
-    chart: dict[str, str]  # texts for teachers that read one: `facts`, `facts_and_diagnosis`
+    chart: dict[str, str]  # texts for teachers that read one, by `CHARTS`
 
 
 def draw_turn_budget(params: ConsultationParams, seed: Sequence[int]) -> int:

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from clinic.consultation import CHARTS
 from clinic.rewards import REWARD_COMPONENTS
 from doctor.parameters import ROOT, ParameterError, Params, read_recipe, recipe_path, validated
 from rl.algorithms import Algorithm, make_algorithm
@@ -29,6 +30,11 @@ def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
         raise ParameterError(
             f"recipes/{path.name}: {', '.join(unknown)} is no reward component; known: {', '.join(sorted(REWARD_COMPONENTS))}"
         )
+    for section, told in (("feature", algorithm.feature), ("distillation", algorithm.distillation)):
+        if told is not None and told.chart not in CHARTS:
+            raise ParameterError(
+                f"recipes/{path.name}: {section}.chart is {told.chart!r}; known charts: {', '.join(CHARTS)}"
+            )
     trajectories = params.rollout.prompts * algorithm.group_size
     if (source := pairs_path(algorithm)) is not None:
         algorithm.pairs_given = _pairs_given(count_pairs(source), params.train_doctor.steps, source.name)

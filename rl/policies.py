@@ -40,15 +40,17 @@ def policy_for(
         seed: of what such a policy has that is no copy of the model.
 
     Raises:
-        TrainingError: a privileged teacher in lower precision without an adapter, or on several ranks.
+        TrainingError: a teacher with soft tokens in lower precision without an adapter, or on several ranks; an adapter of
+            the head beside any teacher.
     """
+    taught = algorithm.feature is not None or algorithm.distillation is not None
+    if taught and has_adapter(model.get_output_embeddings()):
+        raise TrainingError(
+            "a privileged teacher and its student share one head; leave it out of train_doctor.lora.target_modules"
+        )
     if algorithm.feature is not None and algorithm.adaptation is not None:
         if (compute != "float32" and not has_adapter(model)) or ranks.size > 1:
             raise TrainingError(NOT_PRIVILEGED)
-        if has_adapter(model.get_output_embeddings()):
-            raise TrainingError(
-                "a privileged teacher and its student share one head; leave it out of train_doctor.lora.target_modules"
-            )
         assert chat is not None and seed is not None  # noqa: S101, PT018  whoever may get one gives them
         return PrivilegedPolicy(model, algorithm.feature, algorithm.adaptation, chat, seed)
     if algorithm.optimizer.gradient_checkpointing:

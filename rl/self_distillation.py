@@ -5,13 +5,14 @@ student's own dialogues, the chart before the first thing that the patient said,
 student's turns are compared with the student's. Charts are read only while somebody learns.
 Source: on-policy self-distillation, arXiv:2602.04942, where the teacher is the policy itself (tau 1).
 
-Shapes: N loss positions of a micro-batch, D width of a hidden state.
+Shapes: S sequences of a micro-batch, N loss positions, D width of a hidden state.
 """
 
 import copy
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +27,17 @@ from rl.divergence import at_loss, kl_between
 from rl.experience import Trajectory
 from rl.parts import POLICY, TEACHER, Adaptation
 from rl.policy import Policy
+
+log = logging.getLogger(__name__)
+MANY = 0.5  # of a step's episodes: so many without their chart are told of
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a teacher reads of a micro-batch."""
+
+    batch: MicroBatch  # the same loss positions in the same order
+    taught_S: torch.Tensor  # 1 where the sequence has its chart, 0 where it had no room
 
 
 class SelfTaughtPolicy(Policy):
@@ -101,39 +113,59 @@ class SelfTaughtPolicy(Policy):
         """
         some = [trajectory for trajectory in trajectories if trajectory.sampled_tokens]
         most = self.model.config.get_text_config().max_position_embeddings
-        openings = {trajectory.episode_id: self._opening(trajectory) for trajectory in some}
+        openings = {t.episode_id: opening_with_chart(t, self._params.chart, self._chat) for t in some}
         self._openings = {
             t.episode_id: openings[t.episode_id]
             for t in some
             if len(openings[t.episode_id]) + len(t.token_ids) - t.turns[0][0] <= most
         }
-        return {"distillation/untaught": 1 - len(self._openings) / len(some)} if some else {}
-
-    def _opening(self, trajectory: Trajectory) -> list[int]:
-        """The tokens before the first turn, the chart before what was said last."""
-        texts = trajectory.texts
-        turns = [number for number, message in enumerate(texts) if message["role"] == "assistant"]
-        *before, last = texts[: turns[0]] if turns else texts
-        chart = chart_text(trajectory.privileged, self._params.chart, "distillation.chart")
-        return self._chat.opening_ids([*before, {**last, "content": f"{chart} {last['content']}"}])
+        if not some:
+            return {}
+        untaught = 1 - len(self._openings) / len(some)
+        if untaught > MANY:
+            log.warning(
+                "with their charts %.0f%% of the episodes are longer than the %d tokens that the model can read, and learn from reward alone; lower rollout.max_episode_tokens",
+                100 * untaught,
+                most,
+            )
+        return {"distillation/untaught": untaught}
 
     def dressed(self, batch: MicroBatch, trajectories: Sequence[Trajectory]) -> MicroBatch:
-        """The micro-batch with the one that the teacher reads: the same loss positions in the same order."""
+        """The micro-batch with what the teacher reads."""
         rows = []
         for t in trajectories:
             begins = t.turns[0][0]
-            # who has no chart is their own teacher, from whom nothing is learned
             opening = self._openings.get(t.episode_id, t.token_ids[:begins])
             rows.append(([*opening, *t.token_ids[begins:]], [0] * len(opening) + [*t.loss_mask[begins:]]))
         (read,) = micro_batches([ids for ids, _ in rows], [mask for _, mask in rows], 1, None, [range(len(rows))])
-        return replace(batch, told=read)
+        taught_S = torch.tensor([float(t.episode_id in self._openings) for t in trajectories])
+        return replace(batch, told=Reading(read, taught_S))
 
     def lessons(self, batch: MicroBatch, hidden_BTD: torch.Tensor, temperature: float) -> Adaptation:
-        """The divergence of the student's token distributions from the teacher's."""
+        """The divergence of the student's token distributions from the teacher's; 0 where there was no chart."""
+        reading: Reading = batch.told
         with torch.no_grad(), self._teaching() as teacher:
-            teacher_ND = at_loss(teacher, batch.told)
+            teacher_ND = at_loss(teacher, reading.batch)
         student_ND = hidden_BTD[batch.row_N, batch.source_N]
         heads = self.teacher if self.teacher is not None else self.model
         reverse = self._params.divergence == "reverse"
         kl_N = kl_between(heads, teacher_ND, self.model, student_ND, temperature, reverse=reverse)
-        return Adaptation(None, kl_N)
+        return Adaptation(None, kl_N * reading.taught_S[batch.sequence_N].to(kl_N.device))
+
+
+def opening_with_chart(trajectory: Trajectory, kind: str, chat: ChatFormat) -> list[int]:
+    """The tokens before the first turn as a teacher reads them: the chart before what was said last.
+
+    Args:
+        trajectory: with a turn.
+        kind: of chart.
+        chat: makes tokens.
+
+    Raises:
+        TrainingError: its environment tells no such chart.
+    """
+    texts = trajectory.texts
+    first = next(number for number, message in enumerate(texts) if message["role"] == "assistant")
+    *before, last = texts[:first]
+    chart = chart_text(trajectory.privileged, kind, "distillation.chart")
+    return chat.opening_ids([*before, {**last, "content": f"{chart} {last['content']}"}])

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import layer_norm, rms_norm
 
 from clinic.cases import Case, read_cases
-from clinic.consultation import privileged
+from clinic.consultation import CHARTS, privileged
 from doctor.evaluation import EVALUATION_STEP
 from doctor.parameters import load_params, read_recipe
 from doctor.scoring import accuracy
@@ -24,7 +24,6 @@ from rl.environment import EpisodeSpec
 from tasks.command_line import USER_ERRORS, process
 from tests.learning.clinic import CASES, Lesson
 
-KINDS = ("facts", "facts_and_diagnosis")
 CENTRE, HIDDEN = 16, 64  # charts of a first rollout; width of the recipe's encoder
 Tell = Callable[[EpisodeSpec], torch.Tensor]
 
@@ -96,7 +95,7 @@ class Reading:
             name = mixed(weight, lambda chart: self.mean(chart["facts_and_diagnosis"].rpartition("Diagnosis: ")[2]))
             self.play(f"name of the diagnosis, weight {weight}", cases, name)
         met = self.lesson.run.cases(1, 0)
-        for kind in KINDS:
+        for kind in CHARTS:
             centre_W = torch.stack([self.mean(privileged(case)["chart"][kind]) for case in met]).mean(0)
             for weight in (0.3, 1.0):
                 chart = mixed(weight, lambda chart, kind=kind, centre_W=centre_W: self.mean(chart[kind]) - centre_W)
@@ -126,7 +125,7 @@ def main() -> int:
         torch.set_num_threads(1)
         reading = Reading()
         with closing(reading.session):
-            for kind in KINDS:
+            for kind in CHARTS:
                 reading.linear(read_cases(CASES / "cases.parquet", "train")[: args.charts], kind)
             reading.soft(reading.lesson.test_set.cases[: args.cases])
     return 0

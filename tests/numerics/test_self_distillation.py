@@ -98,7 +98,7 @@ def learner_of(base, chat, content: dict[str, Any]) -> Learner:
 def with_chart(t: Trajectory, chat: ChatFormat) -> Trajectory:
     """What the teacher reads."""
     case = int(t.group_id[1:])
-    before = chat.opening_ids(opening(case, f"{CHARTS[case]} "))
+    before = chat.opening_ids(opening(case, f"{t.privileged['chart']['facts']} "))
     begins = t.turns[0][0]
     return dataclasses.replace(
         t, token_ids=(*before, *t.token_ids[begins:]), loss_mask=(0,) * len(before) + t.loss_mask[begins:]
@@ -219,8 +219,15 @@ def test_who_is_too_long_with_a_chart_is_taught_by_reward_alone(base, chat, expe
     charts = {"g0": "ab " * 40, "g1": "b", "g2": "c"}
     some = [dataclasses.replace(t, privileged={"chart": {"facts": charts[t.group_id]}}) for t in trajectories]
     learner, other = (learner_of(base, chat, numbers()) for _ in range(2))
+    teacher = noisy(learner.policy.teacher)
+    noisy(other.policy.teacher)
     metrics = learner.update(some, scores, step=1)
     assert metrics["distillation/untaught"] == pytest.approx(3 / 8)
+    taught = [t for t in trajectories if t.group_id != "g0"]
+    taught = [dataclasses.replace(t, privileged={"chart": {"facts": charts[t.group_id]}}) for t in taught]
+    few, all_of_them = (sum(sum(t.loss_mask) for t in found) for found in (taught, trajectories))
+    kl = divergence(teacher, copy.deepcopy(base).double(), taught, chat, reverse=False).item() * few / all_of_them
+    assert metrics["distillation/kl"] == pytest.approx(kl, rel=1e-4)
     elsewhere = [
         dataclasses.replace(t, privileged={"chart": {"facts": charts[t.group_id].replace("ab", "cc")}}) for t in some
     ]

@@ -300,3 +300,10 @@ def test_what_a_privileged_teacher_cannot_do_is_one_line(section: str, change: d
 def test_what_ppo_roa_is_not_made_for_is_one_line(change: dict[str, Any], told: str) -> None:
     with pytest.raises(ParameterError, match=told):
         parse_algorithm(recipe("ppo_roa", **change), load_params(), ROOT / "recipes/ppo_roa.yaml")
+
+
+@pytest.mark.parametrize(("name", "section"), [("ppo_roa", "feature"), ("privileged_distillation", "distillation")])
+def test_a_chart_that_no_case_tells_is_one_line(name: str, section: str) -> None:
+    told = rf"recipes/{name}.yaml: {section}.chart is 'notes'; known charts: facts, facts_and_diagnosis$"
+    with pytest.raises(ParameterError, match=told):
+        parse_algorithm(recipe(name, **{section: {"chart": "notes"}}), load_params(), ROOT / f"recipes/{name}.yaml")

@@ -9,6 +9,7 @@ from safetensors import safe_open
 
 from rl.algorithms import make_algorithm
 from rl.config import LoraParams, RolloutParams
+from rl.errors import TrainingError
 from rl.experience import Scores
 from rl.machine import Place
 from rl.models import save_model
@@ -103,3 +104,18 @@ def test_a_chart_teaches_and_is_not_played_by(base, tmp_path, lora):
     played = one.rollout(specs(None), 0.7)
     saved = open_session(directory, learns=False).rollout(specs(None), 0.7)
     assert [t.token_ids for t in saved] == [t.token_ids for t in played]
+
+
+def test_a_head_with_an_adapter_is_refused(base):
+    lora = LORA.model_copy(update={"target_modules": ("lm_head",)})
+    with pytest.raises(TrainingError, match=r"share one head; leave it out of train_doctor\.lora"):
+        open_session(base, lora)
+
+
+def test_charts_that_are_mostly_too_long_are_told_of(base, caplog):
+    metrics = step(open_session(base), ("hello " * 500, "hello"))
+    assert metrics["distillation/untaught"] == 0.5
+    assert not caplog.messages
+    metrics = step(open_session(base), ("hello " * 500, "hello " * 400))
+    assert metrics["distillation/untaught"] == 1
+    assert "with their charts 100% of the episodes are longer than the" in caplog.text
