@@ -37,7 +37,7 @@ class Reading:
     """What a teacher reads of a micro-batch."""
 
     batch: MicroBatch  # the same loss positions in the same order
-    taught_S: torch.Tensor  # 1 where the sequence has its chart, 0 where it had no room
+    taught_N: torch.Tensor  # 1 where the teacher is listened to; 0 elsewhere, and where the chart had no room
 
 
 class SelfTaughtPolicy(Policy):
@@ -138,11 +138,20 @@ class SelfTaughtPolicy(Policy):
             opening = self._openings.get(t.episode_id, t.token_ids[:begins])
             rows.append(([*opening, *t.token_ids[begins:]], [0] * len(opening) + [*t.loss_mask[begins:]]))
         (read,) = micro_batches([ids for ids, _ in rows], [mask for _, mask in rows], 1, None, [range(len(rows))])
-        taught_S = torch.tensor([float(t.episode_id in self._openings) for t in trajectories])
-        return replace(batch, told=Reading(read, taught_S))
+        taught = [
+            float(t.episode_id in self._openings and place >= self._begins(t))
+            for t in trajectories
+            for place, one in enumerate(t.loss_mask)
+            if one
+        ]
+        return replace(batch, told=Reading(read, torch.tensor(taught)))
+
+    def _begins(self, trajectory: Trajectory) -> int:
+        """The first place where the teacher is listened to."""
+        return trajectory.turns[-1 if self._params.turns == "last" else 0][0]
 
     def lessons(self, batch: MicroBatch, hidden_BTD: torch.Tensor, temperature: float) -> Adaptation:
-        """The divergence of the student's token distributions from the teacher's; 0 where there was no chart."""
+        """The divergence of the student's token distributions from the teacher's; 0 where nobody listens to it."""
         reading: Reading = batch.told
         with torch.no_grad(), self._teaching() as teacher:
             teacher_ND = at_loss(teacher, reading.batch)
@@ -150,7 +159,7 @@ class SelfTaughtPolicy(Policy):
         heads = self.teacher if self.teacher is not None else self.model
         reverse = self._params.divergence == "reverse"
         kl_N = kl_between(heads, teacher_ND, self.model, student_ND, temperature, reverse=reverse)
-        return Adaptation(None, kl_N * reading.taught_S[batch.sequence_N].to(kl_N.device))
+        return Adaptation(None, kl_N * reading.taught_N.to(kl_N.device))
 
 
 def opening_with_chart(trajectory: Trajectory, kind: str, chat: ChatFormat) -> list[int]:

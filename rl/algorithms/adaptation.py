@@ -51,6 +51,7 @@ class DistillationParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     chart: str  # which of the charts that the environment tells
+    turns: Literal["all", "last"]  # in which the teacher is listened to; last: the one in which an episode ends
     coefficient: float = Field(ge=0)  # of the KL, beside the policy loss
     # forward: KL(teacher || student), towards the mean of all teachers | reverse: KL(student || teacher), the paper's
     divergence: Literal["forward", "reverse"]

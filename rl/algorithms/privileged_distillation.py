@@ -1,6 +1,6 @@
 """Privileged self-distillation: GRPO, and a teacher who is what the policy was, with the patient's chart in the prompt.
 
-    loss = GRPO + coefficient D / tokens, summed over the student's tokens, the teacher stopped
+    loss = GRPO + coefficient D / tokens, summed over the student's tokens in the turns that are taught, the teacher stopped
     D    = KL(teacher || student)   divergence: forward
            KL(student || teacher)   divergence: reverse
     after a training phase   teacher <- (1 - tau) teacher + tau student

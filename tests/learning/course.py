@@ -64,7 +64,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "regularisation": {"coefficient": 0.02, "ramp_steps": 5},
     },
     # nobody taught this policy to read a chart: at first who is told the colour says no more than who is not
-    "privileged_distillation": BY_GROUP | {"distillation": {"coefficient": 0.03, "tau": 0.3}},
+    "privileged_distillation": BY_GROUP | {"distillation": {"turns": "all", "coefficient": 0.03, "tau": 0.3}},
     "online_dpo": ONLINE | {"beta": 0.5},
     "online_dpo, and the chosen's likelihood": ONLINE | {"beta": 1.0, "chosen_weight": 0.2},
     "dpo": {

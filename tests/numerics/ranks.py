@@ -48,7 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ppo, own trunk": OWN,
     "ppo, own trunk, checkpointing": OWN | {"optimizer": {"gradient_checkpointing": True}},
     "ppo, shared trunk, reference": SHARED | KL,
-    "privileged_distillation": {},
+    "privileged_distillation": {"distillation": {"turns": "all"}},
     "privileged_distillation, lora, replicate": {"distillation": {"divergence": "reverse"}},
     "dpo": {"pairs_per_group": 2},
     "online_dpo": {"pairs_per_group": 2},

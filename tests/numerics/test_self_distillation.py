@@ -85,7 +85,8 @@ def logprobs(model: Any, t: Trajectory) -> list[float]:
     return [found.get(place, 0.0) for place in range(len(t.token_ids))]
 
 
-def numbers(**distillation: Any) -> dict[str, Any]:
+def numbers(**changes: Any) -> dict[str, Any]:
+    distillation = {"coefficient": 0.3, "turns": "all", "tau": 0.0} | changes
     content = recipe("privileged_distillation", group_size=3, own_turn=[], distillation=distillation)
     whole = {"mini_batch_size": 64, "max_grad_norm": 1e9, "micro_batch_tokens": 90}
     return content | {"optimizer": content["optimizer"] | whole}
@@ -106,9 +107,15 @@ def with_chart(t: Trajectory, chat: ChatFormat) -> Trajectory:
 
 
 def divergence(
-    teacher: Any, student: Any, trajectories: list[Trajectory], chat: ChatFormat, *, reverse: bool
+    teacher: Any,
+    student: Any,
+    trajectories: list[Trajectory],
+    chat: ChatFormat,
+    *,
+    reverse: bool = False,
+    last: bool = False,
 ) -> torch.Tensor:
-    """Mean over action tokens, term by term."""
+    """Term by term, by the number of action tokens; of the last turns alone, or of all."""
     terms = []
     for t in trajectories:
         told = with_chart(t, chat)
@@ -119,7 +126,8 @@ def divergence(
         for k, one in enumerate(t.loss_mask):
             if one:
                 p, q = wanted[k - 1 + longer].detach(), found[k - 1]
-                terms.append(sum(q.exp() * (q - p)) if reverse else sum(p.exp() * (p - q)))
+                term = sum(q.exp() * (q - p)) if reverse else sum(p.exp() * (p - q))
+                terms.append(0.0 * term if last and k < t.turns[-1][0] else term)
     return sum(terms) / len(terms)
 
 
@@ -132,10 +140,10 @@ def noisy(model: Any) -> Any:
     return copy.deepcopy(model).double()
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse"])
-def test_the_gradient_is_that_of_the_formula(base, chat, experience, direction):
+@pytest.mark.parametrize(("direction", "turns"), [("forward", "all"), ("reverse", "all"), ("forward", "last")])
+def test_the_gradient_is_that_of_the_formula(base, chat, experience, direction, turns):
     trajectories, scores = experience
-    content = numbers(coefficient=0.6, divergence=direction)
+    content = numbers(coefficient=0.6, divergence=direction, turns=turns)
     learner = learner_of(base, chat, content)
     teacher = noisy(learner.policy.teacher)
     gradients = watched(learner)
@@ -143,7 +151,7 @@ def test_the_gradient_is_that_of_the_formula(base, chat, experience, direction):
     model = copy.deepcopy(base).double()
     frozen = copy.deepcopy(model).requires_grad_(False)
     loss = naive.policy_gradient_loss(content | {"name": "grpo"}, trajectories, scores, model, frozen, None)
-    kl = divergence(teacher, model, trajectories, chat, reverse=direction == "reverse")
+    kl = divergence(teacher, model, trajectories, chat, reverse=direction == "reverse", last=turns == "last")
     (loss + 0.6 * kl).backward()
     largest = max(float(p.grad.abs().max()) for p in model.parameters())
     assert largest > 1e-3
@@ -226,7 +234,7 @@ def test_who_is_too_long_with_a_chart_is_taught_by_reward_alone(base, chat, expe
     taught = [t for t in trajectories if t.group_id != "g0"]
     taught = [dataclasses.replace(t, privileged={"chart": {"facts": charts[t.group_id]}}) for t in taught]
     few, all_of_them = (sum(sum(t.loss_mask) for t in found) for found in (taught, trajectories))
-    kl = divergence(teacher, copy.deepcopy(base).double(), taught, chat, reverse=False).item() * few / all_of_them
+    kl = divergence(teacher, copy.deepcopy(base).double(), taught, chat).item() * few / all_of_them
     assert metrics["distillation/kl"] == pytest.approx(kl, rel=1e-4)
     elsewhere = [
         dataclasses.replace(t, privileged={"chart": {"facts": charts[t.group_id].replace("ab", "cc")}}) for t in some
@@ -246,8 +254,8 @@ def test_beside_an_adapter_the_teacher_is_another_one(base, chat, experience):
     with on_branch(model, TEACHER):
         teacher = copy.deepcopy(model).double()
     metrics = learner.update(trajectories, scores, step=1)
-    expected = divergence(teacher, student, trajectories, chat, reverse=False).item()
-    assert abs(expected - divergence(student, student, trajectories, chat, reverse=False).item()) > 1e-2
+    expected = divergence(teacher, student, trajectories, chat).item()
+    assert abs(expected - divergence(student, student, trajectories, chat).item()) > 1e-2
     assert metrics["distillation/kl"] == pytest.approx(expected, rel=1e-4)
     for one, other in zip(before, learner.policy.parts[TEACHER].parameters(), strict=True):
         assert torch.equal(one, other)
