@@ -17,7 +17,7 @@ from tests.learning.rates import processes, run
 from tests.learning.toy import School, mean_reward
 
 pytestmark = pytest.mark.timeout(900)  # a run waits for the cores that others have
-SLOW = "ppo_roa"  # several times the processor time of the others
+SLOW = ("ppo_roa", "privileged_distillation")  # a teacher takes processor time
 HARD = ("grpo", "ppo")  # without a critic, and with one
 AT_LEISURE = (pytest.mark.slow, pytest.mark.course)
 LEVELS = {
@@ -66,7 +66,7 @@ def test_random_weights_do_not_speak_and_a_warm_start_only_guesses(level, base_s
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[*AT_LEISURE]) if name == SLOW else name for name in CHANGES]
+    "name", [pytest.param(name, marks=[*AT_LEISURE]) if name in SLOW else name for name in CHANGES]
 )
 def test_it_learns_to_look_and_to_say_what_it_saw(name, base_seed, play):
     two_of_three(play, name, "easy", base_seed)
@@ -78,7 +78,7 @@ def test_it_learns_to_look_and_to_say_what_it_saw(name, base_seed, play):
     [
         name if name in HARD else pytest.param(name, marks=pytest.mark.course)
         for name in CHANGES
-        if name != SLOW  # nobody has tuned it for this game
+        if name != "ppo_roa"  # nobody has tuned it for this game
     ],
 )
 def test_it_learns_with_more_to_look_for_and_more_to_say(name, base_seed, play):
