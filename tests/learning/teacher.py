@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from clinic.consultation import CHARTS
+from clinic.language import phrases
 from doctor.evaluation import EVALUATION_STEP, open_evaluation_sets
 from doctor.parameters import load_params
 from rl.machine import place_of
@@ -21,7 +22,7 @@ from rl.workers.local import LocalSession
 from tasks.command_line import USER_ERRORS, process
 from tests.learning.clinic import CASES, INDEX
 
-MARKER, END = "Diagnosis: ", "\n"  # of the name in a last turn
+END = "\n"  # of the name in a last turn
 
 
 def main() -> int:
@@ -45,16 +46,23 @@ def main() -> int:
             for kind in (None, *CHARTS):
                 prefixes, candidates, truths = [], [], []
                 for case, one in zip(cases, played, strict=True):
+                    if not one.turns:
+                        continue
                     (start, end), begins = one.turns[-1], one.turns[0][0]
-                    lead, _, found = chat.text(one.token_ids[start:end]).rpartition(MARKER)
+                    marker = phrases(case.language).diagnosis
+                    lead, _, found = chat.text(one.token_ids[start:end]).rpartition(marker)
                     if not found:
                         continue
                     opening = opening_with_chart(one, kind, chat) if kind else one.token_ids[:begins]
-                    said = chat.content_ids(lead + MARKER.rstrip())
-                    ended = [chat.content_ids(lead + MARKER + name + END)[len(said) :] for name in names]
+                    said = chat.content_ids(lead + marker.rstrip())
+                    ended = [chat.content_ids(lead + marker + name + END)[len(said) :] for name in names]
                     prefixes.append([*opening, *one.token_ids[begins:start], *said])
                     candidates.append(ended)
                     truths.append(names.index(case.diagnosis))
+                if not truths:
+                    raise SystemExit(
+                        f"error: {args.model} names no condition in {len(cases)} dialogues, so that nothing can be weighed"
+                    )
                 weighed = [session.rank([p], c)[0] for p, c in zip(prefixes, candidates, strict=True)]
                 right = [int(scores.argmax()) == truth for scores, truth in zip(weighed, truths, strict=True)]
                 sure = [float((w / temperature).softmax(0)[truth]) for w, truth in zip(weighed, truths, strict=True)]

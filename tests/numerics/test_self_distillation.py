@@ -1,5 +1,7 @@
 """A policy that what it was teaches: the gradient against the formula, what changes nothing, and how the teacher follows."""
 
+# ruff: noqa: F811  fixtures of other tests are arguments here
+
 import copy
 import dataclasses
 import random
@@ -16,31 +18,15 @@ from rl.config import LoraParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.learner import Learner
-from rl.models import new_model, new_tokenizer
 from rl.parts import TEACHER
+from rl.policies import policy_for
 from tests.handing import learner_for, watched
 from tests.numerics import naive
 from tests.numerics.test_invariance import assert_same
+from tests.numerics.test_privileged import CHARTS, base, chat  # noqa: F401  fixtures
 from tests.recipes import recipe
 
-CHARTS = ("ab", "b and c", "cab")
 SAID = ("a", "and", "c")
-
-
-@pytest.fixture(scope="module")
-def chat() -> ChatFormat:
-    return ChatFormat(new_tokenizer(["ab and c"] * 4, 280))
-
-
-@pytest.fixture(scope="module")
-def base(chat):
-    """Weights that matter."""
-    model = new_model(chat.tokenizer, width=32, layers=2, heads=2, context=64, seed=3).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter *= 3
-    return model
 
 
 def opening(case: int, told: str = "") -> list[dict[str, str]]:
@@ -291,6 +277,17 @@ def test_what_is_saved_of_the_teacher_is_taken_up_again(base, chat, experience):
     assert one.update(batch, scores, step=2) == other.update(batch, scores, step=2)
     for name, value in one.policy.state_dict().items():
         assert torch.equal(value, other.policy.state_dict()[name]), name
+
+
+def test_in_bfloat16_the_teacher_says_the_same_but_for_rounding(base, chat, experience):
+    found = []
+    for compute in ("float32", "bfloat16"):
+        algorithm = make_algorithm(numbers())
+        policy = policy_for(copy.deepcopy(base), algorithm, compute, chat=chat)
+        metrics = Learner(policy, algorithm, 3, naive.T, 0).update(*experience, step=1)
+        found.append((metrics["distillation/kl"], metrics["grad_norm"]))
+    assert found[1] != found[0]
+    assert found[1] == pytest.approx(found[0], rel=0.1)
 
 
 def test_a_chart_that_nobody_tells_is_one_line(base, chat, experience):

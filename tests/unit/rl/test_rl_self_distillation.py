@@ -1,5 +1,7 @@
 """A session whose policy is taught by what it was: nobody who plays sees a chart, and a run goes on bit for bit."""
 
+# ruff: noqa: F811  fixtures of other tests are arguments here
+
 import dataclasses
 import json
 
@@ -8,29 +10,21 @@ import torch
 from safetensors import safe_open
 
 from rl.algorithms import make_algorithm
-from rl.config import LoraParams, RolloutParams
+from rl.config import RolloutParams
 from rl.errors import TrainingError
 from rl.experience import Scores
 from rl.machine import Place
-from rl.models import save_model
 from rl.workers.local import LocalSession
 from tests.recipes import recipe
-from tests.unit.rl.test_rl_privileged import CHARTS, TwoTurns, specs
-
-LORA = LoraParams(rank=2, alpha=16.0, target_modules=("q_proj", "v_proj", "down_proj"))
-
-
-@pytest.fixture(autouse=True)
-def same_torch_after():
-    before = torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.use_deterministic_algorithms(before)
-
-
-@pytest.fixture
-def base(tmp_path, model, tokenizer):
-    save_model(model, tokenizer, tmp_path / "base")
-    return tmp_path / "base"
+from tests.unit.rl.test_rl_privileged import (  # noqa: F401  fixtures
+    CHARTS,
+    LORA,
+    TwoTurns,
+    base,
+    bits,
+    same_torch_after,
+    specs,
+)
 
 
 def open_session(folder, lora=None, learns=True) -> LocalSession:
@@ -56,12 +50,6 @@ def step(session: LocalSession, charts=CHARTS) -> dict[str, float]:
     played = [dataclasses.replace(t, privileged=told[t.case_id]) for t in played]
     scores = [Scores(t.episode_id, tuple({"a": float(t.token_ids[turn[0]] % 7)} for turn in t.turns)) for t in played]
     return session.learn(played, scores, number)
-
-
-def bits(session: LocalSession) -> dict[str, torch.Tensor]:
-    return {
-        f"{part}.{n}": v.clone() for part, m in session.learner.policy.parts.items() for n, v in m.state_dict().items()
-    }
 
 
 def assert_equal(one: LocalSession, other: LocalSession) -> None:
