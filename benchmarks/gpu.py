@@ -5,7 +5,7 @@ Prefect, MLflow or DVC. Every part writes what it found at once, so that a run c
 
     train     the bundled model trained on the starter clinic, rollouts and updates on the device
     decode    tokens a second of an engine at full slots, and seconds to take over a policy's weights
-    update    tokens a second and share of the device's peak of one update
+    update    tokens a second and share of the device's peak of one update, with and without checkpoints of every layer
     teacher   the same of a teacher that has read a chart and of its student, as adapters of one base; bytes by part
 
 With --compile, decoding and layers are compiled too. What could not be recorded, compiled or read in rows is in what is
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ from rl.algorithms import Algorithm
 from rl.config import LoraParams
 from rl.engines.base import Request, Sampling, noise_key
 from rl.engines.transformers import TransformersEngine
-from rl.experience import Scores
+from rl.experience import Scores, Trajectory
 from rl.flex import reads_rows
 from rl.machine import Place
 from rl.memory import Estimate, estimate, model_shape
@@ -74,6 +74,14 @@ SHAPES = {**GPU.shapes, "qwen2.5-7b + lora": SEVEN_B}
 log = logging.getLogger("benchmarks")
 
 
+@dataclass(frozen=True)
+class Model:
+    """Of random weights, where it was written."""
+
+    shape: Shape
+    path: str
+
+
 def main() -> None:
     """Measure, and write after every part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
@@ -84,13 +92,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tiny shape and hardly any work: whether it runs at all")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    if device() != "cuda" and not given.quick:
-        parser.error("torch finds no GPU here; --quick tries it out on the processor")
+    if device() != "cuda" and not given.quick and given.only != "train":
+        parser.error("torch finds no GPU here; --quick tries it out on the processor, and --only train trains there")
     chosen = (
         {"tiny": replace(TINY, dtype="bfloat16")} if given.quick else {n: SHAPES[n] for n in given.models.split(",")}
     )
     began = datetime.now(UTC)
-    path = given.out / f"gpu-{machine.kind()}-{began:%Y-%m-%d}.json"
+    path = given.out / f"gpu-{machine.kind()}-{began:%Y-%m-%d}{'-compiled' if given.compile else ''}.json"
     found: dict[str, Any] = {
         "began": began.isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", "benchmarks.gpu", *sys.argv[1:]]),
@@ -99,8 +107,10 @@ def main() -> None:
         "checkout": machine.checkout(),
     }
 
+    wanted = set(given.only.split(","))
+
     def keep(part: str, measure: Callable[[], dict[str, Any]]) -> None:
-        if part.split(":")[0] not in given.only.split(","):
+        if part.split(":")[0] not in wanted:
             return
         started = time.perf_counter()
         try:
@@ -116,11 +126,14 @@ def main() -> None:
         log.info("%s: %s", part, json.dumps(found[part]))
 
     keep("train", lambda: train(quick=given.quick))
-    for name, shape in chosen.items():
-        choices = {"lora": "lora" in name, "compiled": given.compile, "quick": given.quick}
-        keep(f"decode:{name}", partial(decode, shape, **choices))
-        keep(f"update:{name}", partial(update, shape, **choices))
-        keep(f"teacher:{name}", partial(teacher, shape, quick=given.quick))
+    for name, shape in chosen.items() if wanted - {"train"} else ():
+        with tempfile.TemporaryDirectory() as folder:
+            model = Model(shape, str(write_model(shape, LENGTH, Path(folder) / "model")))
+            choices = {"lora": "lora" in name, "compiled": given.compile, "quick": given.quick}
+            keep(f"decode:{name}", partial(decode, model, **choices))
+            keep(f"update:{name}", partial(update, model, checkpointed=True, **choices))
+            keep(f"update:{name}, activations kept", partial(update, model, checkpointed=False, **choices))
+            keep(f"teacher:{name}", partial(teacher, model, quick=given.quick))
     log.info("wrote %s", path)
 
 
@@ -163,10 +176,15 @@ def train(*, quick: bool) -> dict[str, Any]:
     return {"accuracy_before": before, "accuracy_after": validated(), "rewards": rewards, "step_s": seconds}
 
 
-def decode(shape: Shape, *, lora: bool, compiled: bool, quick: bool) -> dict[str, Any]:
+def decode(model: Model, *, lora: bool, compiled: bool, quick: bool) -> dict[str, Any]:
     """Every slot samples one turn after an opening of its own."""
     slots, turn, opening = (4, 4, 8) if quick else (SLOTS, TURN, OPENING)
-    session, memory = opened(shape, lora=lora, compiled=compiled, slots=slots, length=opening + 2 * turn + 2)
+    began = time.perf_counter()
+    load = Load(opening + 2 * turn + 2, 4, 1, MICRO_BATCH)
+    rule = algorithm(load.group, load.episodes, load.micro_batch_tokens, compiled=compiled)
+    session, memory = opened(model, lora=lora, slots=slots, load=load, rule=rule, compiled=compiled)
+    finish()
+    opening_s = time.perf_counter() - began
     began = time.perf_counter()
     session.hold()
     finish()
@@ -196,28 +214,31 @@ def decode(shape: Shape, *, lora: bool, compiled: bool, quick: bool) -> dict[str
         "slots": slots,
         "tokens_per_s": rates[1:],
         "refused": session.engine.refused if isinstance(session.engine, TransformersEngine) else {},
+        "open_s": round(opening_s, 2),
         "take_s": round(taken, 3),
         "peak_gib": peak(),
         "estimate_gib": of_phase(memory, memory.playing),
     }
 
 
-def update(shape: Shape, *, lora: bool, compiled: bool, quick: bool) -> dict[str, Any]:
-    """One gradient step on made-up episodes, checkpointing layer by layer."""
-    load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, MICRO_BATCH)
-    session, memory = opened(shape, lora=lora, compiled=compiled, slots=4, length=load.length, load=load)
-    lengths, seconds = phases(session, load, shape.vocabulary, {}, quick=quick)
-    tokens, squares = [sum(row) for row in lengths], [sum(n * n for n in row) for row in lengths]
-    weights = session.model.num_parameters(exclude_embeddings=True) + shape.vocabulary * shape.width
-    top = machine.machine()["peak_flops"]
-    width = shape.heads * shape.head_width
-    flops = [training_flops(weights, t, s, shape.layers, width) for t, s in zip(tokens, squares, strict=True)]
+def update(model: Model, *, lora: bool, compiled: bool, checkpointed: bool, quick: bool) -> dict[str, Any]:
+    """One gradient step on made-up episodes; without checkpoints of every layer micro-batches are half as large."""
+    micro_batch = MICRO_BATCH if checkpointed else MICRO_BATCH // 2
+    load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, micro_batch)
+    rule = algorithm(
+        load.group, load.episodes, load.micro_batch_tokens, gradient_checkpointing=checkpointed, compiled=compiled
+    )
+    session, memory = opened(model, lora=lora, slots=4, load=load, rule=rule)
+    played, seconds = phases(session, load, model.shape.vocabulary, {}, quick=quick)
+    weights = session.model.num_parameters(exclude_embeddings=True)
     share = 2 / 3 if lora else 1.0  # no gradient of frozen weights
+    flops = [share * needed(made, weights, model.shape) for made in played]
+    top = machine.machine()["peak_flops"]
     return {
         "in_rows": reads_rows(session.model.get_decoder()),
-        "tokens": tokens[1:],
-        "tokens_per_s": [round(t / s) for t, s in zip(tokens, seconds, strict=True)][1:],
-        "model_flop_utilisation": [round(share * f / s / top, 4) for f, s in zip(flops, seconds, strict=True)][1:]
+        "micro_batch_tokens": load.micro_batch_tokens,
+        **pace(played, seconds),
+        "model_flop_utilisation": [round(f / s / top, 4) for f, s in zip(flops, seconds, strict=True)][1:]
         if top
         else None,
         "peak_gib": peak(),
@@ -225,18 +246,37 @@ def update(shape: Shape, *, lora: bool, compiled: bool, quick: bool) -> dict[str
     }
 
 
-def teacher(shape: Shape, *, quick: bool) -> dict[str, Any]:
+def needed(made: Sequence[Trajectory], weights: int, shape: Shape) -> float:
+    """Floating-point operations of an update: of all tokens through the layers' weights, and of those that carry loss
+    through the head.
+    """
+    lengths = [len(t.token_ids) for t in made]
+    width = shape.heads * shape.head_width
+    layers = training_flops(weights, sum(lengths), sum(n * n for n in lengths), shape.layers, width)
+    return layers + training_flops(shape.vocabulary * shape.width, sum(sum(t.loss_mask) for t in made), 0, 0, 0)
+
+
+def pace(played: Sequence[Sequence[Trajectory]], seconds: Sequence[float]) -> dict[str, Any]:
+    """Of training phases but the first, which warms up."""
+    tokens = [sum(len(t.token_ids) for t in made) for made in played]
+    return {
+        "tokens": tokens[1:],
+        "tokens_per_s": [round(t / s) for t, s in zip(tokens, seconds, strict=True)][1:],
+        "first_s": round(seconds[0], 2),
+    }
+
+
+def teacher(model: Model, *, quick: bool) -> dict[str, Any]:
     """Training phases of `ppo_roa`, each of the teacher's update and the student's lessons. No layer is checkpointed, so
     that micro-batches are smaller.
     """
     load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, MICRO_BATCH // 4)
     rule = teaching(load.group, load.episodes, load.micro_batch_tokens)
-    session, memory = opened(shape, lora=True, compiled=False, slots=4, length=load.length, load=load, rule=rule)
-    lengths, seconds = phases(session, load, shape.vocabulary, {"chart": {"facts": "fever, cough"}}, quick=quick)
-    tokens = [sum(row) for row in lengths]
+    session, memory = opened(model, lora=True, slots=4, load=load, rule=rule)
+    played, seconds = phases(session, load, model.shape.vocabulary, {"chart": {"facts": "fever, cough"}}, quick=quick)
     return {
-        "tokens": tokens[1:],
-        "tokens_per_s": [round(t / s) for t, s in zip(tokens, seconds, strict=True)][1:],
+        "micro_batch_tokens": load.micro_batch_tokens,
+        **pace(played, seconds),
         "peak_gib": peak(),
         "estimate_gib": {part: round(memory.parts[part] / GIB, 3) for part in memory.learning if part in memory.parts},
     }
@@ -244,12 +284,12 @@ def teacher(shape: Shape, *, quick: bool) -> dict[str, Any]:
 
 def phases(
     session: LocalSession, load: Load, vocabulary: int, privileged: dict[str, Any], *, quick: bool
-) -> tuple[list[list[int]], list[float]]:
-    """Training phases on made-up episodes, of which only the simulator knows `privileged`: the lengths of the episodes of
-    each, and its seconds.
+) -> tuple[list[list[Trajectory]], list[float]]:
+    """Training phases on made-up episodes, of which only the simulator knows `privileged`: the episodes of each, and its
+    seconds.
     """
     session.engine.sleep()
-    lengths, seconds = [], []
+    played, seconds = [], []
     for number in range(2 if quick else 4):
         made = [replace(t, policy_version=number, privileged=privileged) for t in experience(load, vocabulary, number)]
         forget_peak()
@@ -257,41 +297,26 @@ def phases(
         session.learn(made, [Scores(t.episode_id, t.events) for t in made], number + 1)
         finish()
         seconds.append(time.perf_counter() - began)
-        lengths.append([len(t.token_ids) for t in made])
-    return lengths, seconds
+        played.append(made)
+    return played, seconds
 
 
 def opened(
-    shape: Shape,
-    *,
-    lora: bool,
-    compiled: bool,
-    slots: int,
-    length: int,
-    load: Load | None = None,
-    rule: Algorithm | None = None,
+    model: Model, *, lora: bool, slots: int, load: Load, rule: Algorithm, compiled: bool = False
 ) -> tuple[LocalSession, Estimate]:
-    """A session on a model of this shape, weights of a fixed seed, and what memory it is said to need; `rule` in place of
-    GRPO's.
-    """
-    size = load or Load(length, 4, 1, length)
+    """A session on this model, and what memory it is said to need."""
     rollout = rollout_params(
         "transformers",
-        prompts=size.prompts,
-        response_length=min(TURN, length // 4),
-        max_episode_tokens=length,
+        prompts=load.prompts,
+        response_length=min(TURN, load.length // 4),
+        max_episode_tokens=load.length,
         slots=slots,
         max_failed_share=0.0,
         compiled=compiled,
     )
-    rule = rule or algorithm(
-        size.group, size.episodes, size.micro_batch_tokens, gradient_checkpointing=True, compiled=compiled
-    )
-    place, adapter = Place(device(), shape.dtype), LORA if lora else None
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(write_model(shape, length, Path(folder) / "model"))
-        memory = estimate(model_shape(path, place.compute, adapter), rollout, rule, place, holes=False)
-        return LocalSession(path, place, rollout, rule, SEED, adapter, 1.0), memory
+    place, adapter = Place(device(), model.shape.dtype), LORA if lora else None
+    memory = estimate(model_shape(model.path, place.compute, adapter), rollout, rule, place, holes=False)
+    return LocalSession(model.path, place, rollout, rule, SEED, adapter, 1.0), memory
 
 
 def of_phase(memory: Estimate, there: Sequence[str]) -> float:

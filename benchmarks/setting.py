@@ -1,5 +1,6 @@
 """What is held equal: the model, the episodes and how long every turn is."""
 
+import json
 import os
 import random
 from collections.abc import Mapping
@@ -168,9 +169,17 @@ def build(shape: Shape, context: int) -> PreTrainedModel:
 
 
 def write_model(shape: Shape, context: int, folder: Path) -> Path:
-    """Build and save, for everyone to load; returns the folder."""
-    words = tokenizer()
-    save_model(build(shape, context), words, folder)
+    """Build and save, for everyone to load; returns the folder.
+
+    Its tokenizer has a name for every id, as a real model's, so that all of the head's rows can be sampled.
+    """
+    with torch.device(device()):  # a processor draws seven billion numbers in minutes
+        model = build(shape, context)
+    save_model(model, tokenizer(), folder)
+    written = folder / "tokenizer.json"
+    described = json.loads(written.read_text())
+    described["model"]["vocab"] |= {f"<unused {n}>": n for n in range(TINY.vocabulary, shape.vocabulary)}
+    written.write_text(json.dumps(described))
     return folder
 
 

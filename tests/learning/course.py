@@ -118,13 +118,13 @@ def toy_recipe(name: str, game: Game) -> dict[str, Any]:
     return recipe(name.split(",")[0], **changes | {"optimizer": optimizer})
 
 
-def learn(name: str, level: str, seed: int) -> Outcome:
+def learn(name: str, level: str, seed: int, device: str = "cpu") -> Outcome:
     """Random weights, a warm start that teaches the words alone, then the algorithm until the game is solved or the
     steps are used up.
     """
     started = time.process_time()
     game = GAMES[level]
-    school = School(game, seed)
+    school = School(game, seed, device)
     school.warm_start(DIALOGUES[level])
     speaks = mean_reward(school.rollout(16, 0, 1.0))
     algorithm = make_algorithm(toy_recipe(name, game))

@@ -21,10 +21,10 @@ import torch
 from tests.learning.course import CHANGES, GAMES, Outcome, learn
 
 
-def run(name: str, game: str, seed: int, threads: int) -> Outcome:
+def run(name: str, game: str, seed: int, threads: int, device: str) -> Outcome:
     """One run on so many threads."""
     torch.set_num_threads(threads)
-    return learn(name, game, seed)
+    return learn(name, game, seed, device)
 
 
 def processes(jobs: int) -> ProcessPoolExecutor:
@@ -73,6 +73,7 @@ def main() -> int:
     parser.add_argument("--algorithms", nargs="*", default=[""])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--device", default="cpu", help="where the policy lies: cpu or cuda")
     parser.add_argument(
         "--out", type=Path, help="JSON lines of all runs; those that are there already are not played again"
     )
@@ -87,7 +88,7 @@ def main() -> int:
     names = [name for name in CHANGES if any(name.startswith(wanted) for wanted in args.algorithms)]
     todo = [(name, args.game, seed) for seed in args.seeds for name in names if (name, args.game, seed) not in there]
     with processes(args.jobs) as pool:
-        for future in as_completed([pool.submit(run, *job, args.threads) for job in todo]):
+        for future in as_completed([pool.submit(run, *job, args.threads, args.device) for job in todo]):
             outcome = future.result()
             done.append(outcome)
             verdict = "solved" if outcome.solved else "NOT   "

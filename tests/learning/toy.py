@@ -144,7 +144,7 @@ def babble(game: Game, rng: random.Random) -> list[Message]:
 class School:
     """A tiny random policy and the loop."""
 
-    def __init__(self, game: Game, seed: int) -> None:
+    def __init__(self, game: Game, seed: int, device: str = "cpu") -> None:
         self.game, self.seed = game, seed
         words = game.colours + game.questions
         tokenizer = new_tokenizer([*words, "what", "hello"] * 4, 280 + 5 * len(words))
@@ -155,8 +155,9 @@ class School:
             for parameter in self.model.parameters():
                 if parameter.ndim == 2:
                     parameter *= 4  # as large as a narrow model needs
-        if worthwhile():
+        if device == "cpu" and worthwhile():
             speed_up(self.model)  # as any model that is loaded
+        self.model.to(device)
         self.params = RolloutParams(
             prompts=len(game.colours),
             response_length=3,

@@ -82,7 +82,7 @@ def batches(kind: str) -> list:
 def outcome(model, made: list) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     model.zero_grad()
     found = torch.cat([token_logprobs(model, batch, 0.8)[0] for batch in made])
-    (found * torch.linspace(1, 2, len(found))).sum().backward()
+    (found * torch.linspace(1, 2, len(found), device=found.device)).sum().backward()
     gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     return found.detach(), gradients
 
