@@ -229,7 +229,7 @@ def update(model: Model, *, lora: bool, compiled: bool, checkpointed: bool, quic
         load.group, load.episodes, load.micro_batch_tokens, gradient_checkpointing=checkpointed, compiled=compiled
     )
     session, memory = opened(model, lora=lora, slots=4, load=load, rule=rule)
-    played, seconds = phases(session, load, model.shape.vocabulary, {}, quick=quick)
+    played, seconds = phases(session, load, model.shape.vocabulary, {}, number=2 if quick else 4)
     weights = session.model.num_parameters(exclude_embeddings=True)
     share = 2 / 3 if lora else 1.0  # no gradient of frozen weights
     flops = [share * needed(made, weights, model.shape) for made in played]
@@ -273,7 +273,7 @@ def teacher(model: Model, *, quick: bool) -> dict[str, Any]:
     load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, MICRO_BATCH // 4)
     rule = teaching(load.group, load.episodes, load.micro_batch_tokens)
     session, memory = opened(model, lora=True, slots=4, load=load, rule=rule)
-    played, seconds = phases(session, load, model.shape.vocabulary, {"chart": {"facts": "fever, cough"}}, quick=quick)
+    played, seconds = phases(session, load, model.shape.vocabulary, {"chart": {"facts": "fever, cough"}}, number=2)
     return {
         "micro_batch_tokens": load.micro_batch_tokens,
         **pace(played, seconds),
@@ -283,18 +283,18 @@ def teacher(model: Model, *, quick: bool) -> dict[str, Any]:
 
 
 def phases(
-    session: LocalSession, load: Load, vocabulary: int, privileged: dict[str, Any], *, quick: bool
+    session: LocalSession, load: Load, vocabulary: int, privileged: dict[str, Any], *, number: int
 ) -> tuple[list[list[Trajectory]], list[float]]:
     """Training phases on made-up episodes, of which only the simulator knows `privileged`: the episodes of each, and its
     seconds.
     """
     session.engine.sleep()
     played, seconds = [], []
-    for number in range(2 if quick else 4):
-        made = [replace(t, policy_version=number, privileged=privileged) for t in experience(load, vocabulary, number)]
+    for at in range(number):
+        made = [replace(t, policy_version=at, privileged=privileged) for t in experience(load, vocabulary, at)]
         forget_peak()
         began = time.perf_counter()
-        session.learn(made, [Scores(t.episode_id, t.events) for t in made], number + 1)
+        session.learn(made, [Scores(t.episode_id, t.events) for t in made], at + 1)
         finish()
         seconds.append(time.perf_counter() - began)
         played.append(made)

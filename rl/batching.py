@@ -257,7 +257,8 @@ def head_logprobs(
     target_N = batch.target_N.to(hidden_ND.device)
 
     def chunk(hidden: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logprob_NV = torch.log_softmax(logits_of(model, hidden) / temperature, dim=-1)
+        logits_NV = logits_of(model, hidden)
+        logprob_NV = torch.log_softmax(logits_NV if temperature == 1.0 else logits_NV / temperature, dim=-1)
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy_N = -torch.einsum("nv,nv->n", logprob_NV.exp(), logprob_NV)
         return logprob_NV.gather(1, target[:, None])[:, 0], entropy_N

@@ -5,7 +5,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -140,7 +140,8 @@ class Learner:
         plays = self.algorithm.player(self.policy_version)
         self.policy.play(plays)
         prepared = self.policy.prepare(trajectories, self.algorithm.optimizer.micro_batch_tokens)
-        records, metrics = self._records(trajectories, scores)
+        only = self._is_one_step(passes, len(trajectories))
+        records, metrics = self._records(trajectories, scores, look=not only)
         signal = self.algorithm.signal(records)
         metrics |= signal.metrics | prepared | behind
         applied: dict[str, list[float]] = defaultdict(list)
@@ -150,7 +151,7 @@ class Learner:
         planned = sum(gradient_steps_per_rollout(len(signal.units), one.units, one.epochs) for one in passes)
         for one, units in self._mini_batches(passes, signal, step):
             compare = not steps and self.algorithm.on_policy
-            found = self._gradient_step(one, units, trajectories, records, signal, compare=compare)
+            found = self._gradient_step(one, units, trajectories, records, signal, compare=compare, only=only)
             steps += 1
             if progress is not None:
                 progress(steps, planned)
@@ -199,14 +200,28 @@ class Learner:
             return {}
         return {"staleness": self.policy_version - sum(t.policy_version for t in trajectories) / len(trajectories)}
 
+    def _is_one_step(self, passes: Sequence[Pass], trajectories: int) -> bool:
+        """Whether a training phase is one gradient step, and nothing before it asks for the policy's log-probabilities:
+        then the old ones are those that the step computes, since no weight has moved.
+        """
+        algorithm, first = self.algorithm, passes[0]
+        asked = algorithm.needs_old_logprobs or algorithm.frozen_roles or not algorithm.on_policy
+        return not asked and len(passes) == 1 and first.epochs == 1 and first.units >= trajectories
+
     def _records(
-        self, trajectories: Sequence[Trajectory], scores: Sequence[Scores]
+        self, trajectories: Sequence[Trajectory], scores: Sequence[Scores], *, look: bool
     ) -> tuple[list[TokenRecord], dict[str, float]]:
         """What has to be known before the first update, and how far sampler and trainer disagree if it was looked at
         here.
+
+        Args:
+            trajectories: of the phase.
+            scores: same order.
+            look: whether the trainer's own log-probabilities are wanted where the sampler's are not the same.
         """
         budget = self.algorithm.optimizer.micro_batch_tokens
-        look_again = self.algorithm.needs_old_logprobs or (self.algorithm.on_policy and not self.sampler.exact)
+        differs = self.algorithm.on_policy and not self.sampler.exact
+        look_again = self.algorithm.needs_old_logprobs or (differs and look)
         old = logprobs_of(self.policy, trajectories, budget, self.temperature, self.ranks) if look_again else None
         frozen = {role: self._frozen_logprobs(role, trajectories) for role in self.algorithm.frozen_roles}
         values = values_of(self.policy, trajectories, budget, self.ranks) if self.critic is not None else None
@@ -231,9 +246,11 @@ class Learner:
         signal: TrainingSignal,
         *,
         compare: bool,
+        only: bool,
     ) -> tuple[dict[str, float], dict[str, float]] | None:
         """One optimizer update; returns means over the mini-batch, and if asked (the policy is still the sampler's) how
-        far sampler and trainer disagree. None: it was not finite, and was skipped.
+        far sampler and trainer disagree. None: it was not finite, and was skipped. The `only` one of its phase is
+        compared with itself.
         """
         chosen = [i for unit in units for i in unit]
         place = {i: k for k, i in enumerate(chosen)}
@@ -246,6 +263,9 @@ class Learner:
         batches = self._batches([trajectories[i] for i in chosen], together)
         for batch, counts in self.ranks.deal(batches, size_of):
             tokens = self._token_batch(one, batch, chosen, together, records, signal, total)
+            sampler_N = np.concatenate([records[chosen[i]].sampler_logprob_A for i in batch.index])
+            if only and not self.sampler.exact:
+                tokens = replace(tokens, old_logprob_N=tokens.logprob_N.detach())
             loss, shares = one.loss(tokens)
             (loss if counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]  # torch's stubs
             if not counts:
@@ -253,9 +273,7 @@ class Learner:
             for name, value in shares.items():
                 means[name] += value
             if compare:
-                seen.append(
-                    (tokens.logprob_N.detach().double().cpu().numpy(), tokens.old_logprob_N.double().cpu().numpy())
-                )
+                seen.append((tokens.logprob_N.detach().double().cpu().numpy(), sampler_N))
         seen, norms = self.ranks.gather(seen), self._norms(one)
         if not self._apply(one, norms):
             return None

@@ -21,7 +21,7 @@ import torch
 from tests.learning.course import CHANGES, GAMES, Outcome, learn
 
 
-def run(name: str, game: str, seed: int, threads: int, device: str) -> Outcome:
+def run(name: str, game: str, seed: int, threads: int, device: str = "cpu") -> Outcome:
     """One run on so many threads."""
     torch.set_num_threads(threads)
     return learn(name, game, seed, device)
