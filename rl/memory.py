@@ -152,7 +152,7 @@ def estimate(
     frozen       parameters x bytes for each frozen role (the reference), unless there is an adapter to switch off
     kv_cache     slots x tokens x layers x 2 x key-value heads x head width x bytes; with vLLM, what it is given
     step         on a GPU, with an engine of kind transformers: what sampling a token for every slot works on (24 bytes
-                 for each of its logits), or what feeding a chunk does, if that is more
+                 for each of its logits), which a recorded step holds on to, and what feeding a chunk does
     engine       its copy of the weights: parameters x its bytes; none where it plays with the learner's
     activations  what a backward pass will ask for. Tokens of a micro-batch x layers x (6 width + 4 intermediate + 4
     heads x head width
@@ -229,7 +229,7 @@ def _of_work(s: ModelShape, algorithm: Algorithm, rollout: RolloutParams, place:
     }
     if place.device != "cpu":
         fed = FEED_TOKENS * (6 * s.width + 3 * s.intermediate) * s.bytes
-        parts["step"] = max(rollout.slots * s.vocabulary * SAMPLING_BYTES, fed)
+        parts["step"] = rollout.slots * s.vocabulary * SAMPLING_BYTES + fed
     return parts
 
 

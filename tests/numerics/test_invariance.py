@@ -22,6 +22,7 @@ from rl.learner import Learner, Sampler, gradient_steps_per_rollout
 from rl.models import new_model, new_tokenizer
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
+from rl.records import logprobs_of
 from rl.sft import Example, train_supervised
 from tests.handing import learner_for, watched
 from tests.recipes import recipe
@@ -177,6 +178,34 @@ def test_experience_of_the_policy_before_the_last_update_is_taken_where_it_is_al
     assert again["sampler_mismatch_mean"] > 0
     with pytest.raises(TrainingError, match="training off-policy is refused"):
         learner.update(trajectories, scores, step=3)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "ppo"])
+def test_a_phase_of_one_gradient_step_takes_its_own_log_probabilities_for_the_old_ones(
+    base, experience, monkeypatch, name
+):
+    """They are those of a pass before it, which is left out; of two steps the second needs that pass."""
+    looked = []
+    monkeypatch.setattr(rl.learner, "logprobs_of", lambda *given: looked.append(name) or logprobs_of(*given))
+
+    def update(**changes) -> tuple[dict, dict, dict]:
+        params = OPTIMIZER | {"max_grad_norm": 1e9, "mini_batch_size": 64, "num_epochs": 1} | changes
+        critic = {"critic": {"warmup_rollout_steps": 0}} if name == "ppo" else {}
+        algorithm = make_algorithm(recipe(name, group_size=4, optimizer=params, **critic))
+        sampler = Sampler(exact=False, staleness=0)
+        learner = learner_for(copy.deepcopy(base), algorithm, 4, TEMPERATURE, seed=0, sampler=sampler)
+        gradient = watched(learner)
+        metrics = learner.update(*experience, step=1)
+        return gradient, learner.model.state_dict(), metrics
+
+    once = update()
+    assert not looked
+    update(num_epochs=2)
+    update(mini_batch_size=8)
+    assert len(looked) == 2
+    monkeypatch.setattr(Learner, "_is_one_step", lambda *_: False)
+    assert_same(once, update())
+    assert len(looked) == 3
 
 
 def test_gradient_checkpointing_changes_nothing(base, experience):

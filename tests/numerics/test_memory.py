@@ -238,7 +238,8 @@ def test_on_a_gpu_the_phases_take_turns_and_weights_stay_float32(base):
     assert (shape.weight_bytes, shape.bytes) == (4, 2)
     assert parts["weights"] == parts["gradients"] == 4 * shape.parameters == 2 * parts["engine"]
     assert "heap" not in parts
-    assert parts["step"] == 2**14 * (6 * 384 + 3 * shape.intermediate) * 2  # feeding; sampling takes 64 x 8192 x 24
+    fed = 2**14 * (6 * 384 + 3 * shape.intermediate) * 2
+    assert parts["step"] == fed + 64 * 8192 * 24
     playing = sum(parts[part] for part in ("weights", "optimizer", "engine", "kv_cache", "step"))
     learning = sum(parts[part] for part in ("weights", "optimizer", "gradients", "activations", "gathered", "logits"))
     assert gpu.total == max(playing, learning) < sum(parts.values())
@@ -247,7 +248,7 @@ def test_on_a_gpu_the_phases_take_turns_and_weights_stay_float32(base):
     large = ROLLOUT.model_copy(update={"slots": 4096})
     kept, away = (estimate(shape, large, algorithm, Place("cuda", "bfloat16", offload)) for offload in (False, True))
     assert kept.peak()[0] == away.peak()[0] == "playing"
-    assert kept.parts["step"] == 4096 * 8192 * 24
+    assert kept.parts["step"] == fed + 4096 * 8192 * 24
     assert kept.total - away.total == parts["optimizer"]
     adapted = estimate(model_shape(str(base), "bfloat16", LORA), ROLLOUT, algorithm, Place("cuda", "bfloat16")).parts
     trained = model_shape(str(base), "bfloat16", LORA).trainable
