@@ -2,6 +2,7 @@
 
 import copy
 import multiprocessing
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,12 +108,14 @@ def updated(learner: Learner, experience: Any, times: int = 1) -> Found:
     return {"metrics": metrics, "gradient": {n: whole(g) for n, g in gradient.items()}, "weights": weights}
 
 
-def in_ranks(task: Callable[..., Any], folder: Path, size: int, *arguments: Any) -> list[Any]:
-    """What `task(ranks of "shard", ranks of "replicate", *arguments)` gives in each of so many processes."""
+def in_ranks(task: Callable[..., Any], folder: Path, size: int, *arguments: Any, device: str = "cpu") -> list[Any]:
+    """What `task(ranks of "shard", ranks of "replicate", *arguments)` gives in each of so many processes; on GPUs each
+    has one of its own.
+    """
     place = meeting_place(HOST)
     spawn = multiprocessing.get_context("spawn")
     processes = [
-        spawn.Process(target=_child, args=(task, folder, rank, size, place[1], arguments), daemon=True)
+        spawn.Process(target=_child, args=(task, folder, rank, size, place[1], device, arguments), daemon=True)
         for rank in range(size)
     ]
     for process in processes:
@@ -123,8 +126,17 @@ def in_ranks(task: Callable[..., Any], folder: Path, size: int, *arguments: Any)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]
 
 
-def _child(task: Callable[..., Any], folder: Path, rank: int, size: int, port: int, arguments: tuple[Any, ...]) -> None:
+def _child(
+    task: Callable[..., Any],
+    folder: Path,
+    rank: int,
+    size: int,
+    port: int,
+    device: str,
+    arguments: tuple[Any, ...],
+) -> None:
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    shards = join(HOST, port, rank, size, "cpu", TIMEOUT_S, "shard")
+    torch.use_deterministic_algorithms(device == "cpu")
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(rank) if device == "cuda" else ""
+    shards = join(HOST, port, rank, size, device, TIMEOUT_S, "shard")
     torch.save(task(shards, Ranks(rank, size, "replicate"), *arguments), folder / f"{rank}.pt")
