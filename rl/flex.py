@@ -243,18 +243,20 @@ def prefer_rows(model: PreTrainedModel, compute: str) -> None:
     if model.device.type != "cuda":
         return  # there it has no kernel with a gradient
     allow_programs()
-    for dtype in {model.dtype, getattr(torch, compute)}:
-        if reason := why_no_flex(model, dtype):
+    learns = getattr(torch, compute)
+    # what is compiled is what takes time: weights in float32 are looked at once, and never learn as they are
+    for dtype in {model.dtype, learns}:
+        if reason := why_no_flex(model, dtype, gradients=dtype == learns):
             log.warning("flex attention does not work here in %s, sequences are padded instead: %s", dtype, reason)
             return
     read_rows(model)
 
 
-def why_no_flex(model: PreTrainedModel, dtype: torch.dtype) -> str | None:
+def why_no_flex(model: PreTrainedModel, dtype: torch.dtype, *, gradients: bool = True) -> str | None:
     """Why flex attention cannot be used for a model on its device; None: it works.
 
-    Tried on two short rows: forward and backward passes with the shapes of its heads and its cap, beside attention
-    written out.
+    Tried on two short rows: forward and, for `gradients`, backward passes with the shapes of its heads and its cap,
+    beside attention written out.
     """
     config, device = model.config.get_text_config(), model.device
     heads, shared = config.num_attention_heads, config.num_key_value_heads
@@ -264,13 +266,14 @@ def why_no_flex(model: PreTrainedModel, dtype: torch.dtype) -> str | None:
     try:
         for size in (BLOCK, 3 * BLOCK):
             query, key, value = (
-                torch.randn(1, n, size, width, generator=generator).to(device, dtype).requires_grad_()
+                torch.randn(1, n, size, width, generator=generator).to(device, dtype).requires_grad_(gradients)
                 for n in (heads, shared, shared)
             )
             row = packed_row(unpadded(2, size // 2)).within(TRIAL_WINDOW)
             ours, _ = _attend(None, query, key, value, block_mask(row.to(device)), softcap=softcap)
             plain = _written_out(query.float(), key.float(), value.float(), size // 2, softcap)
-            for side, other in zip(*(_with_gradients(out, query, key, value) for out in (ours, plain)), strict=True):
+            inputs = (query, key, value) if gradients else ()
+            for side, other in zip(*(_with_gradients(out, *inputs) for out in (ours, plain)), strict=True):
                 if not (side - other).abs().max() <= TRIAL_TOLERANCE * other.abs().max():
                     return "its results differ from those of attention written out"
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
@@ -292,5 +295,6 @@ def _written_out(
 
 
 def _with_gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Of its sum of squares."""
-    return out.detach().float(), *(g.float() for g in torch.autograd.grad(out.float().square().sum(), inputs))
+    """Of its sum of squares; the output first."""
+    found = torch.autograd.grad(out.float().square().sum(), inputs) if inputs else ()
+    return out.detach().float(), *(g.float() for g in found)

@@ -36,8 +36,8 @@ MANY = 0.5  # of a step's episodes: so many without their chart are told of
 class Reading:
     """What a teacher reads of a micro-batch."""
 
-    batch: MicroBatch  # the same loss positions in the same order
-    taught_N: torch.Tensor  # 1 where the teacher is listened to; 0 elsewhere, and where the chart had no room
+    batch: MicroBatch  # with the loss positions where the teacher is listened to, in the same order
+    taught_N: torch.Tensor  # bool; which those are. None of an episode whose chart had no room
 
 
 class SelfTaughtPolicy(Policy):
@@ -132,18 +132,15 @@ class SelfTaughtPolicy(Policy):
 
     def dressed(self, batch: MicroBatch, trajectories: Sequence[Trajectory]) -> MicroBatch:
         """The micro-batch with what the teacher reads."""
-        rows = []
+        rows, taught = [], []
         for t in trajectories:
             begins = t.turns[0][0]
             opening = self._openings.get(t.episode_id, t.token_ids[:begins])
-            rows.append(([*opening, *t.token_ids[begins:]], [0] * len(opening) + [*t.loss_mask[begins:]]))
+            first = self._begins(t) if t.episode_id in self._openings else len(t.token_ids)
+            mask = [one if place >= first else 0 for place, one in enumerate(t.loss_mask)]
+            rows.append(([*opening, *t.token_ids[begins:]], [0] * len(opening) + mask[begins:]))
+            taught += [place >= first for place, one in enumerate(t.loss_mask) if one]
         (read,) = micro_batches([ids for ids, _ in rows], [mask for _, mask in rows], 1, None, [range(len(rows))])
-        taught = [
-            float(t.episode_id in self._openings and place >= self._begins(t))
-            for t in trajectories
-            for place, one in enumerate(t.loss_mask)
-            if one
-        ]
         return replace(batch, told=Reading(read, torch.tensor(taught)))
 
     def _begins(self, trajectory: Trajectory) -> int:
@@ -155,11 +152,12 @@ class SelfTaughtPolicy(Policy):
         reading: Reading = batch.told
         with torch.no_grad(), self._teaching() as teacher:
             teacher_ND = at_loss(teacher, reading.batch)
-        student_ND = hidden_BTD[batch.row_N, batch.source_N]
+        taught_N = reading.taught_N.to(hidden_BTD.device)
+        student_ND = hidden_BTD[batch.row_N, batch.source_N][taught_N]
         heads = self.teacher if self.teacher is not None else self.model
         reverse = self._params.divergence == "reverse"
-        kl_N = kl_between(heads, teacher_ND, self.model, student_ND, temperature, reverse=reverse)
-        return Adaptation(None, kl_N * reading.taught_N.to(kl_N.device))
+        found = kl_between(heads, teacher_ND, self.model, student_ND, temperature, reverse=reverse)
+        return Adaptation(None, found.new_zeros(len(taught_N)).masked_scatter(taught_N, found))
 
 
 def opening_with_chart(trajectory: Trajectory, kind: str, chat: ChatFormat) -> list[int]:

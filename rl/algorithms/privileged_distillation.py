@@ -46,8 +46,10 @@ class PrivilegedDistillation(GRPO):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The policy, and its teacher, which is never updated by a gradient."""
-        return (*super().parts, Part(TEACHER, None, 0))
+        """The policy, and a teacher that follows it, which is never updated by a gradient. One that stays what the policy
+        began as is nothing to keep.
+        """
+        return (*super().parts, *([Part(TEACHER, None, 0)] if self.recipe.distillation.tau else []))
 
     def passes(self, policy_version: int) -> list[Pass]:
         """GRPO's, of the policy alone."""

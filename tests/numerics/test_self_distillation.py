@@ -208,11 +208,15 @@ def test_siblings_that_share_a_row_are_taught_as_those_that_do_not(base, chat, e
     assert_same(*found)
 
 
-def test_who_is_too_long_with_a_chart_is_taught_by_reward_alone(base, chat, experience):
+@pytest.mark.parametrize("tokens", [10**6, 1])
+def test_who_is_too_long_with_a_chart_is_taught_by_reward_alone(base, chat, experience, tokens):
+    """Also where a micro-batch has nobody else."""
     trajectories, scores = experience
+    content = numbers()
+    content["optimizer"] |= {"micro_batch_tokens": tokens}
     charts = {"g0": "ab " * 40, "g1": "b", "g2": "c"}
     some = [dataclasses.replace(t, privileged={"chart": {"facts": charts[t.group_id]}}) for t in trajectories]
-    learner, other = (learner_of(base, chat, numbers()) for _ in range(2))
+    learner, other = (learner_of(base, chat, content) for _ in range(2))
     teacher = noisy(learner.policy.teacher)
     noisy(other.policy.teacher)
     metrics = learner.update(some, scores, step=1)
@@ -226,6 +230,18 @@ def test_who_is_too_long_with_a_chart_is_taught_by_reward_alone(base, chat, expe
         dataclasses.replace(t, privileged={"chart": {"facts": charts[t.group_id].replace("ab", "cc")}}) for t in some
     ]
     assert other.update(elsewhere, scores, step=1) == metrics  # no word of theirs is read
+
+
+def test_a_checkpoint_keeps_a_teacher_that_follows_and_none_that_stays(base, chat, experience):
+    trajectories, scores = experience
+    for tau, kept in ((0.0, False), (0.3, True)):
+        learner = learner_of(base, chat, numbers(tau=tau))
+        learner.update(trajectories, scores, step=1)
+        assert (TEACHER in learner.state()) == kept
+        again = learner_of(base, chat, numbers(tau=tau))
+        again.load_state(learner.state())
+        for mine, theirs in zip(learner.policy.teacher.parameters(), again.policy.teacher.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
 
 
 def test_beside_an_adapter_the_teacher_is_another_one(base, chat, experience):
