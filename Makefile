@@ -13,7 +13,7 @@
 # make attacks     what doctors who do not ask and diagnose would earn
 # make base-model  the bundled model again, from nothing
 # make vllm        a second environment, with vLLM for the CPU; make test-vllm: its tests
-# make gpu         on a machine with a GPU, in ten minutes: right, how fast, how much memory
+# make gpu         on a machine with a GPU, in a quarter of an hour: right, how fast, how much memory
 # make docs        the documentation as a site in site/, with its links checked
 # make bench       measures against TRL and plain loops (benchmarks/README.md); QUICK=1 to try
 PYTHON ?= python3
@@ -114,8 +114,8 @@ course: setup
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m course --base-seed $(SEED)
 
 gpu:
-	@$(GPU_PYTHON) -m pytest -m gpu tests/gpu
-	@$(GPU_PYTHON) -m benchmarks.gpu
+	@XLA_PYTHON_CLIENT_PREALLOCATE=false $(GPU_PYTHON) -m pytest -m gpu tests/gpu
+	@XLA_PYTHON_CLIENT_PREALLOCATE=false $(GPU_PYTHON) -m benchmarks.gpu
 
 test-vllm: vllm
 	@$(VLLM)/bin/python -m pytest -m "vllm and not gpu" tests/contract tests/vllm

@@ -88,6 +88,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     parser.add_argument("--only", default="train,decode,update,teacher", help="parts, separated by commas")
     parser.add_argument("--models", default=",".join(SHAPES), help="shapes, separated by commas")
+    parser.add_argument(
+        "--micro-batch-tokens", type=int, default=MICRO_BATCH, help="of an update (default: %(default)s)"
+    )
     parser.add_argument("--compile", action="store_true", help="compile decoding and the learner's layers")
     parser.add_argument("--quick", action="store_true", help="a tiny shape and hardly any work: whether it runs at all")
     given = parser.parse_args()
@@ -131,8 +134,11 @@ def main() -> None:
             model = Model(shape, str(write_model(shape, LENGTH, Path(folder) / "model")))
             choices = {"lora": "lora" in name, "compiled": given.compile, "quick": given.quick}
             keep(f"decode:{name}", partial(decode, model, **choices))
-            keep(f"update:{name}", partial(update, model, checkpointed=True, **choices))
-            keep(f"update:{name}, activations kept", partial(update, model, checkpointed=False, **choices))
+            keep(f"update:{name}", partial(update, model, given.micro_batch_tokens, checkpointed=True, **choices))
+            keep(
+                f"update:{name}, activations kept",
+                partial(update, model, given.micro_batch_tokens // 2, checkpointed=False, **choices),
+            )
             keep(f"teacher:{name}", partial(teacher, model, quick=given.quick))
     log.info("wrote %s", path)
 
@@ -222,10 +228,11 @@ def decode(model: Model, *, lora: bool, compiled: bool, quick: bool) -> dict[str
     }
 
 
-def update(model: Model, *, lora: bool, compiled: bool, checkpointed: bool, quick: bool) -> dict[str, Any]:
-    """One gradient step on made-up episodes; without checkpoints of every layer micro-batches are half as large."""
-    micro_batch = MICRO_BATCH if checkpointed else MICRO_BATCH // 2
-    load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, micro_batch)
+def update(
+    model: Model, micro_batch_tokens: int, *, lora: bool, compiled: bool, checkpointed: bool, quick: bool
+) -> dict[str, Any]:
+    """One gradient step on made-up episodes, with or without a checkpoint of every layer."""
+    load = Load(64, 4, 1, 128) if quick else Load(LENGTH, GROUP, PROMPTS, micro_batch_tokens)
     rule = algorithm(
         load.group, load.episodes, load.micro_batch_tokens, gradient_checkpointing=checkpointed, compiled=compiled
     )
