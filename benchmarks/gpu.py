@@ -21,7 +21,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -70,6 +70,7 @@ SEVEN_B = Shape(
     vocabulary=152_064,
     dtype="bfloat16",
 )
+PARTS = ("train", "decode", "update", "teacher")
 SHAPES = {**GPU.shapes, "qwen2.5-7b + lora": SEVEN_B}
 log = logging.getLogger("benchmarks")
 
@@ -84,22 +85,9 @@ class Model:
 
 def main() -> None:
     """Measure, and write after every part."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
-    parser.add_argument("--only", default="train,decode,update,teacher", help="parts, separated by commas")
-    parser.add_argument("--models", default=",".join(SHAPES), help="shapes, separated by commas")
-    parser.add_argument(
-        "--micro-batch-tokens", type=int, default=MICRO_BATCH, help="of an update (default: %(default)s)"
-    )
-    parser.add_argument("--compile", action="store_true", help="compile decoding and the learner's layers")
-    parser.add_argument("--quick", action="store_true", help="a tiny shape and hardly any work: whether it runs at all")
-    given = parser.parse_args()
+    given = arguments()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    if device() != "cuda" and not given.quick and given.only != "train":
-        parser.error("torch finds no GPU here; --quick tries it out on the processor, and --only train trains there")
-    chosen = (
-        {"tiny": replace(TINY, dtype="bfloat16")} if given.quick else {n: SHAPES[n] for n in given.models.split(",")}
-    )
+    chosen = {"tiny": replace(TINY, dtype="bfloat16")} if given.quick else {name: SHAPES[name] for name in given.models}
     began = datetime.now(UTC)
     path = given.out / f"gpu-{machine.kind()}-{began:%Y-%m-%d}{'-compiled' if given.compile else ''}.json"
     found: dict[str, Any] = {
@@ -110,10 +98,8 @@ def main() -> None:
         "checkout": machine.checkout(),
     }
 
-    wanted = set(given.only.split(","))
-
     def keep(part: str, measure: Callable[[], dict[str, Any]]) -> None:
-        if part.split(":")[0] not in wanted:
+        if part.split(":")[0] not in given.only:
             return
         started = time.perf_counter()
         try:
@@ -129,7 +115,7 @@ def main() -> None:
         log.info("%s: %s", part, json.dumps(found[part]))
 
     keep("train", lambda: train(quick=given.quick))
-    for name, shape in chosen.items() if wanted - {"train"} else ():
+    for name, shape in chosen.items() if given.only - {"train"} else ():
         with tempfile.TemporaryDirectory() as folder:
             model = Model(shape, str(write_model(shape, LENGTH, Path(folder) / "model")))
             choices = {"lora": "lora" in name, "compiled": given.compile, "quick": given.quick}
@@ -141,6 +127,32 @@ def main() -> None:
             )
             keep(f"teacher:{name}", partial(teacher, model, quick=given.quick))
     log.info("wrote %s", path)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
+    parser.add_argument("--models", default=",".join(SHAPES), help="shapes, separated by commas")
+    parser.add_argument(
+        "--micro-batch-tokens", type=int, default=MICRO_BATCH, help="of an update (default: %(default)s)"
+    )
+    parser.add_argument("--compile", action="store_true", help="compile decoding and the learner's layers")
+    parser.add_argument("--quick", action="store_true", help="a tiny shape and hardly any work: whether it runs at all")
+    given = parser.parse_args()
+    given.only, given.models = set(listed(parser, given.only, PARTS)), listed(parser, given.models, SHAPES)
+    if device() != "cuda" and not given.quick and given.only != {"train"}:
+        parser.error("torch finds no GPU here; --quick tries it out on the processor, and --only train trains there")
+    return given
+
+
+def listed(parser: argparse.ArgumentParser, text: str, there: Collection[str]) -> list[str]:
+    """Names separated by commas, all of which are there; else the command ends with a line."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in there]:
+        parser.error(f"no {', '.join(unknown)}; there are {', '.join(there)}")
+    return names
 
 
 def train(*, quick: bool) -> dict[str, Any]:

@@ -27,6 +27,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6, help="of each side")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     given = parser.parse_args()
+    if given.steps < 2 or given.threads < 1:
+        parser.error("--steps has to be 2 or more, since the first warms up, and --threads 1 or more")
     sides = {name: opened(name, given.threads) for name in ("local", "ray")}
     with closing(sides["local"].session), closing(sides["ray"].session):
         seconds: dict[str, list[float]] = {name: [] for name in sides}
