@@ -64,7 +64,10 @@ def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:
 
 
 def _refuse_for_privileged(params: Params, path: Path) -> None:
-    """A teacher and a student of soft tokens learn in float32 or as adapters, and play where vectors are taken."""
+    """A teacher and a student of soft tokens learn in float32 or as adapters, whole on every rank, and play where vectors are
+    taken.
+    """
+    ray = params.machines.ray
     compiled = params.rollout.engine.kind == "transformers" and params.rollout.engine.compile
     refused = {
         f"rollout.engine.kind is {params.rollout.engine.kind}": (
@@ -76,7 +79,10 @@ def _refuse_for_privileged(params: Params, path: Path) -> None:
             "float32",
             params.machines.compute != "float32" and params.train_doctor.lora is None,
         ),
-        f"machines.backend is {params.machines.backend}": ("local", params.machines.backend != "local"),
+        f"machines.ray.sharding is {ray.sharding}": (
+            "replicate",
+            params.machines.backend == "ray" and ray.trainers > 1 and ray.sharding == "shard",
+        ),
     }
     for told, (possible, wrong) in refused.items():
         if wrong:

@@ -152,15 +152,19 @@ def adapter_weights(model: PreTrainedModel) -> Weights:
 
 
 @torch.no_grad()
-def named_weights(model: PreTrainedModel) -> NamedTensors:
+def named_weights(model: PreTrainedModel, adapter: str = NAME) -> NamedTensors:
     """All weights, whole, an adapter added in, by the names of the model without one: what engines take and checkpoints
     hold. One merged matrix is made at a time.
+
+    Args:
+        model: with any number of adapters.
+        adapter: the one of several that is added.
     """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
     for name, value in model.state_dict().items():
         owner, _, rest = name.partition(".base_layer.")
         if rest == "weight":
-            yield f"{owner}.{rest}", (whole(value) + whole(layers[owner].get_delta_weight(NAME))).to(value.dtype)
+            yield f"{owner}.{rest}", (whole(value) + whole(layers[owner].get_delta_weight(adapter))).to(value.dtype)
         elif rest:
             yield f"{owner}.{rest}", whole(value)
         elif ".lora_" not in name:

@@ -4,7 +4,7 @@ Shapes: S sequences of a micro-batch, C different charts, K turns, M soft tokens
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from rl.adapters import Branch, add_branch, has_adapter, on_branch
 from rl.algorithms.adaptation import FeatureParams
 from rl.batching import MicroBatch, hidden_states
+from rl.chat import ChatFormat
 from rl.critic import Critic
 from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
@@ -70,6 +71,7 @@ class ChartEncoder(torch.nn.Module):
             placeholder: id in the place of soft tokens.
         """
         super().__init__()
+        self.tokens, self.placeholder, self.kind = params.tokens, placeholder, params.chart
         table = model.get_input_embeddings()
         if not has_adapter(model):
             self.table = table = copy.deepcopy(table).float().requires_grad_(False)
@@ -87,6 +89,24 @@ class ChartEncoder(torch.nn.Module):
         which_S = torch.tensor([different.index(chart) for chart in charts], device=vector_CMW.device)
         vector_SMW: torch.Tensor = vector_CMW[which_S]
         return vector_SMW
+
+    def chart(self, privileged: object, chat: ChatFormat) -> Chart:
+        """The tokens of the chart that the recipe names.
+
+        Raises:
+            TrainingError: the environment does not tell it.
+        """
+        return tuple(chat.content_ids(chart_text(privileged, self.kind, "feature.chart")))
+
+    def feature(self, chat: ChatFormat) -> "OfCharts":
+        """See `FeatureMaker`."""
+        return OfCharts(self, chat)
+
+    def alone(self, device: torch.device) -> "ChartEncoder":
+        """See `FeatureMaker`; the table is its own."""
+        found = copy.deepcopy(self)
+        found.table = found._table[0]
+        return found.to(device).eval().requires_grad_(False)
 
     @torch.no_grad()
     def centre(self, charts: Sequence[Chart]) -> None:
@@ -138,14 +158,22 @@ class OfCharts:
     """The feature of a teacher: what the chart says. For one rollout, in which the encoder stays what it is."""
 
     encoder: ChartEncoder
-    tokens: int
-    placeholder: int
-    chart: Callable[[object], Chart]  # its tokens, of what only the simulator knows
+    chat: ChatFormat
     known: dict[Chart, torch.Tensor] = field(default_factory=dict)  # all turns and samples of a case have one
+
+    @property
+    def tokens(self) -> int:
+        """M."""
+        return self.encoder.tokens
+
+    @property
+    def placeholder(self) -> int:
+        """Id in the place of soft tokens."""
+        return self.encoder.placeholder
 
     async def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:  # noqa: ARG002  the chart says it
         """See `Feature`."""
-        chart = self.chart(spec.privileged)
+        chart = self.encoder.chart(spec.privileged, self.chat)
         if chart not in self.known:
             with torch.no_grad():
                 self.known[chart] = self.encoder([chart])[0]

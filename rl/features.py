@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from rl.adapters import adapter_off, without_adapters
 from rl.batching import MicroBatch, hidden_states, micro_batches
+from rl.chat import ChatFormat
 from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
 from rl.experience import Trajectory
@@ -33,7 +34,7 @@ START_SCALE = 0.1  # of a head's first weights: a feature begins as the placehol
 
 
 class Feature(Protocol):
-    """What whoever plays is told beside tokens. Asked by `rl.rollout` before every turn."""
+    """What whoever plays is told beside tokens, for one rollout. Asked by `rl.rollout` before every turn."""
 
     @property
     def tokens(self) -> int:
@@ -47,6 +48,18 @@ class Feature(Protocol):
 
     async def __call__(self, spec: EpisodeSpec, dialogue: Sequence[int]) -> torch.Tensor:
         """The vectors (M, W) for the turn that follows the dialogue, given as tokens without placeholders."""
+        ...
+
+
+class FeatureMaker(Protocol):
+    """A module that makes features, and can travel to where they are played with."""
+
+    def feature(self, chat: ChatFormat) -> Feature:
+        """For one rollout, in which its weights stay what they are."""
+        ...
+
+    def alone(self, device: torch.device) -> "FeatureMaker":
+        """A copy there with all that it needs, which shares nothing with whoever learns."""
         ...
 
 
@@ -148,9 +161,13 @@ class AdaptModule(torch.nn.Module):
         """Last hidden states of its layers."""
         return hidden_states(self.trunk, dialogue, everywhere=False)
 
-    def whole(self) -> dict[str, torch.Tensor]:
-        """Every weight that it predicts with."""
-        return self.state_dict()
+    def feature(self, chat: ChatFormat) -> Feature:  # noqa: ARG002  it reads tokens
+        """See `FeatureMaker`."""
+        return Predicted(self)
+
+    def alone(self, device: torch.device) -> "AdaptModule":
+        """See `FeatureMaker`."""
+        return copy.deepcopy(self).to(device).eval().requires_grad_(False)
 
 
 class AdaptHead(AdaptModule):
@@ -171,10 +188,13 @@ class AdaptHead(AdaptModule):
         with torch.no_grad(), adapter_off(self._base[0]):
             return hidden_states(self._trunk[0], dialogue, everywhere=False)
 
-    def whole(self) -> dict[str, torch.Tensor]:
-        """Those of the base, too."""
-        trunk = without_adapters(self._trunk[0]).state_dict()
-        return {f"trunk.{name}": value for name, value in trunk.items()} | self.state_dict()
+    def alone(self, device: torch.device) -> AdaptModule:
+        """With layers of its own, copies of the base's."""
+        found = AdaptModule.__new__(AdaptModule)
+        torch.nn.Module.__init__(found)
+        found.tokens, found.placeholder, found.layers = self.tokens, self.placeholder, self.layers
+        found.trunk, found.head = without_adapters(self._trunk[0]), copy.deepcopy(self.head)
+        return found.to(device).eval().requires_grad_(False)
 
 
 def first_layers(decoder: Any, layers: int) -> torch.nn.Module:
@@ -191,7 +211,8 @@ def save_adaptation(module: AdaptModule, directory: Path) -> None:
     directory.mkdir()
     shape = {"tokens": module.tokens, "placeholder": module.placeholder, "layers": module.layers}
     (directory / CONFIG).write_text(json.dumps(shape, indent=1))
-    save_file({name: value.contiguous() for name, value in module.whole().items()}, directory / WEIGHTS)
+    weights = module.alone(torch.device("cpu")).state_dict()
+    save_file({name: value.contiguous() for name, value in weights.items()}, directory / WEIGHTS)
 
 
 def load_adaptation(model: PreTrainedModel, directory: Path) -> AdaptModule:

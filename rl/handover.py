@@ -47,7 +47,7 @@ def handover_of(policy: Policy, version: int) -> Handover:
         config=model.config,
         architecture=type(model).__name__,
         unknown_ids=unknown_ids(model),
-        weights=lambda: named_weights(model),
+        weights=lambda: named_weights(model, policy.adapter),
         identity=identity,
         logprobs=lambda ids: sequence_logprobs(policy, ids),
     )

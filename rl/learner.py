@@ -263,7 +263,6 @@ class Learner:
         batches = self._batches([trajectories[i] for i in chosen], together)
         for batch, counts in self.ranks.deal(batches, size_of):
             tokens = self._token_batch(one, batch, chosen, together, records, signal, total)
-            sampler_N = np.concatenate([records[chosen[i]].sampler_logprob_A for i in batch.index])
             if only and not self.sampler.exact:
                 tokens = replace(tokens, old_logprob_N=tokens.logprob_N.detach())
             loss, shares = one.loss(tokens)
@@ -273,7 +272,10 @@ class Learner:
             for name, value in shares.items():
                 means[name] += value
             if compare:
+                sampler_N = np.concatenate([records[chosen[i]].sampler_logprob_A for i in batch.index])
                 seen.append((tokens.logprob_N.detach().double().cpu().numpy(), sampler_N))
+        parts = self.policy.parts
+        self.ranks.add_gradients(parameter for name in one.parts for parameter in parts[name].parameters())
         seen, norms = self.ranks.gather(seen), self._norms(one)
         if not self._apply(one, norms):
             return None

@@ -16,8 +16,8 @@ from rl.ranks import ALONE, Ranks
 from rl.self_distillation import SelfTaughtPolicy
 
 NOT_PRIVILEGED = (
-    "a privileged teacher learns in one process, and without an adapter in float32; set machines.compute: float32 (or "
-    "train_doctor.lora) and machines.backend: local, or take another algorithm"
+    "a privileged teacher learns in float32 or as an adapter, with whole weights on every rank; set machines.compute: float32 "
+    "(or train_doctor.lora) and machines.ray.sharding: replicate, or take another algorithm"
 )
 
 
@@ -40,8 +40,8 @@ def policy_for(
         seed: of what such a policy has that is no copy of the model.
 
     Raises:
-        TrainingError: a teacher with soft tokens in lower precision without an adapter, or on several ranks; an adapter of
-            the head beside any teacher.
+        TrainingError: a teacher with soft tokens in lower precision without an adapter, or in shards; an adapter of the
+            head beside any teacher.
     """
     taught = algorithm.feature is not None or algorithm.distillation is not None
     if taught and has_adapter(model.get_output_embeddings()):
@@ -49,7 +49,8 @@ def policy_for(
             "a privileged teacher and its student share one head; leave it out of train_doctor.lora.target_modules"
         )
     if algorithm.feature is not None and algorithm.adaptation is not None:
-        if (compute != "float32" and not has_adapter(model)) or ranks.size > 1:
+        sharded = ranks.size > 1 and ranks.sharding == "shard"
+        if sharded or (compute != "float32" and not has_adapter(model)):
             raise TrainingError(NOT_PRIVILEGED)
         assert chat is not None and seed is not None  # noqa: S101, PT018  whoever may get one gives them
         return PrivilegedPolicy(model, algorithm.feature, algorithm.adaptation, chat, seed)

@@ -13,12 +13,12 @@ import torch
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
-from rl.adapters import has_adapter
+from rl.adapters import NAME, has_adapter
 from rl.batching import MicroBatch, head_logprobs, hidden_states
 from rl.compiling import compile_layers
 from rl.critic import Critic
 from rl.experience import Trajectory
-from rl.features import AdaptModule, Feature
+from rl.features import AdaptModule, FeatureMaker
 from rl.parts import CRITIC, POLICY, Adaptation
 from rl.ranks import ALONE, Ranks
 
@@ -66,6 +66,11 @@ class Policy(torch.nn.Module):
         return self.model
 
     @property
+    def adapter(self) -> str:
+        """Which adapter makes the player of its base, if there are any."""
+        return NAME
+
+    @property
     def apart(self) -> bool:
         """Whether equal tokens are read differently in different groups."""
         return False
@@ -81,8 +86,9 @@ class Policy(torch.nn.Module):
     def meet(self, privileged: Sequence[object]) -> None:
         """Look at what the simulator alone knows of episodes that are about to be played and learned from."""
 
-    def feature(self) -> Feature | None:
-        """What the player is told beside tokens, if anything."""
+    @property
+    def feature_maker(self) -> FeatureMaker | None:
+        """Makes what the player is told beside tokens, if it is told anything."""
         return None
 
     def prepare(self, trajectories: Sequence[Trajectory], budget: int) -> dict[str, float]:  # noqa: ARG002  nothing here

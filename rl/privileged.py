@@ -24,11 +24,11 @@ from transformers import PreTrainedModel
 from rl.adapters import NAME, Branch, add_branch, has_adapter, on_branch, switch_to
 from rl.algorithms.adaptation import AdaptationParams, FeatureParams
 from rl.batching import MicroBatch
-from rl.charts import Chart, ChartCritic, ChartEncoder, OfCharts, Told, chart_text
+from rl.charts import Chart, ChartCritic, ChartEncoder, Told
 from rl.chat import ChatFormat
 from rl.divergence import at_loss, kl_between
 from rl.experience import Trajectory
-from rl.features import AdaptHead, AdaptModule, Feature, Predicted, dialogues, soft_places, with_vectors
+from rl.features import AdaptHead, AdaptModule, FeatureMaker, dialogues, soft_places, with_vectors
 from rl.parts import ACTOR, ADAPT, CRITIC, EMA, ENCODER, POLICY, Adaptation
 from rl.policy import Policy, PolicyOutput
 
@@ -92,6 +92,11 @@ class PrivilegedPolicy(Policy):
         return self.actor if self._plays == ACTOR else self.model
 
     @property
+    def adapter(self) -> str:
+        """The student's or the teacher's."""
+        return ADAPTERS[self._plays]
+
+    @property
     def apart(self) -> bool:
         """Whether equal tokens are read differently in different groups."""
         return self._feature.tokens > 0
@@ -131,22 +136,16 @@ class PrivilegedPolicy(Policy):
             self.encoder_priv.centre(charts)
             self.critic.encoder.centre(charts)
 
-    def feature(self) -> Feature | None:
-        """What whoever plays is told; the student is never told a chart."""
+    @property
+    def feature_maker(self) -> FeatureMaker | None:
+        """Of whoever plays; the student is never told a chart."""
         if not self._feature.tokens:
             return None
-        return self._of_charts() if self._plays == ACTOR else Predicted(self.adapt_ema)
-
-    def _of_charts(self) -> "OfCharts":
-        return OfCharts(self.encoder_priv, self.adapt_module.tokens, self.adapt_module.placeholder, self.chart)
+        return self.encoder_priv if self._plays == ACTOR else self.adapt_ema
 
     def chart(self, privileged: object) -> Chart:
-        """The tokens of the chart that the recipe names.
-
-        Raises:
-            TrainingError: the environment does not tell it.
-        """
-        return tuple(self._chat.content_ids(chart_text(privileged, self._feature.chart, "feature.chart")))
+        """See `ChartEncoder.chart`."""
+        return self.encoder_priv.chart(privileged, self._chat)
 
     @torch.no_grad()
     def prepare(self, trajectories: Sequence[Trajectory], budget: int) -> dict[str, float]:

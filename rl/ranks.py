@@ -92,6 +92,21 @@ class Ranks:
             total[name] = total.get(name, 0.0) + float(value)
         return total
 
+    @torch.no_grad()
+    def add_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Sums over the ranks, in place, of the gradients of weights that every rank holds whole; those of others FSDP2
+        has added.
+        """
+        held = [one for one in parameters if not isinstance(one, DTensor)] if self.size > 1 else []
+        if not held:
+            return
+        found = torch.tensor([float(one.grad is not None) for one in held])
+        dist.all_reduce(found)
+        for one, anywhere in zip(held, found.tolist(), strict=True):
+            if anywhere:
+                one.grad = torch.zeros_like(one) if one.grad is None else one.grad
+                dist.all_reduce(one.grad)
+
 
 ALONE = Ranks()
 

@@ -34,5 +34,6 @@ def watched(learner: Learner) -> dict[str, torch.Tensor]:
             if parameter.grad is not None:
                 found[name.removeprefix("model.")] = parameter.grad.clone()
 
-    learner.optimizer.register_step_pre_hook(look)
+    for optimizer in learner.optimizers.values():
+        optimizer.register_step_pre_hook(look)
     return found

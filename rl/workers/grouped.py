@@ -14,12 +14,12 @@ from rl.chat import ChatFormat
 from rl.environment import EpisodeSpec
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.parts import POLICY
 from rl.rollout import Progress
 from rl.workers.group import WorkerGroup, WorkerLostError, dealt_by_group
 
 log = logging.getLogger(__name__)
 NEW_TRAINERS = 2  # groups of trainers in the place of lost ones in one step, at most
-ONE_PROCESS = "a teacher and a student with soft tokens learn and play in one process; set machines.backend to local"
 LOST = -1  # version of a policy whose trainers are lost
 
 
@@ -36,6 +36,7 @@ class GroupSession:
         open_trainers: Callable[[bool], WorkerGroup],
         chat: ChatFormat,
         taken: ExitStack,
+        acting: Callable[[int], str] = lambda _: POLICY,
     ) -> None:
         """Open the trainers, last: their number and place are what others wait for.
 
@@ -45,14 +46,15 @@ class GroupSession:
             chat: the policy's chat format.
             taken: what has been taken for the session besides, to be given back at its close; it is the session's once
                 that is open.
+            acting: which part of a policy plays what is learned from, by the policy's version.
         """
-        self._rollouts, self._chat = rollouts, chat
+        self._rollouts, self._chat, self._acting = rollouts, chat, acting
         self._open_trainers, self._exact = open_trainers, all(rollouts.call("exact"))
         self._trainers: WorkerGroup | None = self._open_trainers(self._exact)
         self._version = self._held_version = 0
         self._held: Any = None  # the parcel that the rollout workers play with
         self._playing = threading.Lock()
-        self._is_held = False  # whether that is the policy as it is now
+        self._is_held = ""  # which part of the policy as it is now that is, if any
         self._furthest = self._new_trainers = 0
         self._revived = False  # whether a rollout worker was replaced in this step
         self._taken = taken.pop_all()
@@ -70,18 +72,20 @@ class GroupSession:
     def hold(self) -> None:
         """Give the rollout workers the policy as it is now."""
         with self._playing:
-            self._hold()
+            self._hold(POLICY)
 
-    def _hold(self) -> None:
-        if self._is_held and self._trainers is not None:
+    def _hold(self, part: str, specs: Sequence[EpisodeSpec] = ()) -> None:
+        """Give them a part of the policy, which meets the episodes that are to be learned from first if it is another."""
+        if self._is_held == part and self._trainers is not None:
             return
-        parcel = self._on_trainers("pack", keep=True)
+        met = [spec.privileged for spec in specs] if part != POLICY else []
+        parcel = self._on_trainers("pack", part, met, keep=True)
         self._held, self._held_version = None, self._version
         taken = self._on_rollouts("take", [(parcel,)] * self._rollouts.size)
         for worker, version in enumerate(version for version, _ in taken):
             self._refuse_stale(worker, version)
         log.debug("largest difference of a log-probability after the handover: %.2g", max(error for _, error in taken))
-        self._held, self._is_held = parcel, True
+        self._held, self._is_held = parcel, part
 
     def _refuse_stale(self, worker: int, version: int) -> None:
         if version != self._held_version:
@@ -96,7 +100,7 @@ class GroupSession:
         progress: Progress | None = None,
         *,
         held: bool = False,
-        to_learn: bool = False,  # noqa: ARG002  the policy plays all there is
+        to_learn: bool = False,
     ) -> list[Trajectory]:
         """One rollout phase: whole groups of episodes are dealt to the workers, each with `rollout.slots` of its own.
 
@@ -105,7 +109,7 @@ class GroupSession:
         """
         with self._playing:
             if not held:
-                self._hold()
+                self._hold(self._acting(self._version) if to_learn else POLICY, specs)
             hands = dealt_by_group([spec.group_id for spec in specs], self._rollouts.size)
             shares = [([specs[place] for place in hand], temperature) for hand in hands]
             played: dict[int, Trajectory] = {}
@@ -149,8 +153,8 @@ class GroupSession:
 
     @property
     def can_rank(self) -> bool:
-        """It says what it would say in a dialogue."""
-        return True
+        """Whether `rank` says what it would say in a dialogue."""
+        return bool(self._on_trainers("can_rank")[0])
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
@@ -166,7 +170,7 @@ class GroupSession:
             WorkerLostError: a trainer is lost, and with it the policy.
             TrainingError: the ranks do not agree.
         """
-        self._is_held = False
+        self._is_held = ""
         metrics: list[dict[str, float]] = self._on_trainers("learn", trajectories, scores, step)
         if len({repr(found) for found in metrics}) > 1:
             raise TrainingError(
@@ -199,18 +203,15 @@ class GroupSession:
 
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; the learner stays what it is."""
-        self._is_held = False
+        self._is_held = ""
         self._on_trainers("load", directory.resolve())
 
     def fold(
-        self,
-        trajectories: Sequence[Trajectory],  # noqa: ARG002
-        params: FoldParams,  # noqa: ARG002
-        temperature: float,  # noqa: ARG002
-        directory: Path,  # noqa: ARG002
+        self, trajectories: Sequence[Trajectory], params: FoldParams, temperature: float, directory: Path
     ) -> dict[str, float]:
-        """No student with soft tokens plays here."""
-        raise TrainingError(ONE_PROCESS)
+        """Teach a copy of the student that was loaded to act without soft tokens, and write it."""
+        found: dict[str, float] = self._on_trainers("fold", trajectories, params, temperature, directory.resolve())[0]
+        return found
 
     def close(self) -> None:
         """End all workers, and give their places back."""
@@ -231,7 +232,7 @@ class GroupSession:
 
     def _renew(self) -> bool:
         """New trainers in the place of lost ones; whether there are."""
-        self._is_held = False
+        self._is_held = ""
         if self._trainers is not None:
             return False
         if self._new_trainers == NEW_TRAINERS:

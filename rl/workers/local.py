@@ -17,14 +17,10 @@ from rl.engines.factory import open_engine
 from rl.environment import EpisodeSpec, Seat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.features import ADAPTATION, AdaptModule, Feature, Predicted, load_adaptation
-from rl.folding import fold
 from rl.learner import Learner
 from rl.machine import Place
-from rl.models import save_model
 from rl.parts import POLICY
 from rl.phases import Phases
-from rl.policy import Policy
 from rl.rollout import Progress, play
 from rl.self_check import EXACT
 from rl.workers.roles import Opening, TrainerWorker
@@ -79,35 +75,11 @@ class LocalSession:
         error = self._trainer.check(shared)
         self._exact = shared is not None and error <= EXACT
         self._opening = opening
-        self._adapt = self._adaptation_of(Path(model))  # of a student that was loaded with one
-        self._loaded = algorithm is None  # else the learner's own policy plays
         self._trainer.teach(exact=self._exact)
         self._playing = threading.Lock()
         self._phases = Phases(
             self.engine, self._trainer.handover, self.model.device, ahead=bool(rollout.ahead), offload=place.offload
         )
-
-    def _adaptation_of(self, folder: Path) -> AdaptModule | None:
-        """What predicts the features of the student in a folder; None of an ordinary model.
-
-        Raises:
-            TrainingError: it is to be trained, or played by an engine that takes no vectors.
-        """
-        if not (folder / ADAPTATION).is_dir():
-            return None
-        engine = self.params.engine.kind
-        told = f"{folder} holds a student with soft tokens, which"
-        if self._opening.algorithm is not None and str(folder) == self._opening.model:
-            raise TrainingError(f"{told} cannot be trained further; export it with `fold` in recipes/ppo_roa.yaml")
-        if engine != "transformers":
-            raise TrainingError(
-                f"{told} rollout.engine.kind {engine} cannot play; set it to transformers, or export with `fold` in recipes/ppo_roa.yaml"
-            )
-        return load_adaptation(self.model, folder / ADAPTATION)
-
-    @property
-    def _policy(self) -> Policy:
-        return self._trainer.policy
 
     @property
     def learner(self) -> Learner:
@@ -125,7 +97,7 @@ class LocalSession:
             self._sync()
 
     def _sync(self) -> None:
-        self._policy.player.eval()
+        self._trainer.policy.player.eval()
         self._phases.play()
 
     def rollout(
@@ -145,36 +117,25 @@ class LocalSession:
         if self._seat is None:
             raise TrainingError("this session was opened without a seat for its episodes, to learn or rank only")
         with self._playing:
-            self._policy.play(self._acting() if to_learn else POLICY)
             if to_learn:
-                self._policy.meet([spec.privileged for spec in specs])
+                self._trainer.play(self._opening.acting(self.policy_version), [spec.privileged for spec in specs])
+            else:
+                self._trainer.play(POLICY)
             if not held:
                 self._sync()
-            feature = self._feature()
+            maker = self._trainer.feature_maker
+            feature = maker.feature(self.chat) if maker is not None else None
             return stoppable.run(
                 play(specs, self._seat, self.engine, self.chat, self.params, temperature, progress, feature)
             )
 
-    def _acting(self) -> str:
-        """The part that plays what is learned from."""
-        algorithm = self._opening.algorithm
-        return algorithm.player(self.policy_version) if algorithm is not None else POLICY
-
     @property
     def can_rank(self) -> bool:
         """Whether `rank` says what it would say in a dialogue."""
-        self._policy.play(POLICY)
-        return self._feature() is None
-
-    def _feature(self) -> Feature | None:
-        """What whoever plays is told in one rollout."""
-        if not self._loaded:
-            return self._policy.feature()
-        return Predicted(self._adapt) if self._adapt is not None else None
+        return self._trainer.can_rank()
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
-        self._policy.play(POLICY)
         return self._trainer.rank(prefixes, candidates)
 
     def learn(
@@ -199,18 +160,12 @@ class LocalSession:
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
         self._trainer.load(directory)
-        self._adapt, self._loaded = self._adaptation_of(directory), True
 
     def fold(
         self, trajectories: Sequence[Trajectory], params: FoldParams, temperature: float, directory: Path
     ) -> dict[str, float]:
         """Teach a copy of the student that was loaded to act without soft tokens, and write it."""
-        if self._adapt is None:
-            raise TrainingError("this session plays no student with soft tokens, so that there is nothing to fold")
-        opening = self._opening
-        model, metrics = fold(self.model, self._adapt, trajectories, params, temperature, opening.seed, opening.lora)
-        save_model(model, self.tokenizer, directory)
-        return metrics
+        return self._trainer.fold(trajectories, params, temperature, directory)
 
     def close(self) -> None:
         """Nothing is elsewhere."""

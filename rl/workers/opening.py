@@ -1,14 +1,11 @@
 """Where a session is opened: in this process, or on the machines of a cluster."""
 
 from importlib.util import find_spec
-from pathlib import Path
 
 from rl.config import MachinesParams
 from rl.environment import Seat
 from rl.errors import TrainingError
-from rl.features import ADAPTATION
 from rl.workers.base import Session
-from rl.workers.grouped import ONE_PROCESS
 from rl.workers.local import LocalSession
 from rl.workers.roles import Opening, OpenSeat
 
@@ -23,7 +20,7 @@ def open_session(opening: Opening, machines: MachinesParams, seat: Seat, open_se
         open_seat: makes the seat of another process; travels there.
 
     Raises:
-        TrainingError: the backend is ray, and Ray is not installed, or a privileged teacher is to learn; or as the sessions do.
+        TrainingError: the backend is ray, and Ray is not installed; or as the sessions do.
     """
     if machines.backend == "local":
         return LocalSession(
@@ -36,9 +33,6 @@ def open_session(opening: Opening, machines: MachinesParams, seat: Seat, open_se
             opening.temperature,
             seat,
         )
-    soft = opening.algorithm is not None and opening.algorithm.feature is not None
-    if soft or (Path(opening.model) / ADAPTATION).is_dir():
-        raise TrainingError(ONE_PROCESS)
     if find_spec("ray") is None:
         raise TrainingError(
             "machines.backend is ray, but Ray is not installed; install it with pip install 'anamnesis[ray]' -c constraints.txt, or set backend to local"

@@ -10,6 +10,7 @@ from transformers import PretrainedConfig
 
 from rl.adapters import NamedTensors
 from rl.errors import TrainingError
+from rl.features import FeatureMaker
 from rl.handover import Handover
 
 
@@ -34,6 +35,7 @@ class Parcel:
     weights: Mapping[str, _Packed]  # by the names of a model without an adapter
     probe_ids: tuple[int, ...]  # a fixed sequence
     probe_logprobs: tuple[float, ...]  # of every token of it but the first, as the trainer computes it, nats
+    feature_maker: FeatureMaker | None  # of what the player is told beside tokens
 
     def handover(self) -> Handover:
         """What an engine takes."""
@@ -60,12 +62,15 @@ class Parcel:
         return torch.tensor(self.probe_logprobs, dtype=torch.float32)
 
 
-def packed(handover: Handover, probe_ids: Sequence[int], *, keep: bool) -> Parcel | None:
+def packed(
+    handover: Handover, probe_ids: Sequence[int], feature_maker: FeatureMaker | None = None, *, keep: bool
+) -> Parcel | None:
     """A handover as plain data in the host's memory, a copy.
 
     Args:
         handover: of the policy.
         probe_ids: the sequence that engines will ask about.
+        feature_maker: of the policy.
         keep: whether this process is to have it; else it only takes part, as every rank has to.
     """
     logprobs = handover.logprobs(probe_ids)
@@ -81,6 +86,7 @@ def packed(handover: Handover, probe_ids: Sequence[int], *, keep: bool) -> Parce
         weights=weights,
         probe_ids=tuple(probe_ids),
         probe_logprobs=tuple(logprobs.tolist()),
+        feature_maker=feature_maker.alone(torch.device("cpu")) if feature_maker is not None else None,
     )
 
 

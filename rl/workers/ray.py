@@ -61,7 +61,7 @@ def open_ray_session(opening: Opening, open_seat: OpenSeat, params: MachinesPara
             opener = partial(open_trainer, opening, exact, params.ray.sharding, params.ray.timeout_s)
             return RayGroup(for_trainers, opener, params)
 
-        return GroupSession(rollouts, open_trainers, ChatFormat(load_tokenizer(opening.model)), taken)
+        return GroupSession(rollouts, open_trainers, ChatFormat(load_tokenizer(opening.model)), taken, opening.acting)
 
 
 def _connect(address: str | None) -> None:

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from rl import stoppable
 from rl.adapters import adapter_weights, add_adapter, load_merged
+from rl.algorithms.adaptation import FoldParams
 from rl.algorithms.base import Algorithm
 from rl.chat import ChatFormat
 from rl.checkpoint import load_learner_state, save_checkpoint
@@ -21,11 +22,14 @@ from rl.engines.logprob_check import probe_ids
 from rl.environment import EpisodeSpec, Seat
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.features import ADAPTATION, AdaptModule, FeatureMaker, load_adaptation
 from rl.flex import prefer_rows, read_rows, reads_rows
+from rl.folding import fold
 from rl.handover import Handover, handover_of
 from rl.learner import Learner, Sampler
 from rl.machine import Place, compute_alike
-from rl.models import load_model, load_tokenizer
+from rl.models import load_model, load_tokenizer, save_model
+from rl.parts import POLICY
 from rl.policies import policy_for
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
@@ -57,6 +61,10 @@ class Opening:
         """Precision of the weights: float32 if all of them are trained, whatever computes."""
         return "float32" if self.algorithm is not None and self.lora is None else self.place.compute
 
+    def acting(self, policy_version: int) -> str:
+        """The part that plays what is learned from."""
+        return self.algorithm.player(policy_version) if self.algorithm is not None else POLICY
+
     def frozen(self) -> PreTrainedModel:
         """What the policy begins as, once more, in the precision that computes."""
         return load_model(self.model, self.place.compute, self.place.device)[0].eval().requires_grad_(False)
@@ -83,8 +91,44 @@ class TrainerWorker:
         if opening.algorithm is not None:  # else it only plays and ranks
             prefer_rows(self.model, opening.place.compute)
         self.policy = Policy(self.model)
+        self._adapt = self._adaptation_of(Path(opening.model))  # of a student that was loaded with one
+        self._loaded = opening.algorithm is None  # else the learner's own policy plays
         self._learner: Learner | None = None
         self._untaught = copy.deepcopy(opening.algorithm.state()) if opening.algorithm is not None else {}
+
+    def _adaptation_of(self, folder: Path) -> AdaptModule | None:
+        """What predicts the features of the student in a folder; None of an ordinary model.
+
+        Raises:
+            TrainingError: it is to be trained, or played by an engine that takes no vectors.
+        """
+        if not (folder / ADAPTATION).is_dir():
+            return None
+        engine = self._opening.rollout.engine.kind
+        told = f"{folder} holds a student with soft tokens, which"
+        if self._opening.algorithm is not None and str(folder) == self._opening.model:
+            raise TrainingError(f"{told} cannot be trained further; export it with `fold` in recipes/ppo_roa.yaml")
+        if engine != "transformers":
+            raise TrainingError(
+                f"{told} rollout.engine.kind {engine} cannot play; set it to transformers, or export with `fold` in recipes/ppo_roa.yaml"
+            )
+        return load_adaptation(self.model, folder / ADAPTATION)
+
+    def play(self, part: str, privileged: Sequence[object] = ()) -> None:
+        """Let a part of the policy be who plays, and meet the episodes that are about to be learned from."""
+        self.policy.play(part)
+        if privileged:
+            self.policy.meet(privileged)
+
+    @property
+    def feature_maker(self) -> FeatureMaker | None:
+        """Makes what whoever plays is told beside tokens."""
+        return self._adapt if self._loaded else self.policy.feature_maker
+
+    def can_rank(self) -> bool:
+        """Whether `rank` says what the policy would say in a dialogue."""
+        self.policy.play(POLICY)
+        return self.feature_maker is None
 
     def alike(self) -> PreTrainedModel:
         """What the policy begins as, read as the policy is, so that the same weights give the same
@@ -142,14 +186,18 @@ class TrainerWorker:
         """Of the policy as it is now, for an engine in this process."""
         return handover_of(self.policy, self.version())
 
-    def pack(self) -> Parcel | None:
-        """The policy as it is now, for engines in other processes; rank 0 gives it, the others help."""
-        self.model.eval()
+    def pack(self, part: str = POLICY, privileged: Sequence[object] = ()) -> Parcel | None:
+        """A part of the policy as it is now (see `play`), for engines in other processes; rank 0 gives it, the others
+        help.
+        """
+        self.play(part, privileged)
+        self.policy.player.eval()
         ids = probe_ids(self.model.config, self._opening.rollout.max_episode_tokens)
-        return packed(self.handover(), ids, keep=self._ranks.rank == 0)
+        return packed(self.handover(), ids, self.feature_maker, keep=self._ranks.rank == 0)
 
     def rank(self, prefixes: Sequence[Sequence[int]], candidates: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probability of each candidate after each prefix, float32 (P, C), nats at temperature 1."""
+        self.play(POLICY)
         self.model.eval()
         return continuation_logprobs(self.policy, prefixes, candidates)
 
@@ -167,6 +215,7 @@ class TrainerWorker:
 
     def restore(self, directory: Path) -> None:
         """Go on from a checkpoint, saved by however many ranks: weights, optimizer and counters."""
+        self._loaded = False
         state = load_learner_state(directory)
         adapter = state["adapter"]
         # beside an adapter stand the start weights
@@ -176,6 +225,7 @@ class TrainerWorker:
     def reset(self) -> None:
         """Go back to the weights and the learner that it was opened with."""
         opening = self._opening
+        self._loaded = opening.algorithm is None
         fresh = load_model(opening.model, opening.weights)[0]
         if opening.lora is not None:
             add_adapter(fresh, opening.lora, opening.seed)
@@ -187,6 +237,19 @@ class TrainerWorker:
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; an adapter is part of it and adds nothing any more."""
         load_merged(self.model, load_model(str(directory), self._opening.weights)[0].state_dict())
+        self._adapt, self._loaded = self._adaptation_of(directory), True
+
+    def fold(
+        self, trajectories: Sequence[Trajectory], params: FoldParams, temperature: float, directory: Path
+    ) -> dict[str, float]:
+        """Teach a copy of the student that was loaded to act without soft tokens; every rank does, rank 0 writes it."""
+        if self._adapt is None:
+            raise TrainingError("this session plays no student with soft tokens, so that there is nothing to fold")
+        opening = self._opening
+        model, metrics = fold(self.model, self._adapt, trajectories, params, temperature, opening.seed, opening.lora)
+        if self._ranks.rank == 0:
+            save_model(model, self.tokenizer, directory)
+        return metrics
 
 
 def open_trainer(
@@ -226,6 +289,7 @@ class RolloutWorker:
         """
         compute_alike(opening.place.device)
         self._opening, self._seat = opening, open_seat()
+        self._feature_maker: FeatureMaker | None = None
         self._chat = ChatFormat(load_tokenizer(opening.model))
         own = isinstance(opening.rollout.engine, TransformersParams)
         model = opening.frozen() if own else None
@@ -249,11 +313,16 @@ class RolloutWorker:
             TrainingError: too far.
         """
         self.engine.take(parcel.handover())
+        maker, device = parcel.feature_maker, torch.device(self._opening.place.device)
+        self._feature_maker = maker.alone(device) if maker is not None else None
         return self.engine.policy_version, self.engine.probe_error
 
     def play(self, specs: Sequence[EpisodeSpec], temperature: float) -> list[Trajectory]:
         """Play episodes with the policy of the last parcel; see `rl.rollout.play`."""
-        return stoppable.run(play(specs, self._seat, self.engine, self._chat, self._opening.rollout, temperature))
+        feature = self._feature_maker.feature(self._chat) if self._feature_maker is not None else None
+        return stoppable.run(
+            play(specs, self._seat, self.engine, self._chat, self._opening.rollout, temperature, feature=feature)
+        )
 
 
 def open_player(opening: Opening, open_seat: OpenSeat, *_: object) -> RolloutWorker:

@@ -1,6 +1,7 @@
 """Learners in processes of their own, for tests that compare two ranks with one."""
 
 import copy
+import dataclasses
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from rl.config import LoraParams
 from rl.learner import Learner, Sampler
 from rl.machine import Place
 from rl.models import new_tokenizer
+from rl.parts import ACTOR
 from rl.policies import policy_for
+from rl.privileged import PrivilegedPolicy
 from rl.ranks import ALONE, Ranks, join, meeting_place, whole
 from rl.workers.roles import Opening, TrainerWorker
 from tests.handing import watched
@@ -31,6 +34,13 @@ OPTIMIZER = {
 KL = {"kl": {"place": "loss", "estimator": "k3", "coefficient": 0.3}}
 OWN = {"critic": {"trunk": "own", "warmup_rollout_steps": 0}}
 SHARED = {"critic": {"trunk": "shared", "warmup_rollout_steps": 0}}
+SOFT_TOKENS, OPENING = 2, (11, 23, 35, 47)
+ROA = {
+    "critic": {"warmup_rollout_steps": 0},
+    "feature": {"tokens": SOFT_TOKENS, "chart": "facts"},
+    "adaptation": {"layers": 1, "mini_batch_size": 16, "num_epochs": 1},
+    "regularisation": {"coefficient": 0.1, "ramp_steps": 0},
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "grpo": {"entropy_coefficient": 0.01},
     "grpo, reference": KL,
@@ -49,6 +59,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ppo, own trunk": OWN,
     "ppo, own trunk, checkpointing": OWN | {"optimizer": {"gradient_checkpointing": True}},
     "ppo, shared trunk, reference": SHARED | KL,
+    "ppo_roa, teacher, replicate": ROA | {"train_steps": 1},
+    "ppo_roa, student, replicate": ROA | {"train_steps": 0},
+    "ppo_roa, teacher, lora, replicate": ROA | {"train_steps": 1},
     "privileged_distillation": {"distillation": {"turns": "all"}},
     "privileged_distillation, lora, replicate": {"distillation": {"divergence": "reverse"}},
     "dpo": {"pairs_per_group": 2},
@@ -69,9 +82,20 @@ def make_learner(base: Any, variant: str, ranks: Ranks = ALONE, compute: str = "
     if "lora" in variant:
         add_adapter(model, LORA, SEED)
     frozen = {role: copy.deepcopy(base) for role in algorithm.frozen_roles if "lora" not in variant}
-    policy = policy_for(model, algorithm, compute, ranks, CHAT)
+    policy = policy_for(model, algorithm, compute, ranks, CHAT, SEED)
+    if isinstance(policy, PrivilegedPolicy):
+        grown_apart(policy)
     sampler = Sampler(exact=False, staleness=0)
     return Learner(policy, algorithm, 4, TEMPERATURE, SEED, frozen, sampler, ranks)
+
+
+@torch.no_grad()
+def grown_apart(policy: PrivilegedPolicy) -> None:
+    """A teacher as it is later on: at first it is its student, whose gradients are rounding, which Adam makes large."""
+    generator = torch.Generator().manual_seed(SEED)
+    policy.encoder_priv.head.linear.weight *= 100
+    for parameter in policy.parts[ACTOR].parameters():
+        parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
 
 
 def make_trainer(folder: Path, variant: str, ranks: Ranks = ALONE) -> TrainerWorker:
@@ -87,7 +111,29 @@ def make_trainer(folder: Path, variant: str, ranks: Ranks = ALONE) -> TrainerWor
     )
     trainer = TrainerWorker(opening, ranks)
     trainer.teach(exact=False)
+    if isinstance(trainer.policy, PrivilegedPolicy):
+        grown_apart(trainer.policy)
     return trainer
+
+
+def experience_of(variant: str, experience: Any) -> Any:
+    """With an opening of more than a token, and placeholders where soft tokens are read, for who reads them."""
+    if not variant.startswith("ppo_roa"):
+        return experience
+    trajectories, scores = experience
+    told = len(OPENING) + SOFT_TOKENS
+    none = (0,) * told
+    moved = [
+        dataclasses.replace(
+            one,
+            token_ids=(0,) * SOFT_TOKENS + OPENING + one.token_ids,
+            loss_mask=none + one.loss_mask,
+            logprobs=(0.0,) * told + one.logprobs,
+            turns=tuple((start + told, end + told) for start, end in one.turns),
+        )
+        for one in trajectories
+    ]
+    return moved, scores
 
 
 def learned(trainer: TrainerWorker, experience: Any, step: int) -> Found:

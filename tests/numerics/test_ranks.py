@@ -7,12 +7,23 @@ from safetensors.torch import load_file
 from rl.algorithms import ALGORITHMS
 from rl.batching import micro_batches, sibling_batches
 from rl.models import new_tokenizer, save_model
+from rl.privileged import PrivilegedPolicy
 from rl.ranks import Ranks
-from tests.numerics.ranks import OPTIMIZER, VARIANTS, in_ranks, learned, make_learner, make_trainer, updated
+from tests.numerics.ranks import (
+    OPTIMIZER,
+    VARIANTS,
+    experience_of,
+    grown_apart,
+    in_ranks,
+    learned,
+    make_learner,
+    make_trainer,
+    updated,
+)
 from tests.numerics.test_invariance import base, experience  # noqa: F401  fixtures
 
 QUESTION = ([[5, 6, 7], [8, 9]], [[10], [11, 12]])
-SAVED = ("grpo", "ppo, own trunk", "grpo, lora, replicate")
+SAVED = ("grpo", "ppo, own trunk", "grpo, lora, replicate", "ppo_roa, teacher, replicate")
 
 
 def everything(shards, replicas, base, experience, folder):  # noqa: F811
@@ -20,21 +31,24 @@ def everything(shards, replicas, base, experience, folder):  # noqa: F811
     found = {}
     for variant in VARIANTS:
         ranks = replicas if "replicate" in variant else shards
-        found[variant] = updated(make_learner(base, variant, ranks), experience)
+        mine = experience_of(variant, experience)
+        found[variant] = updated(make_learner(base, variant, ranks), mine)
         if variant not in SAVED:
             continue
         trainer = make_trainer(folder / "base", variant, ranks)
         found[variant, "ranked"] = trainer.rank(*QUESTION)
-        learned(trainer, experience, 1)
+        learned(trainer, mine, 1)
         trainer.save(folder / variant, 1)
-        on_alone, on_saved = learned(trainer, experience, 2), folder / variant / "global_step_1"
+        on_alone, on_saved = learned(trainer, mine, 2), folder / variant / "global_step_1"
         again = make_trainer(folder / "base", variant, ranks)
         again.restore(on_saved)
-        found[variant, "went on"], found[variant, "restored"] = on_alone, learned(again, experience, 2)
+        found[variant, "went on"], found[variant, "restored"] = on_alone, learned(again, mine, 2)
         trainer.restore(folder / variant / "global_step_10")
-        found[variant, "of one"] = learned(trainer, experience, 2)
+        found[variant, "of one"] = learned(trainer, mine, 2)
         trainer.reset()
-        found[variant, "reset"] = learned(trainer, experience, 1)
+        if isinstance(trainer.policy, PrivilegedPolicy):
+            grown_apart(trainer.policy)
+        found[variant, "reset"] = learned(trainer, mine, 1)
     found["bfloat16"] = updated(make_learner(base, "ppo, own trunk", shards, "bfloat16"), experience)
     return found
 
@@ -48,9 +62,10 @@ def on_one(tmp_path_factory, base, experience):  # noqa: F811
     for variant in SAVED:
         trainer = make_trainer(folder / "base", variant)
         found[variant, "ranked"] = trainer.rank(*QUESTION)
-        found[variant, 1] = learned(trainer, experience, 1)
+        mine = experience_of(variant, experience)
+        found[variant, 1] = learned(trainer, mine, 1)
         trainer.save(folder / variant, 10)
-        found[variant, 2] = learned(trainer, experience, 2)
+        found[variant, 2] = learned(trainer, mine, 2)
     return folder, found
 
 
@@ -60,7 +75,7 @@ def on_two(on_one, base, experience):  # noqa: F811
 
 
 def test_every_algorithm_is_among_them_and_every_kind_of_cut(experience):  # noqa: F811
-    assert {variant.split(",")[0] for variant in VARIANTS} == set(ALGORITHMS) - {"ppo_roa"}  # it learns in one process
+    assert {variant.split(",")[0] for variant in VARIANTS} == set(ALGORITHMS)
     trajectories, _ = experience
     tokens, masks = [t.token_ids for t in trajectories], [t.loss_mask for t in trajectories]
     cuts = [
@@ -73,7 +88,8 @@ def test_every_algorithm_is_among_them_and_every_kind_of_cut(experience):  # noq
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_ranks_learn_what_one_learns(base, experience, on_two, variant):  # noqa: F811
-    one, (first, second) = updated(make_learner(base, variant), experience), (found[variant] for found in on_two)
+    one = updated(make_learner(base, variant), experience_of(variant, experience))
+    first, second = (found[variant] for found in on_two)
     assert first["metrics"] == second["metrics"]
     largest = max(float(value.abs().max()) for value in one["gradient"].values())
     assert largest > 0
@@ -128,7 +144,7 @@ def test_what_two_saved_goes_on_with_two_with_the_same_bits_and_with_one(experie
         assert furthest(found[variant, "restored"], found[variant, "went on"]) == 0
     alone = make_trainer(folder / "base", variant)
     alone.restore(folder / variant / "global_step_1")
-    assert furthest(learned(alone, experience, 2), on_two[0][variant, "went on"]) <= 1e-6
+    assert furthest(learned(alone, experience_of(variant, experience), 2), on_two[0][variant, "went on"]) <= 1e-6
 
 
 @pytest.mark.parametrize("variant", SAVED)

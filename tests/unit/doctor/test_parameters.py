@@ -273,7 +273,7 @@ def test_what_is_chosen_for_one_run_takes_the_place_of_the_file() -> None:
     [
         ("rollout", {"engine": {"kind": "transformers", "compile": True}}, "rollout.engine.compile is true"),
         ("machines", {"compute": "bfloat16"}, "machines.compute is bfloat16 and train_doctor.lora null"),
-        ("machines", {"backend": "ray", "threads": 1}, "machines.backend is ray"),
+        ("machines", {"backend": "ray", "threads": 1, "ray": TWO_SHARDS}, "machines.ray.sharding is shard"),
     ],
 )
 def test_what_a_privileged_teacher_cannot_do_is_one_line(section: str, change: dict[str, Any], told: str) -> None:

@@ -5,6 +5,8 @@ never sees a chart.
 import asyncio
 import dataclasses
 import json
+from contextlib import ExitStack
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from safetensors import safe_open
 from rl import features
 from rl.algorithms import make_algorithm
 from rl.algorithms.adaptation import FoldParams
+from rl.chat import ChatFormat
 from rl.checkpoint import check_checkpoint
 from rl.config import LoraParams, RolloutParams
 from rl.environment import EpisodeSpec
@@ -20,9 +23,13 @@ from rl.errors import TrainingError
 from rl.experience import Scores
 from rl.features import AdaptModule, Predicted, dialogue_of, soft_places
 from rl.machine import Place
-from rl.models import average_folders, save_model
+from rl.models import average_folders, load_tokenizer, save_model
 from rl.parts import ADAPT, EMA, ENCODER
+from rl.workers.base import Session
+from rl.workers.group import LocalGroup
+from rl.workers.grouped import GroupSession
 from rl.workers.local import LocalSession
+from rl.workers.roles import Opening, open_player, open_trainer
 from tests.recipes import recipe
 
 M, SWITCH = 2, 2
@@ -79,9 +86,9 @@ def specs(told=CHARTS, step=1):
 @pytest.fixture(autouse=True, params=[None, LORA], ids=["all weights", "adapters"])
 def beside(request):
     """All weights learn, or an adapter each of teacher, student and critic."""
-    open_session.lora = request.param
+    opened.lora = request.param
     yield request.param
-    del open_session.lora
+    del opened.lora
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +98,7 @@ def same_torch_after():
     torch.use_deterministic_algorithms(before)
 
 
-def open_session(folder, learns=True, compute="float32") -> LocalSession:
+def opened(folder, learns=True, compute="float32") -> Opening:
     content = recipe(
         "ppo_roa", group_size=4, train_steps=SWITCH, critic={"warmup_rollout_steps": 0},
         feature={"tokens": M, "chart": "facts"}, adaptation={"layers": 1, "mini_batch_size": 4},
@@ -102,20 +109,37 @@ def open_session(folder, learns=True, compute="float32") -> LocalSession:
         engine={"kind": "transformers", "compile": False},
     )  # fmt: skip
     algorithm = make_algorithm(content) if learns else None
-    lora = open_session.lora if learns else None
-    return LocalSession(
-        str(folder),
-        Place(compute=compute),
-        rollout,
-        algorithm,
-        5,
-        lora=lora,
-        temperature=1.0,
-        seat=lambda *_: TwoTurns(),
+    lora = opened.lora if learns else None
+    place = Place(compute=compute)
+    return Opening(
+        model=str(folder), place=place, rollout=rollout, algorithm=algorithm, seed=5, lora=lora, temperature=1.0
     )
 
 
-def step(session: LocalSession) -> dict[str, float]:
+def open_seat():
+    return lambda *_: TwoTurns()
+
+
+def open_session(folder, learns=True, compute="float32") -> LocalSession:
+    one = opened(folder, learns, compute)
+    return LocalSession(
+        one.model, one.place, one.rollout, one.algorithm, one.seed, one.lora, one.temperature, open_seat()
+    )
+
+
+def open_workers(folder, players=1, learns=True) -> GroupSession:
+    """A trainer and rollout workers, all of them here."""
+    one = opened(folder, learns)
+    return GroupSession(
+        LocalGroup(players, partial(open_player, one, open_seat)),
+        lambda exact: LocalGroup(1, partial(open_trainer, opened(folder, learns), exact, "replicate", 60.0)),
+        ChatFormat(load_tokenizer(one.model)),
+        ExitStack(),
+        one.acting,
+    )
+
+
+def step(session: Session) -> dict[str, float]:
     number = session.policy_version + 1
     played = session.rollout(specs(step=number), 1.0, to_learn=True)
     scores = [Scores(t.episode_id, tuple({"a": float(t.token_ids[turn[0]] % 7)} for turn in t.turns)) for t in played]
@@ -252,9 +276,9 @@ def test_no_tensor_of_the_teacher_is_in_the_students_folder(trained, base, tmp_p
     assert {"adaptation/config.json", "adaptation/model.safetensors", "model.safetensors"} <= sealed.keys()
     parts = trained.learner.policy.parts
     with safe_open(directory / "adaptation" / "model.safetensors", "pt") as file:
-        assert set(file.keys()) == set(parts[EMA].whole())
+        assert set(file.keys()) == set(parts[EMA].alone(torch.device("cpu")).state_dict())
         for name in file.keys():  # noqa: SIM118  not a dict
-            assert torch.equal(file.get_tensor(name), parts[EMA].whole()[name])
+            assert torch.equal(file.get_tensor(name), parts[EMA].alone(torch.device("cpu")).state_dict()[name])
     with safe_open(directory / "model.safetensors", "pt") as file, safe_open(base / "model.safetensors", "pt") as was:
         assert set(file.keys()) == set(was.keys())
     assert not any(torch.equal(a, b) for a, b in zip(parts[ADAPT].parameters(), parts[EMA].parameters(), strict=True))
@@ -295,6 +319,40 @@ def test_folding_teaches_an_ordinary_model_to_act_as_the_student(trained, tmp_pa
     assert trained.can_rank
     alone = open_session(tmp_path / "folded", learns=False)
     assert alone.rollout(specs(None), 1.0)[0].token_ids == first.token_ids
+
+
+def told(trajectories):
+    return [(t.episode_id, t.token_ids, t.turns, t.policy_version) for t in trajectories]
+
+
+@pytest.mark.parametrize("players", [1, 2])
+def test_workers_play_and_learn_what_one_process_does(base, tmp_path, beside, players):
+    """Teacher and student, before and after the switch, from a checkpoint, and folded; with all weights bit for bit."""
+    one, many = open_session(base), open_workers(base, players)
+    for number in range(1, SWITCH + 2):
+        assert told(one.rollout(specs(step=number), 1.0, to_learn=True)) == told(
+            many.rollout(specs(step=number), 1.0, to_learn=True)
+        )
+        assert not many.can_rank
+        metrics, found = step(one), step(many)
+        if beside is None and players == 1:
+            assert metrics == found
+        assert found["policy_loss"] == pytest.approx(metrics["policy_loss"], rel=1e-3, abs=1e-5)
+        assert found["adaptation/variance"] == pytest.approx(metrics["adaptation/variance"], rel=1e-3)
+        assert told(one.rollout(specs(None), 0.7)) == told(many.rollout(specs(None), 0.7))
+        one.save(tmp_path / "one", number), many.save(tmp_path / "many", number)
+    before, saved = step(many), tmp_path / "many" / f"global_step_{SWITCH + 1}"
+    many.restore(saved)
+    assert step(many) == before
+    many.load(saved)
+    one.load(saved)
+    played = many.rollout(specs(), 1.0)
+    assert told(played) == [(*first, many.policy_version) for *first, _ in told(one.rollout(specs(), 1.0))]
+    assert many.fold(played, FOLD, 1.0, tmp_path / "folded") == one.fold(played, FOLD, 1.0, tmp_path / "of one")
+    many.load(tmp_path / "folded")
+    assert many.can_rank
+    alone = open_workers(saved, learns=False)
+    assert [t.token_ids for t in alone.rollout(specs(None), 1.0)] == [t.token_ids for t in played]
 
 
 def test_lower_precision_needs_adapters_and_they_leave_the_head_alone(base):
