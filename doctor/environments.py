@@ -51,6 +51,7 @@ class ConsultationFactory:
     knowledge_base: KnowledgeBaseParams
     patient_model: LanguageModelParams | None
     seed: int
+    patient: Generate | None = None  # a model that is loaded already, elsewhere
 
     @cached_property
     def common(self) -> "ConsultationFactory":
@@ -97,7 +98,9 @@ class ConsultationFactory:
 
     @cached_property
     def generate(self) -> Generate:
-        """The language model that plays patients; loaded at the first question."""
+        """The language model that plays patients; loaded at the first question, if it is not elsewhere."""
+        if self.patient is not None:
+            return self.patient
         if self.patient_model is None:
             raise ParameterError("params.yaml: language_models.patient is null; name a model or an endpoint there")
         return open_model(self.patient_model, ROOT, self.seed).generate
@@ -204,6 +207,11 @@ def open_factory(params: Params, index: Path, cases: Path | None = None) -> Cons
     )
 
 
-def open_seat(params: Params, index: Path, cases: Path) -> Seat:
-    """The seat of a process that plays and does nothing else."""
-    return open_factory(params, index, cases).seat
+def open_seat(params: Params, index: Path, cases: Path, patient: Generate | None) -> Seat:
+    """The seat of a process that plays and does nothing else; the model that plays patients may be elsewhere."""
+    return replace(open_factory(params, index, cases), patient=patient).seat
+
+
+def open_patient(params: LanguageModelParams, seed: int) -> Generate:
+    """Load the language model that plays patients."""
+    return open_model(params, ROOT, seed).generate

@@ -17,7 +17,16 @@ from clinic.yaml_files import load_yaml
 from doctor.places import HOME as HOME
 from doctor.places import ROOT as ROOT
 from kb.config import KnowledgeBaseParams
-from rl.config import SECRET, DecodingParams, LanguageModelParams, LoraParams, MachinesParams, RolloutParams, SFTParams
+from rl.config import (
+    SECRET,
+    DecodingParams,
+    LanguageModelParams,
+    LocalModelParams,
+    LoraParams,
+    MachinesParams,
+    RolloutParams,
+    SFTParams,
+)
 
 T = TypeVar("T")
 
@@ -314,6 +323,11 @@ class Params(_Section):
         if self.warm_start.lookups is not None and not self.consultation.search_results:
             raise ValueError(
                 "warm_start.lookups teaches to search, and consultation.search_results is 0, no library; set lookups to null, or show some results"
+            )
+        own = isinstance(self.language_models.patient, LocalModelParams)
+        if self.machines.backend == "ray" and self.machines.ray.model_workers and not own:
+            raise ValueError(
+                "machines.ray.model_workers play patients with a model of this machine, and language_models.patient names none; set model_workers to 0, or name a model there"
             )
         if self.reward.preset in JUDGED and self.language_models.reward_judge is None:
             raise ValueError(

@@ -14,7 +14,7 @@ from clinic.cases import QUESTIONS, Case, read_cases
 from clinic.config import JUDGED
 from clinic.rewards import Scorer
 from clinic.splits import sampled
-from doctor.environments import ConsultationFactory, open_factory, open_seat
+from doctor.environments import ConsultationFactory, open_factory, open_patient, open_seat
 from doctor.lengths import check_openings
 from doctor.opinions import opinions_of
 from doctor.parameters import HOME, ROOT, Params
@@ -25,6 +25,7 @@ from doctor.stages import input_hash
 from rl.algorithms import Algorithm
 from rl.algorithms.sampling import informative_groups, keep_informative
 from rl.checkpoint import steps_saved
+from rl.config import LocalModelParams
 from rl.experience import (
     Scores,
     Trajectory,
@@ -90,6 +91,7 @@ class Training:
         self.validation = tuple(validation_cases(patients, params))
         self.weights = params.train_doctor.source_weights
         check_weights(self.weights, self.train, "training")
+        patient = params.language_models.patient
         self.session: Session = open_session(
             Opening(
                 model=str(warm_start.resolve()),
@@ -103,6 +105,7 @@ class Training:
             params.machines,
             factory.seat,
             partial(open_seat, params, factory.index.resolve(), cases.resolve()),
+            partial(open_patient, patient, params.seed) if isinstance(patient, LocalModelParams) else None,
         )
         source = pairs_path(algorithm)
         # what an offline algorithm reads instead of playing

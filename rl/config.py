@@ -192,6 +192,10 @@ class RayParams(_Section):
     )
     trainers: int = Field(ge=1, description="that hold the doctor together and learn, each its share of a mini-batch")
     rollout_workers: int = Field(ge=1, description="that play, each with an engine and rollout.slots of its own")
+    model_workers: int = Field(
+        ge=0,
+        description="that play patients with a language model of this machine, language_models.patient; 0: every rollout worker has a copy of it",
+    )
     gpus_per_worker: Literal[0, 1] = Field(description="1: every worker has a GPU; 0: none has")
     sharding: Sharding = Field(
         description="shard: a trainer holds a part of every weight and moment; replicate: all of them, as an adapter may"

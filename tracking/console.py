@@ -19,6 +19,7 @@ from prefect import get_client
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging.handlers import APILogHandler, PrefectConsoleHandler
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_LOGGING_LEVEL
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
@@ -235,7 +236,7 @@ class ConsoleHandler(logging.Handler):
         if room != "prefect":
             if record.getMessage().startswith(SENDS_THE_LAST):
                 return False
-            return record.levelno >= (logging.INFO if room in ROOMS else logging.WARNING)
+            return room in ROOMS or record.levelno >= logging.WARNING  # of ours what their loggers let through
         message = record.getMessage()
         if message.startswith(UNREACHED):
             return self._is_first_unreached(record)
@@ -300,8 +301,9 @@ def start_logging(stage: str, *, attended: bool) -> None:
     ]:
         root.removeHandler(handler)
     root.addHandler(ConsoleHandler(stage, attended=attended))
+    level = logging.getLevelNamesMapping().get(str(PREFECT_LOGGING_LEVEL.value()), logging.INFO)
     for room in ROOMS:
-        logging.getLogger(room).setLevel(logging.INFO)
+        logging.getLogger(room).setLevel(min(level, logging.INFO))  # what is told at the end is told at any
     for noisy in ("mlflow", "alembic"):  # they bring handlers of their own
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it raises what it logs, too

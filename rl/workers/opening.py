@@ -7,10 +7,16 @@ from rl.environment import Seat
 from rl.errors import TrainingError
 from rl.workers.base import Session
 from rl.workers.local import LocalSession
-from rl.workers.roles import Opening, OpenSeat
+from rl.workers.roles import Opening, OpenModel, OpenSeat
 
 
-def open_session(opening: Opening, machines: MachinesParams, seat: Seat, open_seat: OpenSeat) -> Session:
+def open_session(
+    opening: Opening,
+    machines: MachinesParams,
+    seat: Seat,
+    open_seat: OpenSeat,
+    open_patient: OpenModel | None = None,
+) -> Session:
     """A session, as `machines.backend` says.
 
     Args:
@@ -18,6 +24,7 @@ def open_session(opening: Opening, machines: MachinesParams, seat: Seat, open_se
         machines: where.
         seat: makes environments, if they are played in this process.
         open_seat: makes the seat of another process; travels there.
+        open_patient: loads the language model that plays patients, for workers of its own; None: it needs none.
 
     Raises:
         TrainingError: the backend is ray, and Ray is not installed; or as the sessions do.
@@ -39,4 +46,4 @@ def open_session(opening: Opening, machines: MachinesParams, seat: Seat, open_se
         )
     from rl.workers.ray import open_ray_session  # where it is not installed, all else runs
 
-    return open_ray_session(opening, open_seat, machines)
+    return open_ray_session(opening, open_seat, machines, open_patient)

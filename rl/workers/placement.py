@@ -22,13 +22,14 @@ class ResourcePool:
         return {"CPU": float(self.processors), "GPU": float(self.gpus)}
 
 
-def pools_of(params: MachinesParams) -> tuple[ResourcePool, ResourcePool]:
-    """Those of the rollout workers and of the trainers."""
+def pools_of(params: MachinesParams) -> tuple[ResourcePool, ResourcePool, ResourcePool]:
+    """Those of the rollout workers, of the trainers, and of the workers that play patients."""
     assert isinstance(params.threads, int)  # noqa: S101  the parameters were checked
     each = params.threads, params.ray.gpus_per_worker
     return (
         ResourcePool("rollout worker", params.ray.rollout_workers, *each),
         ResourcePool("trainer", params.ray.trainers, *each),
+        ResourcePool("model worker", params.ray.model_workers, *each),
     )
 
 
@@ -45,7 +46,7 @@ def refuse_what_does_not_fit(pools: Sequence[ResourcePool], machines: Sequence[M
     free = [dict(machine) for machine in machines]
     placed: list[str] = []
     for pool in pools:
-        if not any(_fits(pool, machine) for machine in machines):
+        if pool.workers and not any(_fits(pool, machine) for machine in machines):
             raise TrainingError(
                 f"a {pool.role} takes {_counted(pool.place)}, and no machine has as much ({_all(machines)}); "
                 "lower machines.threads or machines.ray.gpus_per_worker, or start a larger machine"
@@ -60,7 +61,8 @@ def refuse_what_does_not_fit(pools: Sequence[ResourcePool], machines: Sequence[M
                 )
             for name, amount in pool.place.items():
                 machine[name] = machine.get(name, 0.0) - amount
-        placed.append(f"{pool.workers} {pool.role}{'s' if pool.workers > 1 else ''}")
+        if pool.workers:
+            placed.append(f"{pool.workers} {pool.role}{'s' if pool.workers > 1 else ''}")
 
 
 def _number_of(pool: ResourcePool) -> str:

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,16 @@ from rl.ranks import meeting_place
 from rl.workers.group import Opener, WorkerGroup, WorkerLostError
 from rl.workers.grouped import GroupSession
 from rl.workers.placement import ResourcePool, pools_of, refuse_what_does_not_fit
-from rl.workers.roles import Meeting, Opening, OpenSeat, open_player, open_trainer
+from rl.workers.roles import (
+    Generate,
+    Meeting,
+    ModelWorker,
+    Opening,
+    OpenModel,
+    OpenSeat,
+    open_player,
+    open_trainer,
+)
 
 log = logging.getLogger(__name__)
 SETTINGS = {
@@ -39,22 +48,30 @@ HOME = Path(__file__).resolve().parents[2]  # what workers import
 REACHED_S = 5.0  # for a cluster's address to answer
 PLACED_S = 20.0  # for places that fit to be free
 LONGEST_REASON = 300  # characters
+RESTARTS = 3  # of a model that died
 GRACE_S = 10.0  # after a worker failed, for the death of another to be seen, which may be why
 
 
-def open_ray_session(opening: Opening, open_seat: OpenSeat, params: MachinesParams) -> GroupSession:
+def open_ray_session(
+    opening: Opening, open_seat: OpenSeat, params: MachinesParams, open_patient: OpenModel | None = None
+) -> GroupSession:
     """Connect to a cluster, or start one, and open a session on it.
 
     Raises:
         TrainingError: the cluster does not answer, or the workers do not fit.
     """
     _connect(params.ray.address)
-    pools = pools_of(params)
+    *pools, models = pools_of(params)
+    open_patient = open_patient if models.workers else None
     nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's
-    refuse_what_does_not_fit(pools, [node["Resources"] for node in nodes if node["Alive"]])
+    refuse_what_does_not_fit([*pools, *([models] if open_patient else [])], [node["Resources"] for node in nodes if node["Alive"]])
     with ExitStack() as taken:
         for_rollouts, for_trainers = (taken.enter_context(closing(_Places(pool))) for pool in pools)
-        opener = partial(open_player, opening, open_seat)
+        patient: Generate | None = None
+        if open_patient is not None:
+            places = taken.enter_context(closing(_Places(models)))
+            patient = taken.enter_context(closing(_Models(places, partial(ModelWorker, open_patient), params))).asked
+        opener = partial(open_player, opening, open_seat, patient)
         rollouts = taken.enter_context(closing(RayGroup(for_rollouts, opener, params)))
 
         def open_trainers(exact: bool) -> WorkerGroup:
@@ -111,6 +128,22 @@ class _Places:
                 f"{pool.workers} places for the role {pool.role} were not free within {PLACED_S:g} s: others use the cluster; wait, or start more machines"
             ) from error
 
+    def options(self, worker: int) -> dict[str, Any]:
+        """What makes one of the processes Ray's, in its place."""
+        pool = self.pool
+        path = os.pathsep.join(filter(None, (str(HOME), os.environ.get("PYTHONPATH"))))
+        surroundings = {
+            "ANAMNESIS_WORKER": f"{pool.role} {worker}",  # for who looks at processes
+            "OMP_NUM_THREADS": str(pool.processors),
+            "PYTHONPATH": path,
+        }
+        return {
+            "num_cpus": pool.processors,
+            "num_gpus": pool.gpus,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=worker),
+            "runtime_env": {"env_vars": surroundings},
+        }
+
     def close(self) -> None:
         """Give them back."""
         remove_placement_group(self.group)
@@ -142,6 +175,69 @@ class _Actor:
     def run_to_keep(self, method: str, *arguments: Any) -> tuple[None, Any]:
         """The same behind a None, which says that it is there."""
         return None, self.run(method, *arguments)
+
+
+class _ModelActor:
+    """The process of a model that is asked. Ray starts it anew if it dies, and asks again: it remembers nothing."""
+
+    def __init__(self, opener: Callable[[], ModelWorker], params: MachinesParams) -> None:
+        machine.use(params)
+        transformers.utils.logging.disable_progress_bar()
+        self._worker = opener()
+
+    async def generate(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """One reply's text."""
+        return await self._worker.generate(messages)
+
+
+class _Models:
+    """Workers that answer whoever has what `asked` is."""
+
+    def __init__(self, places: _Places, opener: Callable[[], ModelWorker], params: MachinesParams) -> None:
+        """Start the processes, and wait for their models.
+
+        Raises:
+            TrainingError: one could not be opened, or was not ready in time.
+        """
+        restarts = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS}
+        self._actors: list[Any] = [
+            ray.remote(_ModelActor).options(**places.options(worker), **restarts).remote(opener, params)
+            for worker in range(places.pool.workers)
+        ]
+        try:
+            ray.get([actor.__ray_ready__.remote() for actor in self._actors], timeout=params.ray.timeout_s)
+        except (GetTimeoutError, RayError) as error:
+            self.close()
+            raise TrainingError(f"a {places.pool.role} could not be opened: {_reason(error)}") from error
+        self.asked: Generate = _Elsewhere(self._actors)
+
+    def close(self) -> None:
+        """End them; their places stay."""
+        for actor in self._actors:
+            ray.kill(actor)
+
+
+class _Elsewhere:
+    """A language model in other processes, which are asked in turn; travels."""
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self._actors, self._asked = actors, 0
+
+    async def __call__(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """One reply's text.
+
+        Raises:
+            TrainingError: a process died again and again, or the model refuses.
+        """
+        self._asked += 1
+        actor = self._actors[self._asked % len(self._actors)]
+        try:
+            said: str = await actor.generate.remote(messages)
+        except RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, TrainingError) else error) from error
+        except RayError as error:
+            raise TrainingError(f"a model worker died: {_reason(error)}") from error
+        return said
 
 
 class _DiedError(WorkerLostError):
@@ -186,42 +282,28 @@ class RayGroup:
         return self._places.pool.workers
 
     def _process(self, worker: int) -> Any:
-        pool = self._places.pool
-        place = PlacementGroupSchedulingStrategy(self._places.group, placement_group_bundle_index=worker)
-        path = os.pathsep.join(filter(None, (str(HOME), os.environ.get("PYTHONPATH"))))
-        surroundings = {
-            "ANAMNESIS_WORKER": f"{pool.role} {worker}",  # for who looks at processes
-            "OMP_NUM_THREADS": str(pool.processors),
-            "PYTHONPATH": path,
-        }
-        return (
-            ray.remote(_Actor)
-            .options(
-                num_cpus=pool.processors,
-                num_gpus=pool.gpus,
-                max_restarts=0,
-                scheduling_strategy=place,
-                runtime_env={"env_vars": surroundings},
-            )
-            .remote()
-        )
+        return ray.remote(_Actor).options(**self._places.options(worker), max_restarts=0).remote()
 
     def _opened(self, worker: int, met: Meeting | None) -> ray.ObjectRef[Any]:
+        log.debug("asks %s %d: open", self._name, worker)
         ref: ray.ObjectRef[Any] = self._actors[worker].open.remote(self._opener, worker, self.size, met, self._params)
         return ref
 
     def start(self, worker: int, method: str, *arguments: Any) -> "_Awaited":
         """Ask one of them, and go on."""
+        log.debug("asks %s %d: %s", self._name, worker, method)
         return _Awaited(self, worker, method, self._actors[worker].run.remote(method, *arguments))
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
         """Ask all of them the same; what each gives."""
+        log.debug("asks %ss: %s", self._name, method)
         sent = _sent(arguments)
         found = self._wait({w: actor.run.remote(method, *sent) for w, actor in enumerate(self._actors)}, method)
         return [found[worker] for worker in range(self.size)]
 
     def keep(self, method: str, *arguments: Any) -> Any:
         """Ask all of them the same, and have what the first gives stay where it is."""
+        log.debug("asks %ss: %s", self._name, method)
         sent = _sent(arguments)
         pairs = [actor.run_to_keep.options(num_returns=2).remote(method, *sent) for actor in self._actors]
         self._wait({worker: there for worker, (there, _) in enumerate(pairs)}, method)

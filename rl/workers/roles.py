@@ -1,7 +1,7 @@
 """What processes are made of: who learns, and who plays. Plain classes; they know nothing of how they are reached."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -38,8 +38,13 @@ from rl.rollout import Progress, play
 from rl.self_check import EXACT, refuse_disagreement
 from rl.workers.parcel import Parcel, packed
 
-OpenSeat = Callable[[], Seat]
-"""Makes the seat in the process that plays; travels there itself, so it is a function by name, or a partial of one."""
+Generate = Callable[[Sequence[Mapping[str, str]]], Awaitable[str]]
+"""A language model: messages in, one reply's text out."""
+OpenSeat = Callable[[Generate | None], Seat]
+"""Makes the seat in the process that plays, given who plays patients elsewhere, if anybody does; travels there itself, so it
+is a function by name, or a partial of one."""
+OpenModel = Callable[[], Generate]
+"""Loads a language model in the process that answers with it; travels as well."""
 Meeting = tuple[str, int]
 """Host and port of where ranks find each other."""
 
@@ -277,18 +282,19 @@ def open_trainer(
 class RolloutWorker:
     """Plays episodes with an engine whose weights are its own; every policy comes as a parcel."""
 
-    def __init__(self, opening: Opening, open_seat: OpenSeat) -> None:
+    def __init__(self, opening: Opening, open_seat: OpenSeat, patient: Generate | None = None) -> None:
         """Load what the engine begins with.
 
         Args:
             opening: what the session is opened with.
             open_seat: makes the seat; called here, once.
+            patient: who plays patients elsewhere.
 
         Raises:
             TrainingError: the engine and the model do not agree.
         """
         compute_alike(opening.place.device)
-        self._opening, self._seat = opening, open_seat()
+        self._opening, self._seat = opening, open_seat(patient)
         self._feature_maker: FeatureMaker | None = None
         self._chat = ChatFormat(load_tokenizer(opening.model))
         own = isinstance(opening.rollout.engine, TransformersParams)
@@ -325,6 +331,18 @@ class RolloutWorker:
         )
 
 
-def open_player(opening: Opening, open_seat: OpenSeat, *_: object) -> RolloutWorker:
+def open_player(opening: Opening, open_seat: OpenSeat, patient: Generate | None, *_: object) -> RolloutWorker:
     """A rollout worker; which of them it is changes nothing."""
-    return RolloutWorker(opening, open_seat)
+    return RolloutWorker(opening, open_seat, patient)
+
+
+class ModelWorker:
+    """A frozen language model that many ask, a patient; it remembers nothing, so that a fresh one says the same."""
+
+    def __init__(self, open_model: OpenModel) -> None:
+        """Load it."""
+        self._generate = open_model()
+
+    async def generate(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """One reply's text; those that are asked for together are made together."""
+        return await self._generate(messages)

@@ -33,7 +33,7 @@ def opened(folder, compute: str):
 
 def grouped(folder, compute: str, players: int) -> GroupSession:
     return GroupSession(
-        LocalGroup(players, partial(open_player, opened(folder, compute), open_toy)),
+        LocalGroup(players, partial(open_player, opened(folder, compute), open_toy, None)),
         lambda exact: LocalGroup(1, partial(open_trainer, opened(folder, compute), exact, "shard", 60.0)),
         local(opened(folder, compute)).chat,
         ExitStack(),

@@ -52,6 +52,7 @@ def machines(trainers: int, rollout_workers: int, **ray: object) -> MachinesPara
         "address": None,
         "trainers": trainers,
         "rollout_workers": rollout_workers,
+        "model_workers": 0,
         "gpus_per_worker": 0,
         "sharding": "shard",
         "timeout_s": 600,

@@ -98,7 +98,7 @@ class Toy:
         return Reply(self.colour if looked else "what", event)
 
 
-def seat_in(game: Game) -> Seat:
+def seat_in(game: Game, _: object = None) -> Seat:
     return lambda spec, _: Toy(game, spec.case)
 
 

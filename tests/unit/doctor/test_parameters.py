@@ -21,6 +21,15 @@ from rl.algorithms import ALGORITHMS
 from tests.recipes import recipe
 
 PARAMS = (ROOT / "params.yaml").read_text()
+TWO_TRAINERS = {
+    "address": None,
+    "trainers": 2,
+    "rollout_workers": 1,
+    "model_workers": 0,
+    "gpus_per_worker": 0,
+    "sharding": "shard",
+    "timeout_s": 60,
+}
 
 
 def written(tmp_path: Path, old: str, new: str) -> Path:
@@ -248,7 +257,10 @@ def test_what_a_run_takes_of_its_machine_counts_for_no_result(tmp_path: Path) ->
     assert params.machines.threads == 2
     assert {name for name in re.findall(r"machines[.\w]*", (ROOT / "dvc.yaml").read_text()) if name != "machines"} == {
         "machines.compute",
-        *(f"machines.{name}" for name in ("backend", "ray.trainers", "ray.rollout_workers", "ray.sharding")),
+        *(
+            f"machines.{name}"
+            for name in ("backend", "ray.trainers", "ray.rollout_workers", "ray.model_workers", "ray.sharding")
+        ),
     }
     for wrong in ("0", "many"):
         with pytest.raises(ParameterError, match=r"machines\.threads"):
@@ -273,7 +285,7 @@ def test_what_is_chosen_for_one_run_takes_the_place_of_the_file() -> None:
     [
         ("rollout", {"engine": {"kind": "transformers", "compile": True}}, "rollout.engine.compile is true"),
         ("machines", {"compute": "bfloat16"}, "machines.compute is bfloat16 and train_doctor.lora null"),
-        ("machines", {"backend": "ray", "threads": 1, "ray": TWO_SHARDS}, "machines.ray.sharding is shard"),
+        ("machines", {"backend": "ray", "threads": 1, "ray": TWO_TRAINERS}, "machines.ray.sharding is shard"),
     ],
 )
 def test_what_a_privileged_teacher_cannot_do_is_one_line(section: str, change: dict[str, Any], told: str) -> None:

@@ -61,7 +61,7 @@ class Lost:
 def grouped(folder, players: int = 1, lora: LoraParams | None = None) -> GroupSession:
     opened = opening(folder, lora)
     return GroupSession(
-        Mortal(players, partial(open_player, opened, open_toy)),
+        Mortal(players, partial(open_player, opened, open_toy, None)),
         lambda exact: Mortal(1, partial(open_trainer, opening(folder, lora), exact, "shard", 60.0)),
         local(opened).chat,
         ExitStack(),

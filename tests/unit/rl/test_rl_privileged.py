@@ -116,7 +116,7 @@ def opened(folder, learns=True, compute="float32") -> Opening:
     )
 
 
-def open_seat():
+def open_seat(_=None):
     return lambda *_: TwoTurns()
 
 
@@ -131,7 +131,7 @@ def open_workers(folder, players=1, learns=True) -> GroupSession:
     """A trainer and rollout workers, all of them here."""
     one = opened(folder, learns)
     return GroupSession(
-        LocalGroup(players, partial(open_player, one, open_seat)),
+        LocalGroup(players, partial(open_player, one, open_seat, None)),
         lambda exact: LocalGroup(1, partial(open_trainer, opened(folder, learns), exact, "replicate", 60.0)),
         ChatFormat(load_tokenizer(one.model)),
         ExitStack(),

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from safetensors.torch import load_file
 
 from rl.errors import TrainingError
 from rl.workers.group import WorkerLostError
+from rl.workers.local import LocalSession
 from rl.workers.opening import open_session
+from tests.faults.workers import workers
 from tests.learning.at_work import SAMPLES, SEED, TEMPERATURE, local, machines, open_toy, opening, save_school
-from tests.learning.mortal import opener
+from tests.learning.mortal import open_patient, opener, seat_that_asks
 from tests.learning.toy import HARD, episodes, score
 
 ray = pytest.importorskip("ray")
@@ -134,6 +137,27 @@ def test_a_worker_that_dies_again_ends_the_step(one, mark, monkeypatch):
     monkeypatch.setattr(one, "_revived", True)
     with pytest.raises(TrainingError, match=r"rollout worker 0 died in play: .*, after another one in the same step"):
         one.rollout(episodes(HARD, SAMPLES, 10, SEED), TEMPERATURE, held=True)
+
+
+def test_a_patient_with_a_worker_of_its_own_says_the_same_to_all_and_after_its_death(cluster, folder, one, tmp_path):
+    """In the places of others, which are taken again afterwards."""
+    one.close()
+    opened = opening(folder)
+    here = LocalSession(
+        opened.model, opened.place, opened.rollout, None, SEED, seat=seat_that_asks(open_patient(folder))
+    )
+    session = open_session(
+        opened, machines(1, 2, model_workers=1), open_toy(), seat_that_asks, partial(open_patient, folder)
+    )
+    for number in (1, 2, 3):
+        if number > 1:
+            (patient,) = [pid for pid, name in workers().items() if name.startswith("model worker")]
+            threading.Timer(0.0 if number == 2 else 0.3, kill, [patient]).start()
+        played, others = play(here, number), play(session, number)
+        assert [t.texts for t in played] == [t.texts for t in others]
+        assert [t.token_ids for t in played] == [t.token_ids for t in others]
+        assert {message["content"] for t in played for message in t.texts[2:3]} > {"what"}
+    session.close()
 
 
 def test_two_and_two_say_the_same_and_go_on_without_one(two, folder, tmp_path):
