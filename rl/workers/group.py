@@ -30,6 +30,10 @@ class Pending(Protocol):
         """
         ...
 
+    def waited(self, seconds: float) -> bool:
+        """Whether `result` has no need to wait any more, within so many seconds."""
+        ...
+
 
 class WorkerGroup(Protocol):
     """Workers of one role. An argument is sent to all alike; what `keep` gave reaches a worker as the value itself."""
@@ -41,6 +45,10 @@ class WorkerGroup(Protocol):
 
     def start(self, worker: int, method: str, *arguments: Any) -> Pending:
         """Ask one of them, and go on; each does one thing after the other."""
+        ...
+
+    def look(self, method: str) -> list[Any]:
+        """What a method without arguments gives of each at once, whatever it is busy with; None of who does not say."""
         ...
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
@@ -85,6 +93,10 @@ class LocalGroup:
         """Done when this returns."""
         return _Done(getattr(self.workers[worker], method)(*arguments))
 
+    def look(self, method: str) -> list[Any]:
+        """All are idle."""
+        return self.call(method)
+
     def call(self, method: str, *arguments: Any) -> list[Any]:
         """Ask one after the other."""
         return [self.start(worker, method, *arguments).result() for worker in range(self.size)]
@@ -108,6 +120,9 @@ class _Done:
 
     def result(self) -> Any:
         return self._found
+
+    def waited(self, seconds: float) -> bool:  # noqa: ARG002  it is done
+        return True
 
 
 def dealt_by_group(groups: Sequence[str], hands: int) -> list[list[int]]:

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
 from rl.parts import POLICY
 from rl.rollout import Progress
-from rl.workers.group import WorkerGroup, WorkerLostError, dealt_by_group
+from rl.workers.group import Pending, WorkerGroup, WorkerLostError, dealt_by_group
 
 log = logging.getLogger(__name__)
 NEW_TRAINERS = 2  # groups of trainers in the place of lost ones in one step, at most
+LOOK_EVERY_S = 1.0  # at how much is played
 LOST = -1  # version of a policy whose trainers are lost
 
 
@@ -113,29 +115,43 @@ class GroupSession:
             hands = dealt_by_group([spec.group_id for spec in specs], self._rollouts.size)
             shares = [([specs[place] for place in hand], temperature) for hand in hands]
             played: dict[int, Trajectory] = {}
-            for worker, trajectories in enumerate(self._on_rollouts("play", shares)):
+            told = partial(self._tell_played, progress, len(specs)) if progress is not None else None
+            for worker, trajectories in enumerate(self._on_rollouts("play", shares, told)):
                 for trajectory in trajectories:
                     self._refuse_stale(worker, trajectory.policy_version)
                 played |= dict(zip(hands[worker], trajectories, strict=True))
-                if progress is not None and trajectories:
-                    progress(len(played), len(specs))
+            if progress is not None:
+                progress(len(played), len(specs))
             return [played[place] for place in range(len(specs))]
 
-    def _on_rollouts(self, method: str, shares: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Ask each for its share; of one that is lost, a fresh one does it."""
+    def _tell_played(self, progress: Progress, total: int, pending: Pending) -> None:
+        """Tell how many episodes are over, until one worker's are."""
+        while not pending.waited(LOOK_EVERY_S):
+            played = sum(one or 0 for one in self._rollouts.look("played"))
+            progress(min(played, total - 1), total)  # the last one is told with the trajectories
+
+    def _on_rollouts(
+        self, method: str, shares: Sequence[tuple[Any, ...]], watch: Callable[[Pending], None] | None = None
+    ) -> list[Any]:
+        """Ask each for its share, and watch while it is busy; of one that is lost, a fresh one does it."""
         pending = [self._rollouts.start(worker, method, *share) for worker, share in enumerate(shares)]
         found = []
         for worker, one in enumerate(pending):
             try:
-                found.append(one.result())
+                found.append(self._done(one, watch))
             except WorkerLostError as lost:
                 self._revive(lost)
-                found.append(self._again(worker, method, shares[worker]))
+                found.append(self._again(worker, method, shares[worker], watch))
         return found
 
-    def _again(self, worker: int, method: str, share: tuple[Any, ...]) -> Any:
+    def _done(self, one: Pending, watch: Callable[[Pending], None] | None) -> Any:
+        if watch is not None:
+            watch(one)
+        return one.result()
+
+    def _again(self, worker: int, method: str, share: tuple[Any, ...], watch: Callable[[Pending], None] | None) -> Any:
         try:
-            return self._rollouts.start(worker, method, *share).result()
+            return self._done(self._rollouts.start(worker, method, *share), watch)
         except WorkerLostError as lost:
             raise self._lost_again(lost) from lost
 

@@ -49,6 +49,8 @@ REACHED_S = 5.0  # for a cluster's address to answer
 PLACED_S = 20.0  # for places that fit to be free
 LONGEST_REASON = 300  # characters
 RESTARTS = 3  # of a model that died
+BESIDE = "beside"  # the thread of a process that answers while the worker is busy
+LOOK_S = 1.0  # for an answer of it
 GRACE_S = 10.0  # after a worker failed, for the death of another to be seen, which may be why
 
 
@@ -64,7 +66,9 @@ def open_ray_session(
     *pools, models = pools_of(params)
     open_patient = open_patient if models.workers else None
     nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's
-    refuse_what_does_not_fit([*pools, *([models] if open_patient else [])], [node["Resources"] for node in nodes if node["Alive"]])
+    refuse_what_does_not_fit(
+        [*pools, *([models] if open_patient else [])], [node["Resources"] for node in nodes if node["Alive"]]
+    )
     with ExitStack() as taken:
         for_rollouts, for_trainers = (taken.enter_context(closing(_Places(pool))) for pool in pools)
         patient: Generate | None = None
@@ -172,6 +176,11 @@ class _Actor:
         """What a method of the worker gives."""
         return getattr(self._worker, method)(*arguments)
 
+    @ray.method(concurrency_group=BESIDE)
+    def look(self, method: str) -> Any:
+        """What a method of the worker gives, beside what it is busy with."""
+        return getattr(self._worker, method)() if self._worker is not None else None
+
     def run_to_keep(self, method: str, *arguments: Any) -> tuple[None, Any]:
         """The same behind a None, which says that it is there."""
         return None, self.run(method, *arguments)
@@ -260,7 +269,7 @@ class RayGroup:
             TrainingError: one could not be opened.
         """
         self._places, self._opener, self._params = places, opener, params
-        self._name, self._timeout_s = places.pool.role, params.ray.timeout_s
+        self._name, self.timeout_s = places.pool.role, params.ray.timeout_s
         try:
             self._open()
         except _DiedError as lost:
@@ -282,7 +291,8 @@ class RayGroup:
         return self._places.pool.workers
 
     def _process(self, worker: int) -> Any:
-        return ray.remote(_Actor).options(**self._places.options(worker), max_restarts=0).remote()
+        process: Any = ray.remote(concurrency_groups={BESIDE: 1})(_Actor)  # type: ignore[call-overload]  # Ray's stubs
+        return process.options(**self._places.options(worker), max_restarts=0).remote()
 
     def _opened(self, worker: int, met: Meeting | None) -> ray.ObjectRef[Any]:
         log.debug("asks %s %d: open", self._name, worker)
@@ -293,6 +303,18 @@ class RayGroup:
         """Ask one of them, and go on."""
         log.debug("asks %s %d: %s", self._name, worker, method)
         return _Awaited(self, worker, method, self._actors[worker].run.remote(method, *arguments))
+
+    def look(self, method: str) -> list[Any]:
+        """What each says at once; None of who is dead or late."""
+        asked = [actor.look.remote(method) for actor in self._actors]
+        ready, _ = ray.wait(asked, num_returns=len(asked), timeout=LOOK_S)
+        found = []
+        for ref in asked:
+            try:
+                found.append(ray.get(ref) if ref in ready else None)
+            except RayError:
+                found.append(None)
+        return found
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
         """Ask all of them the same; what each gives."""
@@ -323,7 +345,7 @@ class RayGroup:
     def _wait(self, asked: Mapping[int, ray.ObjectRef[Any]], method: str) -> dict[int, Any]:
         """What each gives, or why the first one that is lost is; only then why the first one failed."""
         waiting = {ref: worker for worker, ref in asked.items()}
-        end, found = time.monotonic() + self._timeout_s, dict[int, Any]()
+        end, found = time.monotonic() + self.timeout_s, dict[int, Any]()
         failed: TrainingError | None = None
         while waiting:
             ready, _ = ray.wait(list(waiting), num_returns=1, timeout=max(0.0, end - time.monotonic()))
@@ -342,7 +364,7 @@ class RayGroup:
             raise self._late(min(waiting.values()), method)
         return found
 
-    def result(self, ref: ray.ObjectRef[Any], worker: int, method: str, timeout_s: float | None = None) -> Any:
+    def result(self, ref: ray.ObjectRef[Any], worker: int, method: str, timeout_s: float) -> Any:
         """What a worker gives.
 
         Raises:
@@ -350,7 +372,7 @@ class RayGroup:
             TrainingError: it failed; its own, where it is one.
         """
         try:
-            return ray.get(ref, timeout=self._timeout_s if timeout_s is None else timeout_s)
+            return ray.get(ref, timeout=timeout_s)
         except GetTimeoutError as error:
             raise self._late(worker, method) from error
         except RayTaskError as error:
@@ -364,7 +386,7 @@ class RayGroup:
 
     def _late(self, worker: int, method: str) -> WorkerLostError:
         return WorkerLostError(
-            f"{self._name} {worker} has not come back from {method} within machines.ray.timeout_s = {self._timeout_s:g} s",
+            f"{self._name} {worker} has not come back from {method} within machines.ray.timeout_s = {self.timeout_s:g} s",
             worker,
         )
 
@@ -374,10 +396,15 @@ class _Awaited:
 
     def __init__(self, group: RayGroup, worker: int, method: str, ref: ray.ObjectRef[Any]) -> None:
         self._group, self._worker, self._method, self._ref = group, worker, method, ref
+        self._end = time.monotonic() + group.timeout_s
 
     def result(self) -> Any:
         """Wait for it."""
-        return self._group.result(self._ref, self._worker, self._method)
+        return self._group.result(self._ref, self._worker, self._method, max(0.0, self._end - time.monotonic()))
+
+    def waited(self, seconds: float) -> bool:
+        """Whether it is there, or nobody is any more, or it is late, within so many seconds."""
+        return bool(ray.wait([self._ref], timeout=seconds)[0]) or time.monotonic() > self._end
 
 
 def _sent(arguments: Sequence[Any]) -> list[Any]:

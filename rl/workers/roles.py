@@ -296,6 +296,7 @@ class RolloutWorker:
         compute_alike(opening.place.device)
         self._opening, self._seat = opening, open_seat(patient)
         self._feature_maker: FeatureMaker | None = None
+        self._played = 0
         self._chat = ChatFormat(load_tokenizer(opening.model))
         own = isinstance(opening.rollout.engine, TransformersParams)
         model = opening.frozen() if own else None
@@ -326,9 +327,17 @@ class RolloutWorker:
     def play(self, specs: Sequence[EpisodeSpec], temperature: float) -> list[Trajectory]:
         """Play episodes with the policy of the last parcel; see `rl.rollout.play`."""
         feature = self._feature_maker.feature(self._chat) if self._feature_maker is not None else None
+        self._played, rollout = 0, self._opening.rollout
         return stoppable.run(
-            play(specs, self._seat, self.engine, self._chat, self._opening.rollout, temperature, feature=feature)
+            play(specs, self._seat, self.engine, self._chat, rollout, temperature, self._count, feature)
         )
+
+    def _count(self, played: int, _: int) -> None:
+        self._played = played
+
+    def played(self) -> int:
+        """Episodes of its share that are over."""
+        return self._played
 
 
 def open_player(opening: Opening, open_seat: OpenSeat, patient: Generate | None, *_: object) -> RolloutWorker:

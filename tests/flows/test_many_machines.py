@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,3 +87,26 @@ def test_workers_make_the_doctor_that_one_process_makes(project, environment, cl
     assert curve_of_two[0]["learn/policy_loss"] == pytest.approx(curve[0]["learn/policy_loss"], rel=1e-3, abs=1e-6)
     weights_of_two = load_file(project / "models/doctor/model.safetensors")
     assert weights_of_two.keys() == load_file(project / "models/warm_start/model.safetensors").keys()
+
+
+@pytest.mark.course
+def test_workers_train_a_student_with_a_teacher_that_has_read_the_chart(project, environment, cluster):
+    """Two and two, to the figures of one process, and folded."""
+    path = project / "params.yaml"
+    text = re.sub(r"backend: \w+ +", "backend: local ", path.read_text())
+    path.write_text(re.sub(r"(?m)^algorithm:\n  name: \w+", "algorithm:\n  name: ppo_roa", text))
+    repro(project, environment)
+    _, played, curve = doctor(project)
+    text = text.replace("backend: local", "backend: ray").replace("sharding: shard", "sharding: replicate")
+    text = re.sub(
+        r"address: [^,]+, trainers: \d, rollout_workers: \d",
+        f"address: '{cluster}', trainers: 2, rollout_workers: 2",
+        text,
+    )
+    path.write_text(re.sub(r"(?m)^algorithm:\n  name: \w+", "algorithm:\n  name: ppo_roa", text))
+    repro(project, environment)
+    _, others, curve_of_two = doctor(project)
+    assert [(t.episode_id, t.token_ids) for t in others] == [(t.episode_id, t.token_ids) for t in played]
+    for name in ("learn/policy_loss", "learn/adaptation/mse"):
+        assert curve_of_two[0][name] == pytest.approx(curve[0][name], rel=1e-3, abs=1e-6)
+    assert not (project / "models/doctor/adaptation").exists()

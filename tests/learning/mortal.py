@@ -1,5 +1,6 @@
 """The toy, whose environment kills its process once, in the middle of a consultation; or asks a language model."""
 
+import asyncio
 import os
 import signal
 from dataclasses import replace
@@ -46,9 +47,11 @@ class Asking(Toy):
     """What it says is what a language model answers, and then what the toy says."""
 
     generate: Generate
+    takes_s: float
 
     async def step(self, turn: str):
         reply = await super().step(turn)
+        await asyncio.sleep(self.takes_s)
         if reply.text is None:
             return reply
         said = await self.generate([{"role": "user", "content": f"{turn} {self.colour}"}])
@@ -60,7 +63,7 @@ def seat_that_asks(generate: Generate) -> Seat:
 
     def seat(spec, _) -> Asking:
         toy = Asking(HARD, spec.case)
-        toy.generate = generate
+        toy.generate, toy.takes_s = generate, 0.4 * spec.sample
         return toy
 
     return seat

@@ -129,7 +129,7 @@ def test_who_skips_a_handover_is_refused_by_the_version_of_what_it_plays(folder)
 
 def test_who_takes_other_weights_is_refused_by_the_probe(folder):
     trainer = open_trainer(opening(folder), True, "shard", 60.0, 0, 1, None)
-    player = open_player(opening(folder), open_toy)
+    player = open_player(opening(folder), open_toy, None)
     parcel = trainer.pack()
     assert player.take(parcel) == (0, pytest.approx(0.0, abs=1e-6))
     with torch.no_grad():

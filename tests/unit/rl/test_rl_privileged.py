@@ -5,6 +5,7 @@ never sees a chart.
 import asyncio
 import dataclasses
 import json
+import pickle
 from contextlib import ExitStack
 from functools import partial
 
@@ -26,7 +27,7 @@ from rl.machine import Place
 from rl.models import average_folders, load_tokenizer, save_model
 from rl.parts import ADAPT, EMA, ENCODER
 from rl.workers.base import Session
-from rl.workers.group import LocalGroup
+from rl.workers.group import LocalGroup, _Done
 from rl.workers.grouped import GroupSession
 from rl.workers.local import LocalSession
 from rl.workers.roles import Opening, open_player, open_trainer
@@ -45,6 +46,9 @@ class Unread(dict):
 
     def __getitem__(self, key):
         raise AssertionError("the chart was read")
+
+    def __reduce__(self):  # it may travel
+        return Unread, ()
 
     get = keys = items = values = __iter__ = __contains__ = __len__ = __getitem__
 
@@ -127,12 +131,24 @@ def open_session(folder, learns=True, compute="float32") -> LocalSession:
     )
 
 
+def travelled(something):
+    return pickle.loads(pickle.dumps(something))  # noqa: S301  our own
+
+
+class Elsewhere(LocalGroup):
+    """Workers that are told, and tell, only what can travel."""
+
+    def start(self, worker, method, *arguments):
+        found = super().start(worker, method, *travelled(arguments)).result()
+        return _Done(travelled(found))
+
+
 def open_workers(folder, players=1, learns=True) -> GroupSession:
     """A trainer and rollout workers, all of them here."""
     one = opened(folder, learns)
     return GroupSession(
-        LocalGroup(players, partial(open_player, one, open_seat, None)),
-        lambda exact: LocalGroup(1, partial(open_trainer, opened(folder, learns), exact, "replicate", 60.0)),
+        Elsewhere(players, partial(open_player, one, open_seat, None)),
+        lambda exact: Elsewhere(1, partial(open_trainer, opened(folder, learns), exact, "replicate", 60.0)),
         ChatFormat(load_tokenizer(one.model)),
         ExitStack(),
         one.acting,

@@ -127,7 +127,7 @@ def test_an_error_of_a_worker_is_its_own(one):
 
 def test_who_does_not_come_back_is_named(one, monkeypatch):
     played = play(one, 10)
-    monkeypatch.setattr(one._trainers, "_timeout_s", 2.0)
+    monkeypatch.setattr(one._trainers, "timeout_s", 2.0)
     with pytest.raises(WorkerLostError, match=r"trainer 0 has not come back from learn within .*timeout_s = 2 s"):
         learn_while(one, played, 10, lambda pid: None)
 
@@ -153,7 +153,15 @@ def test_a_patient_with_a_worker_of_its_own_says_the_same_to_all_and_after_its_d
         if number > 1:
             (patient,) = [pid for pid, name in workers().items() if name.startswith("model worker")]
             threading.Timer(0.0 if number == 2 else 0.3, kill, [patient]).start()
-        played, others = play(here, number), play(session, number)
+        seen = []
+        specs = episodes(HARD, SAMPLES, number, SEED)
+        played, others = (
+            play(here, number),
+            session.rollout(specs, TEMPERATURE, lambda *told, seen=seen: seen.append(told)),
+        )
+        assert seen == sorted(seen)
+        assert seen[-1] == (len(specs), len(specs))
+        assert any(0 < done < len(specs) for done, _ in seen)
         assert [t.texts for t in played] == [t.texts for t in others]
         assert [t.token_ids for t in played] == [t.token_ids for t in others]
         assert {message["content"] for t in played for message in t.texts[2:3]} > {"what"}
