@@ -36,9 +36,9 @@ from rl.experience import (
     write_trajectories,
 )
 from rl.language_models import check_endpoints
-from rl.learner import gradient_steps_per_rollout
 from rl.machine import place_of_training
 from rl.memory import available_bytes, estimate, memory_text, model_shape, refuse_what_cannot_fit
+from rl.optimizers import gradient_steps_per_rollout
 from rl.preferences import read_preferences
 from rl.workers.base import Session
 from rl.workers.group import WorkerLostError

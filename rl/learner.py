@@ -1,7 +1,5 @@
 """The training phase: several gradient steps on one fixed, immutable set of trajectories. Nothing is generated here."""
 
-import logging
-import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,14 +19,13 @@ from rl.algorithms.losses import Totals
 from rl.batching import MicroBatch, micro_batches, sibling_batches, size_of
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.optimizers import Optimizers, gradient_steps_per_rollout
 from rl.parts import POLICY
 from rl.policy import Policy, PolicyOutput, spread
-from rl.ranks import ALONE, Ranks, load_optimizer, load_weights, whole_tree
+from rl.ranks import ALONE, Ranks, load_weights, whole_tree
 from rl.recomputation import ready_for_gradients
 from rl.records import logprobs_of, make_records, values_of
 
-log = logging.getLogger(__name__)
-SKIPS_ALLOWED = 2  # gradient steps in a row with a loss or gradient that is not finite
 Units = Sequence[tuple[int, ...]]
 
 
@@ -40,11 +37,6 @@ class Sampler:
     # skipped
     exact: bool
     staleness: int  # updates that the policy which sampled may be behind the learner
-
-
-def gradient_steps_per_rollout(units: int, units_per_gradient_step: int, num_epochs: int) -> int:
-    """How many optimizer updates one training phase makes (8192 trajectories / 512 x 1 epoch = 16)."""
-    return math.ceil(units / units_per_gradient_step) * num_epochs
 
 
 IN_STEP = Sampler(exact=True, staleness=0)
@@ -90,28 +82,8 @@ class Learner:
         self.sampler, self.ranks = sampler, ranks
         for held in self.frozen.values() if ranks.size > 1 else ():
             spread(held, None, ranks)
-        self.prompts = prompts
-        self.optimizers = {
-            part.name: self._adamw(policy.parts[part.name], part.learning_rate)
-            for part in algorithm.parts
-            if part.learning_rate is not None
-        }
-        self.updates = dict.fromkeys(self.optimizers, 0)  # of each part; some wait while others learn
-        self.gradient_step = self.skipped_in_a_row = self.policy_version = 0
-
-    @property
-    def optimizer(self) -> torch.optim.AdamW:
-        """The policy's."""
-        return self.optimizers[POLICY]
-
-    def _adamw(self, model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
-        return torch.optim.AdamW(
-            model.parameters(),
-            lr=learning_rate,
-            weight_decay=self.algorithm.optimizer.weight_decay,
-            betas=(0.9, 0.98),
-            fused=self.model.device.type == "cuda" or None,
-        )
+        self.optimizers = Optimizers(policy, algorithm, prompts, ranks)
+        self.policy_version = 0
 
     def update(
         self,
@@ -146,7 +118,7 @@ class Learner:
         metrics |= signal.metrics | prepared | behind
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
-        waits = self.waits(plays, self.policy_version)
+        waits = self.optimizers.waits(plays, self.policy_version)
         ready_for_gradients(self.policy.player)
         planned = sum(gradient_steps_per_rollout(len(signal.units), one.units, one.epochs) for one in passes)
         for one, units in self._mini_batches(passes, signal, step):
@@ -164,12 +136,12 @@ class Learner:
                 applied[name].append(value)
         self.policy.player.eval()
         self.policy.ended()
-        self._zero_grad()  # nobody plays beside them
+        self.optimizers.zero_grad()  # nobody plays beside them
         self.policy_version += 1
         metrics |= {name: sum(values) / len(values) for name, values in applied.items()}
         metrics["grad_norm"] = metrics.pop(f"{plays}_grad_norm", 0.0)
         metrics |= self.algorithm.finish(metrics, len(signal.units))
-        rate = 0.0 if waits else float(self.optimizers[plays].param_groups[0]["lr"])  # the last one used
+        rate = 0.0 if waits else self.optimizers.rate(plays)
         counted = {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
         counted["stalled"] = float(signal.silent or steps == skipped)
         return metrics | counted
@@ -259,7 +231,7 @@ class Learner:
         total = Totals(sum(map(sum, masks)), len(chosen), len(units))
         means: dict[str, float] = defaultdict(float)
         seen: list[tuple[Array, Array]] = []
-        self._zero_grad()
+        self.optimizers.zero_grad()
         batches = self._batches([trajectories[i] for i in chosen], together)
         for batch, counts in self.ranks.deal(batches, size_of):
             tokens = self._token_batch(one, batch, chosen, together, records, signal, total)
@@ -274,12 +246,10 @@ class Learner:
             if compare:
                 sampler_N = np.concatenate([records[chosen[i]].sampler_logprob_A for i in batch.index])
                 seen.append((tokens.logprob_N.detach().double().cpu().numpy(), sampler_N))
-        parts = self.policy.parts
-        self.ranks.add_gradients(parameter for name in one.parts for parameter in parts[name].parameters())
-        seen, norms = self.ranks.gather(seen), self._norms(one)
-        if not self._apply(one, norms):
+        norms = self.optimizers.step(one, self.policy_version)
+        if norms is None:
             return None
-        means = self.ranks.add(means)
+        seen, means = self.ranks.gather(seen), self.ranks.add(means)
         return means | norms, mismatch(*(np.concatenate(side) for side in zip(*seen, strict=True))) if seen else {}
 
     def _batches(self, trajectories: Sequence[Trajectory], together: Units) -> Iterator[MicroBatch]:
@@ -342,114 +312,26 @@ class Learner:
             total=total,
         )
 
-    def free_gradients(self) -> None:
-        """Give the gradients' memory back."""
-        self._zero_grad()
-
-    def moments_to(self, device: torch.device) -> None:
-        """Move what the optimizers keep of every weight."""
-        for optimizer in self.optimizers.values():
-            for held in optimizer.state.values():
-                for name, value in held.items():
-                    if torch.is_tensor(value) and value.dim():  # the count of steps stays where it is
-                        held[name] = value.to(device)
-
-    def waits(self, part: str, policy_version: int) -> bool:
-        """Whether a part stays as it is in the training phase that begins at this version."""
-        return any(policy_version < one.waits for one in self.algorithm.parts if one.name == part)
-
-    def _zero_grad(self) -> None:
-        for optimizer in self.optimizers.values():
-            optimizer.zero_grad(set_to_none=True)
-
-    def _norms(self, one: Pass) -> dict[str, float]:
-        """Clip the gradients, each part's apart."""
-        limit, parts = self.algorithm.optimizer.max_grad_norm, self.policy.parts
-        return {
-            f"{name}_grad_norm": float(torch.nn.utils.clip_grad_norm_(parts[name].parameters(), limit))
-            for name in one.parts
-        }
-
-    def _apply(self, one: Pass, norms: Mapping[str, float]) -> bool:
-        """Update the weights, unless a gradient is not finite: then skip, and stop after the third in a row."""
-        if not all(map(math.isfinite, norms.values())):
-            self.skipped_in_a_row += 1
-            log.warning(
-                "gradient step %d skipped: gradient norm is %s", self.gradient_step, max(norms.values(), key=math.isnan)
-            )
-            if self.skipped_in_a_row > SKIPS_ALLOWED:
-                raise TrainingError(
-                    f"{self.skipped_in_a_row} gradient steps in a row had a loss or gradient that is not finite; lower optimizer.learning_rate in the recipe"
-                )
-            return False
-        self.skipped_in_a_row = 0
-        rates = {part.name: part.learning_rate for part in self.algorithm.parts if part.learning_rate is not None}
-        for name in one.parts:
-            if not self.waits(name, self.policy_version):
-                _step(self.optimizers[name], rates[name] * self._warmth(one, self.updates[name]))
-                self.updates[name] += 1
-        self.gradient_step += 1
-        return True
-
-    def _warmth(self, one: Pass, updates: int) -> float:
-        """Share of the learning rate after so many updates of the part whose rate it is."""
-        steps = self.warmup_gradient_steps(one)
-        return min(1.0, (updates + 1) / steps) if steps else 1.0
-
-    def warmup_gradient_steps(self, one: Pass) -> int:
-        """Over how many gradient steps of a pass rates rise, by the number that is planned."""
-        planned = self.algorithm.planned_units(self.prompts)
-        return self.algorithm.optimizer.warmup_rollout_steps * gradient_steps_per_rollout(
-            planned, one.units, one.epochs
-        )
-
     def reset(self) -> None:
         """Begin anew with the policy as it is now: counters, moments and the other parts as they were made."""
-        for optimizer in self.optimizers.values():
-            optimizer.state.clear()
+        self.optimizers.reset()
         self.policy.begin()
-        self.updates = dict.fromkeys(self.optimizers, 0)
-        self.gradient_step = self.skipped_in_a_row = self.policy_version = 0
+        self.policy_version = 0
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs besides the policy's weights: of every part weights and optimizer, and the counters."""
-        state = {
-            "updates": dict(self.updates),
-            "gradient_step": self.gradient_step,
-            "policy_version": self.policy_version,
-            "skipped_in_a_row": self.skipped_in_a_row,
-            "algorithm": self.algorithm.state(),
-        }
-        for name, module in self._others().items():
-            state[name] = whole_tree(module.state_dict())
-        for name, optimizer in self.optimizers.items():
-            state[_key(name)] = whole_tree(optimizer.state_dict())
-        return state
+        others = {name: whole_tree(module.state_dict()) for name, module in self._others().items()}
+        counted = {"policy_version": self.policy_version, "algorithm": self.algorithm.state()}
+        return counted | others | self.optimizers.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from `state()`, or from that of a checkpoint of before there were parts."""
-        self.gradient_step, self.policy_version = state["gradient_step"], state["policy_version"]
-        self.skipped_in_a_row = state["skipped_in_a_row"]
-        # before parts had names there were two: the policy, which may have waited, and the critic, which never did
-        counted = state.get("updates") or {"policy": state["policy_updates"], "critic": state["gradient_step"]}
-        self.updates = {name: counted[name] for name in self.updates}
+        self.policy_version = state["policy_version"]
         self.algorithm.load_state(state["algorithm"])
         for name, module in self._others().items():
             load_weights(module, state[name])
-        for name, optimizer in self.optimizers.items():
-            load_optimizer(optimizer, state[_key(name)])
+        self.optimizers.load_state(state)
 
     def _others(self) -> dict[str, torch.nn.Module]:
         """The parts beside the policy, whose weights are a model folder of their own."""
         return {part.name: self.policy.parts[part.name] for part in self.algorithm.parts if part.name != POLICY}
-
-
-def _key(part: str) -> str:
-    """Where a part's optimizer is in the state."""
-    return "optimizer" if part == POLICY else f"{part}_optimizer"
-
-
-def _step(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    optimizer.step()

@@ -48,13 +48,13 @@ class Phases:
             self._engine.sleep()
             self._release()
         if self._offload:
-            learner.moments_to(self._device)
+            learner.optimizers.moments_to(self._device)
         try:
             yield
         finally:
-            learner.free_gradients()
+            learner.optimizers.zero_grad()
             if self._offload:
-                learner.moments_to(torch.device("cpu"))
+                learner.optimizers.moments_to(torch.device("cpu"))
 
     def _release(self) -> None:
         """Give freed blocks back, so that the other one can have them."""

@@ -34,6 +34,6 @@ def watched(learner: Learner) -> dict[str, torch.Tensor]:
             if parameter.grad is not None:
                 found[name.removeprefix("model.")] = parameter.grad.clone()
 
-    for optimizer in learner.optimizers.values():
+    for optimizer in learner.optimizers.of.values():
         optimizer.register_step_pre_hook(look)
     return found

@@ -23,7 +23,8 @@ from rl.parts import POLICY
 from rl.phases import Phases
 from rl.rollout import Progress, play
 from rl.self_check import EXACT
-from rl.workers.roles import Opening, TrainerWorker
+from rl.workers.roles import Opening
+from rl.workers.trainer import TrainerWorker
 
 
 class LocalSession:

@@ -29,14 +29,13 @@ from rl.workers.grouped import GroupSession
 from rl.workers.placement import ResourcePool, pools_of, refuse_what_does_not_fit
 from rl.workers.roles import (
     Generate,
-    Meeting,
     ModelWorker,
     Opening,
     OpenModel,
     OpenSeat,
     open_player,
-    open_trainer,
 )
+from rl.workers.trainer import Meeting, open_trainer
 
 log = logging.getLogger(__name__)
 SETTINGS = {

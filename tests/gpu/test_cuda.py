@@ -183,7 +183,7 @@ def test_the_engine_gives_its_memory_back_while_the_policy_learns():
     trajectories, scores = experience(gpu)
     playing = torch.cuda.memory_allocated()
     seen = []
-    gpu.learner.optimizer.register_step_pre_hook(lambda *_: seen.append(gpu.engine._cache is None))
+    gpu.learner.optimizers.of["policy"].register_step_pre_hook(lambda *_: seen.append(gpu.engine._cache is None))
     gpu.learn(trajectories, scores, 1)
     assert seen
     assert all(seen)

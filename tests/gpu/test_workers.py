@@ -10,7 +10,8 @@ import torch
 from rl.machine import Place
 from rl.workers.group import LocalGroup
 from rl.workers.grouped import GroupSession
-from rl.workers.roles import open_player, open_trainer
+from rl.workers.roles import open_player
+from rl.workers.trainer import open_trainer
 from tests.learning.at_work import SAMPLES, SEED, TEMPERATURE, local, open_toy, opening, save_school
 from tests.learning.course import learn
 from tests.learning.toy import HARD, episodes, score

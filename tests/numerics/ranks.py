@@ -21,7 +21,8 @@ from rl.parts import ACTOR
 from rl.policies import policy_for
 from rl.privileged import PrivilegedPolicy
 from rl.ranks import ALONE, Ranks, join, meeting_place, whole
-from rl.workers.roles import Opening, TrainerWorker
+from rl.workers.roles import Opening
+from rl.workers.trainer import TrainerWorker
 from tests.handing import watched
 from tests.recipes import recipe
 from tests.unit.rl.test_rl_checkpoint import ROLLOUT

@@ -319,7 +319,7 @@ def test_the_policys_rate_warms_up_over_its_own_updates(models, experience):
     rates: dict[str, list[float]] = {"policy": [], "critic": []}
 
     def watch(learner):
-        for name, one in learner.optimizers.items():
+        for name, one in learner.optimizers.of.items():
             one.register_step_pre_hook(lambda o, *_, name=name: rates[name].append(o.param_groups[0]["lr"]))
 
     watch(learner)

@@ -232,7 +232,7 @@ def test_exactness_is_measured(folder, monkeypatch):
     session = LocalSession(folder("qwen3"), Place(), ROLLOUT, None, 0)
     assert session._exact
     assert not LocalSession(folder("qwen3"), Place(compute="bfloat16"), ROLLOUT, None, 0)._exact
-    monkeypatch.setattr("rl.workers.roles.refuse_disagreement", lambda *_: 2e-4)
+    monkeypatch.setattr("rl.workers.trainer.refuse_disagreement", lambda *_: 2e-4)
     assert not LocalSession(folder("qwen3"), Place(), ROLLOUT, None, 0)._exact
 
 

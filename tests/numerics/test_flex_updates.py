@@ -72,7 +72,7 @@ def test_a_policy_its_engine_and_its_reference_are_read_the_same_way(monkeypatch
     """Rounded otherwise, the same weights would seem others."""
     tokenizer = new_tokenizer(["a"], 280)
     save_model(new_model(tokenizer, width=32, layers=2, heads=2, context=64, seed=1), tokenizer, tmp_path / "model")
-    monkeypatch.setattr("rl.workers.roles.prefer_rows", lambda model, compute: read_rows(model))
+    monkeypatch.setattr("rl.workers.trainer.prefer_rows", lambda model, compute: read_rows(model))
     algorithm = make_algorithm(
         recipe("grpo", group_size=4, kl={"place": "loss", "coefficient": 0.1}, optimizer=OPTIMIZER)
     )

@@ -18,8 +18,9 @@ from rl.branches import Branch
 from rl.config import SFTParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
-from rl.learner import Learner, Sampler, gradient_steps_per_rollout
+from rl.learner import Learner, Sampler
 from rl.models import new_model, new_tokenizer
+from rl.optimizers import gradient_steps_per_rollout
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
 from rl.records import logprobs_of
@@ -431,12 +432,14 @@ def test_the_accounting_rule(base):
     assert gradient_steps_per_rollout(8192, 512, 1) == 16
     assert gradient_steps_per_rollout(8193, 512, 3) == 51
     learner = new_learner(base, prompts=2048, mini_batch_size=512, warmup_rollout_steps=20)
-    assert learner.warmup_gradient_steps(*learner.algorithm.passes(0)) == 320
+    assert learner.optimizers.warmup_gradient_steps(*learner.algorithm.passes(0)) == 320
 
 
 def learning_rates(learner: Learner) -> list[float]:
     seen: list[float] = []
-    learner.optimizer.register_step_pre_hook(lambda optimizer, *_: seen.append(optimizer.param_groups[0]["lr"]))
+    learner.optimizers.of["policy"].register_step_pre_hook(
+        lambda optimizer, *_: seen.append(optimizer.param_groups[0]["lr"])
+    )
     return seen
 
 
@@ -488,13 +491,13 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(base, experience, c
     metrics = learner.update(poisoned(trajectories), scores, step=1)
     assert (metrics["skipped_updates"], metrics["gradient_steps"]) == (1, 2)
     assert all(map(math.isfinite, metrics.values()))  # means over what was applied
-    assert learner.gradient_step == len(seen) == 1
+    assert learner.optimizers.gradient_step == len(seen) == 1
     assert "gradient norm is nan" in caplog.text
     assert all(bool(p.isfinite().all()) for p in learner.model.parameters())
-    assert learner.skipped_in_a_row in (0, 1)
+    assert learner.optimizers.skipped_in_a_row in (0, 1)
     learner.update([dataclasses.replace(t, policy_version=1) for t in trajectories], scores, step=2)
-    assert learner.skipped_in_a_row == 0
-    assert learner.gradient_step == 3
+    assert learner.optimizers.skipped_in_a_row == 0
+    assert learner.optimizers.gradient_step == 3
 
 
 def test_the_third_skip_in_a_row_ends_the_training(base, experience):

@@ -65,7 +65,10 @@ def test_the_loss_is_that_of_float32_within_two_percent_and_weights_stay_float32
     if "value_loss" in expected:
         assert found["value_loss"] == pytest.approx(expected["value_loss"], rel=0.02)
     assert found["grad_norm"] != expected["grad_norm"]  # it did compute otherwise
-    held = [*low.policy.parameters(), *(v for state in low.optimizer.state.values() for v in state.values())]
+    held = [
+        *low.policy.parameters(),
+        *(v for state in low.optimizers.of["policy"].state.values() for v in state.values()),
+    ]
     assert {value.dtype for value in held} == {torch.float32}
 
 
@@ -103,10 +106,10 @@ def test_on_a_mesh_of_one_float32_is_the_plain_learner_bit_for_bit(base, experie
     plain, spread_out = (learner_in(base, VARIANTS["ppo"], "float32", rate=1e-3) for _ in range(2))
     spread(spread_out.policy, "float32")
     numbers = spread_out.algorithm.optimizer
-    spread_out.optimizers["policy"] = torch.optim.AdamW(
+    spread_out.optimizers.of["policy"] = torch.optim.AdamW(
         spread_out.model.parameters(), lr=numbers.learning_rate, weight_decay=numbers.weight_decay, betas=(0.9, 0.98)
     )
-    spread_out.optimizers["critic"] = torch.optim.AdamW(
+    spread_out.optimizers.of["critic"] = torch.optim.AdamW(
         spread_out.critic.parameters(), lr=1e-3, weight_decay=numbers.weight_decay, betas=(0.9, 0.98)
     )
     assert again(plain, experience, 2) == again(spread_out, experience, 2)

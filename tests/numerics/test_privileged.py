@@ -149,8 +149,8 @@ def watched(learner: Learner) -> dict[str, Seen]:
         found.setdefault(name, Seen(copy.deepcopy(learner.policy).double(), gradients))
 
     plays = learner.algorithm.player(0)
-    learner.optimizers[plays].register_step_pre_hook(lambda *_: look("acting"))
-    learner.optimizers[ADAPT].register_step_pre_hook(lambda *_: look("adapting"))
+    learner.optimizers.of[plays].register_step_pre_hook(lambda *_: look("acting"))
+    learner.optimizers.of[ADAPT].register_step_pre_hook(lambda *_: look("adapting"))
     return found
 
 
@@ -341,8 +341,8 @@ def gradients_of(learner: Learner, chat: ChatFormat) -> dict[str, dict[str, torc
         grads = {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
         found.setdefault(name, grads)
 
-    learner.optimizers[learner.algorithm.player(0)].register_step_pre_hook(lambda *_: look("acting"))
-    learner.optimizers[ADAPT].register_step_pre_hook(lambda *_: look("adapting"))
+    learner.optimizers.of[learner.algorithm.player(0)].register_step_pre_hook(lambda *_: look("acting"))
+    learner.optimizers.of[ADAPT].register_step_pre_hook(lambda *_: look("adapting"))
     trajectories = recorded(played(chat, M), learner.policy)
     learner.update(trajectories, scored(trajectories), step=1)
     return found

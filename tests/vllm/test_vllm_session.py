@@ -168,7 +168,7 @@ def test_after_learning_the_engine_has_nothing_but_what_it_is_given(base, monkey
     def fails(*_args, **_named):
         raise RuntimeError("in the middle")
 
-    monkeypatch.setattr(session.learner, "_apply", fails)
+    monkeypatch.setattr(session.learner.optimizers, "step", fails)
     third = session.rollout(episodes(EASY, 8, 3, SEED), 1.0)
     with pytest.raises(RuntimeError, match="in the middle"):
         session.learn(third, score(third), 3)

@@ -124,7 +124,7 @@ def test_pairs_of_a_file_are_planned_as_they_will_be_learned(opened, tmp_path):
     run = opened("dpo", **numbers, optimizer={"mini_batch_size": 16, "warmup_rollout_steps": 2})
     assert [len(run.experience(step)[0]) for step in (1, 2, 3)] == [26, 28, 28]
     learner = run.session.learner
-    assert learner.warmup_gradient_steps(*learner.algorithm.passes(0)) == 4
+    assert learner.optimizers.warmup_gradient_steps(*learner.algorithm.passes(0)) == 4
     assert plan_text(run.params, run.algorithm) == (
         "14 pairs of a file a rollout step, 2 gradient steps each; 3 rollout steps; warm-up 2 rollout steps = 4 gradient steps"
     )

@@ -128,14 +128,14 @@ def test_a_learner_goes_on_from_a_state_that_counted_the_policys_updates_alone(t
     counted = state.pop("updates")
     restored = again(tmp_path, session).learner
     restored.load_state(state | {"policy_updates": counted["policy"]})
-    assert restored.updates == counted
+    assert restored.optimizers.updates == counted
 
 
 def test_a_restored_session_has_and_keeps_the_same_bits(tmp_path, session):
     before = {name: value.clone() for name, value in session.model.state_dict().items()}
     session.learn(*experience(0), step=1)
     moved = any(not torch.equal(value, before[name]) for name, value in session.model.state_dict().items())
-    assert moved != session.learner.waits("policy", 0)
+    assert moved != session.learner.optimizers.waits("policy", 0)
     directory = session.save(tmp_path / "run", 1)
     assert directory == tmp_path / "run" / "global_step_1"
     restored = again(tmp_path, session)

@@ -14,7 +14,8 @@ from rl.workers.group import LocalGroup, WorkerLostError, dealt_by_group
 from rl.workers.grouped import GroupSession
 from rl.workers.parcel import packed
 from rl.workers.placement import ResourcePool, pools_of, refuse_what_does_not_fit
-from rl.workers.roles import open_player, open_trainer
+from rl.workers.roles import open_player
+from rl.workers.trainer import open_trainer
 from tests.learning.at_work import SAMPLES, SEED, TEMPERATURE, local, machines, open_toy, opening, save_school
 from tests.learning.toy import HARD, episodes, score
 

@@ -118,7 +118,7 @@ def test_an_exception_in_learning_leaves_the_engine_asleep_and_no_gradients(sess
     def fails(*_args, **_named):
         raise RuntimeError("in the middle")
 
-    monkeypatch.setattr(session.learner, "_apply", fails)
+    monkeypatch.setattr(session.learner.optimizers, "step", fails)
     with pytest.raises(RuntimeError, match="in the middle"):
         session.learn(*experience(0), step=1)
     assert all(parameter.grad is None for parameter in session.learner.policy.parameters())

@@ -30,7 +30,8 @@ from rl.workers.base import Session
 from rl.workers.group import LocalGroup, _Done
 from rl.workers.grouped import GroupSession
 from rl.workers.local import LocalSession
-from rl.workers.roles import Opening, open_player, open_trainer
+from rl.workers.roles import Opening, open_player
+from rl.workers.trainer import open_trainer
 from tests.recipes import recipe
 
 M, SWITCH = 2, 2
@@ -262,7 +263,7 @@ def test_a_run_goes_on_bit_for_bit(base, tmp_path, phases):
     for _ in range(2):
         one, other = bits(session), bits(again)
         assert all(torch.equal(value, other[name]) for name, value in one.items())
-        assert session.learner.updates == again.learner.updates
+        assert session.learner.optimizers.updates == again.learner.optimizers.updates
         assert step(session) == step(again)
 
 
