@@ -4,13 +4,11 @@ Whoever needs log-probabilities with a gradient, or of a model whose weights FSD
 when the module that it wraps is called, never when a part of it is.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 
 from rl.adapters import NAME, has_adapter
@@ -178,17 +176,6 @@ def spread(policy: Policy, dtype: str | None, ranks: Ranks = ALONE) -> None:
     Gradients of several ranks add up; the loss has its denominator already. On a mesh of one process that is a copy in
     the precision that computes; in float32 the results are bit for bit those of the plain policy.
     """
-    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # nobody writes into it
-    precision = MixedPrecisionPolicy(getattr(torch, dtype) if dtype is not None else None, torch.float32)
-    mesh = ranks.mesh(policy.model.device.type)
-    if policy.critic is not None:
-        fully_shard(policy.critic.head, mesh=mesh)  # a sum of many small numbers: in float32
-    for trunk in policy.trunks:
-        for layer in trunk.layers:
-            fully_shard(layer, mesh=mesh, mp_policy=precision)
-    fully_shard(policy, mesh=mesh, mp_policy=precision)
-    if ranks.size > 1:
-        for module in policy.modules():
-            if isinstance(module, FSDPModule):
-                module.set_gradient_divide_factor(1.0)
-                module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+    heads = [policy.critic.head] if policy.critic is not None else []  # a sum of many small numbers: in float32
+    layers = [layer for trunk in policy.trunks for layer in trunk.layers]
+    ranks.share(policy, layers, heads, getattr(torch, dtype) if dtype is not None else None, policy.model.device.type)

@@ -2,6 +2,7 @@
 The only room that knows torch.distributed.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rl.config import Sharding
@@ -45,6 +47,38 @@ class Ranks:
         if self.sharding == "replicate":
             return init_device_mesh(device, (self.size, 1), mesh_dim_names=("replicate", "shard"))
         return init_device_mesh(device, (self.size,))
+
+    def share(
+        self,
+        root: torch.nn.Module,
+        layers: Iterable[torch.nn.Module],
+        in_float32: Iterable[torch.nn.Module],
+        dtype: torch.dtype | None,
+        device: str,
+    ) -> None:
+        """Give a module's weights to FSDP2, in place: gathered layer by layer while the module is called.
+
+        Args:
+            root: the module that is called.
+            layers: of it, each gathered alone.
+            in_float32: other parts of it, which compute so whatever the rest does.
+            dtype: that computes; None: the weights' own.
+            device: torch's name of the kind.
+        """
+        warnings.filterwarnings(
+            "ignore", message="FSDP2-wrapped module .* returned a view tensor"
+        )  # nobody writes into it
+        precision, mesh = MixedPrecisionPolicy(dtype, torch.float32), self.mesh(device)
+        for part in in_float32:
+            fully_shard(part, mesh=mesh)
+        for layer in layers:
+            fully_shard(layer, mesh=mesh, mp_policy=precision)
+        fully_shard(root, mesh=mesh, mp_policy=precision)
+        if self.size > 1:
+            for module in root.modules():
+                if isinstance(module, FSDPModule):
+                    module.set_gradient_divide_factor(1.0)
+                    module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
 
     def deal(self, items: Iterable[T], cost: Callable[[T], int]) -> Iterator[tuple[T, bool]]:
         """What this rank computes, and whether it counts.

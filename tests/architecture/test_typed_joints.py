@@ -129,11 +129,10 @@ def imports(source: str) -> list[str]:
     ]
 
 
-def test_two_rooms_know_of_other_processes_of_torch():
-    """Where ranks speak to each other, and where FSDP2 wraps the policy."""
+def test_one_room_knows_of_other_processes_of_torch():
+    """Where ranks speak to each other and share weights."""
     found = findings(lambda source: [name for name in imports(source) if name.startswith("torch.distributed")])
-    assert found.keys() == {"rl/ranks.py", "rl/policy.py"}
-    assert all(name.startswith("torch.distributed.fsdp.") for name in found["rl/policy.py"])
+    assert found.keys() == {"rl/ranks.py"}
 
 
 def trusting(source: str) -> list[str]:
