@@ -177,6 +177,7 @@ class School:
         self.policy.meet([spec.privileged for spec in specs])
         self.policy.eval()
         self.engine.take(handover_of(self.policy, self.engine.policy_version))
+        maker = self.policy.feature_maker
         return asyncio.run(
             play(
                 specs,
@@ -185,7 +186,7 @@ class School:
                 self.chat,
                 self.params,
                 temperature,
-                feature=self.policy.feature(),
+                feature=maker.feature(self.chat) if maker is not None else None,
             )
         )
 
