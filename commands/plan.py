@@ -39,7 +39,9 @@ def main() -> int:
         params = load_params(given.params_file) if given.params_file else load_params()
         algorithm = load_algorithm(params)
         if algorithm.feature is not None:
-            raise ParameterError(f"params.yaml: {params.algorithm.name} learns in one process; take another algorithm")
+            raise ParameterError(
+                f"params.yaml: the plan knows nothing of the parts of {params.algorithm.name}; take another algorithm"
+            )
         shape = model_shape(given.doctor or params.warm_start.base, "bfloat16", params.train_doctor.lora)
         patient = model_shape(given.patient, "bfloat16") if given.patient else None
         sys.stdout.write(_planned(given, params, algorithm, shape, patient))

@@ -43,10 +43,10 @@ def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
             f"recipes/{path.name}: optimizer.mini_batch_size is {algorithm.optimizer.mini_batch_size} but a rollout step has only rollout.prompts x group_size = "
             f"{trajectories} trajectories; lower it or raise rollout.prompts"
         )
-    if params.rollout.ahead:
-        _refuse_ahead(algorithm, path)
     if algorithm.feature is not None:
         _refuse_for_privileged(params, path)
+    if params.rollout.ahead:
+        _refuse_ahead(algorithm, path)
     return algorithm
 
 
@@ -75,6 +75,7 @@ def _refuse_for_privileged(params: Params, path: Path) -> None:
             params.rollout.engine.kind != "transformers",
         ),
         "rollout.engine.compile is true": ("false", compiled),
+        "rollout.ahead is 1": ("0", params.rollout.ahead == 1),
         f"machines.compute is {params.machines.compute} and train_doctor.lora null": (
             "float32",
             params.machines.compute != "float32" and params.train_doctor.lora is None,

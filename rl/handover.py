@@ -39,7 +39,7 @@ def handover_of(policy: Policy, version: int) -> Handover:
 
     def identity() -> object:
         held = model.state_dict(keep_vars=True).items()
-        return version, id(model), *((name, tensor._version) for name, tensor in held)
+        return version, id(model), policy.adapter, *((name, tensor._version) for name, tensor in held)
 
     return Handover(
         version=version,

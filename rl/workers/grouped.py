@@ -82,7 +82,7 @@ class GroupSession:
             return
         met = [spec.privileged for spec in specs] if part != POLICY else []
         parcel = self._on_trainers("pack", part, met, keep=True)
-        self._held, self._held_version = None, self._version
+        self._is_held, self._held, self._held_version = "", None, self._version
         taken = self._on_rollouts("take", [(parcel,)] * self._rollouts.size)
         for worker, version in enumerate(version for version, _ in taken):
             self._refuse_stale(worker, version)
@@ -126,8 +126,9 @@ class GroupSession:
 
     def _tell_played(self, progress: Progress, total: int, pending: Pending) -> None:
         """Tell how many episodes are over, until one worker's are."""
+        played = 0
         while not pending.waited(LOOK_EVERY_S):
-            played = sum(one or 0 for one in self._rollouts.look("played"))
+            played = max(played, sum(one or 0 for one in self._rollouts.look("played")))
             progress(min(played, total - 1), total)  # the last one is told with the trajectories
 
     def _on_rollouts(

@@ -1,5 +1,6 @@
 """Workers as Ray actors, one in a bundle of a placement group. The only room that knows Ray."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -8,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ HOME = Path(__file__).resolve().parents[2]  # what workers import
 REACHED_S = 5.0  # for a cluster's address to answer
 PLACED_S = 20.0  # for places that fit to be free
 LONGEST_REASON = 300  # characters
-RESTARTS = 3  # of a model that died
+RETRIES = 3  # of a question to a model whose process died
 BESIDE = "beside"  # the thread of a process that answers while the worker is busy
 LOOK_S = 1.0  # for an answer of it
 GRACE_S = 10.0  # after a worker failed, for the death of another to be seen, which may be why
@@ -73,7 +74,9 @@ def open_ray_session(
         patient: Generate | None = None
         if open_patient is not None:
             places = taken.enter_context(closing(_Places(models)))
-            patient = taken.enter_context(closing(_Models(places, partial(ModelWorker, open_patient), params))).asked
+            patient = taken.enter_context(
+                closing(_Models(places, partial(ModelWorker, open_patient, opening.place.device), params))
+            ).asked
         opener = partial(open_player, opening, open_seat, patient)
         rollouts = taken.enter_context(closing(RayGroup(for_rollouts, opener, params)))
 
@@ -189,9 +192,18 @@ class _ModelActor:
     """The process of a model that is asked. Ray starts it anew if it dies, and asks again: it remembers nothing."""
 
     def __init__(self, opener: Callable[[], ModelWorker], params: MachinesParams) -> None:
-        machine.use(params)
+        self._opener, self._params = opener, params
+
+    @cached_property
+    def _worker(self) -> ModelWorker:
+        """Loaded by the first who asks, whichever process this is."""
+        machine.use(self._params)
         transformers.utils.logging.disable_progress_bar()
-        self._worker = opener()
+        return self._opener()
+
+    async def open(self) -> None:
+        """Load the model."""
+        assert self._worker is not None  # noqa: S101  it is loaded by being looked at
 
     async def generate(self, messages: Sequence[Mapping[str, str]]) -> str:
         """One reply's text."""
@@ -207,17 +219,21 @@ class _Models:
         Raises:
             TrainingError: one could not be opened, or was not ready in time.
         """
-        restarts = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS}
+        name, limit = places.pool.role, params.ray.timeout_s
+        restarts = {"max_restarts": -1, "max_task_retries": RETRIES}
         self._actors: list[Any] = [
             ray.remote(_ModelActor).options(**places.options(worker), **restarts).remote(opener, params)
             for worker in range(places.pool.workers)
         ]
         try:
-            ray.get([actor.__ray_ready__.remote() for actor in self._actors], timeout=params.ray.timeout_s)
-        except (GetTimeoutError, RayError) as error:
+            ray.get([actor.open.remote() for actor in self._actors], timeout=limit)
+        except RayError as error:
             self.close()
-            raise TrainingError(f"a {places.pool.role} could not be opened: {_reason(error)}") from error
-        self.asked: Generate = _Elsewhere(self._actors)
+            late = isinstance(error, GetTimeoutError)
+            told = f"it was not within machines.ray.timeout_s = {limit:g} s" if late else _first(error)
+            raise TrainingError(f"a {name} could not be opened: {told}") from error
+        # before whoever asks is late itself
+        self.asked: Generate = _Elsewhere(self._actors, name, limit / 2)
 
     def close(self) -> None:
         """End them; their places stay."""
@@ -228,23 +244,26 @@ class _Models:
 class _Elsewhere:
     """A language model in other processes, which are asked in turn; travels."""
 
-    def __init__(self, actors: Sequence[Any]) -> None:
-        self._actors, self._asked = actors, 0
+    def __init__(self, actors: Sequence[Any], name: str, limit_s: float) -> None:
+        self._actors, self._name, self._limit_s, self._asked = actors, name, limit_s, 0
 
     async def __call__(self, messages: Sequence[Mapping[str, str]]) -> str:
         """One reply's text.
 
         Raises:
-            TrainingError: a process died again and again, or the model refuses.
+            TrainingError: a process died again and again, or is late, or the model refuses.
         """
         self._asked += 1
-        actor = self._actors[self._asked % len(self._actors)]
+        number = self._asked % len(self._actors)
         try:
-            said: str = await actor.generate.remote(messages)
-        except RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, TrainingError) else error) from error
+            async with asyncio.timeout(self._limit_s):
+                said: str = await self._actors[number].generate.remote(messages)
+        except TimeoutError as error:
+            raise TrainingError(
+                f"{self._name} {number} has not answered within half of machines.ray.timeout_s, {self._limit_s:g} s"
+            ) from error
         except RayError as error:
-            raise TrainingError(f"a model worker died: {_reason(error)}") from error
+            raise TrainingError(f"{self._name} {number}: {_first(error)}") from error
         return said
 
 
@@ -409,6 +428,13 @@ class _Awaited:
 def _sent(arguments: Sequence[Any]) -> list[Any]:
     """Each argument once in the object store, for however many read it."""
     return [argument if isinstance(argument, ray.ObjectRef) else ray.put(argument) for argument in arguments]
+
+
+def _first(error: RayError) -> str:
+    """What a process says of its own failure, or why it died."""
+    if isinstance(error, RayTaskError):
+        return (str(error.cause).strip().splitlines() or [type(error.cause).__name__])[0]
+    return _reason(error)
 
 
 def _reason(error: RayError) -> str:

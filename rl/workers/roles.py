@@ -129,8 +129,14 @@ def open_player(opening: Opening, open_seat: OpenSeat, patient: Generate | None,
 class ModelWorker:
     """A frozen language model that many ask, a patient; it remembers nothing, so that a fresh one says the same."""
 
-    def __init__(self, open_model: OpenModel) -> None:
-        """Load it."""
+    def __init__(self, open_model: OpenModel, device: str) -> None:
+        """Load it.
+
+        Args:
+            open_model: does.
+            device: where whoever asks computes; the same arithmetic holds for both.
+        """
+        compute_alike(device)
         self._generate = open_model()
 
     async def generate(self, messages: Sequence[Mapping[str, str]]) -> str:

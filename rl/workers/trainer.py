@@ -184,17 +184,18 @@ class TrainerWorker:
 
     def restore(self, directory: Path) -> None:
         """Go on from a checkpoint, saved by however many ranks: weights, optimizer and counters."""
-        self._loaded = False
         state = load_learner_state(directory)
         adapter = state["adapter"]
-        # beside an adapter stand the start weights
+        if adapter and self._loaded:  # another model's weights stand beside it; else those of the start do
+            load_merged(self.model, load_model(self._opening.model, self._opening.weights)[0].state_dict())
         load_weights(self.model, adapter or load_model(str(directory), self._opening.weights)[0].state_dict())
         self.learner.load_state(state)
+        self._loaded = False
 
     def reset(self) -> None:
         """Go back to the weights and the learner that it was opened with."""
         opening = self._opening
-        self._loaded = opening.algorithm is None
+        self._adapt, self._loaded = self._adaptation_of(Path(opening.model)), opening.algorithm is None
         fresh = load_model(opening.model, opening.weights)[0]
         if opening.lora is not None:
             add_adapter(fresh, opening.lora, opening.seed)

@@ -121,13 +121,15 @@ def train(
 
 def _asks(log: Path, flow: subprocess.Popen[bytes]) -> Iterator[tuple[str, str, str]]:
     """Role, number (empty: all) and method of what the workers are asked, as the log tells of it, until the flow ends."""
-    end = time.monotonic() + LONGEST_S
+    end, begun = time.monotonic() + LONGEST_S, ""
     with log.open() as lines:
         while flow.poll() is None:
             if time.monotonic() > end:
                 flow.kill()
                 sys.exit(f"error: not at its end after {LONGEST_S} s:\n{log.read_text()[-4000:]}")
-            for found in map(ASKED.search, lines):
+            begun += lines.read()
+            *whole, begun = begun.split("\n")
+            for found in map(ASKED.search, whole):
                 if found:
                     yield found[1], found[2], found[3]
             time.sleep(0.01)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.numerics.ranks import in_ranks, make_learner, updated
+from tests.numerics.ranks import experience_of, in_ranks, make_learner, updated
 from tests.numerics.test_invariance import base, experience  # noqa: F401  fixtures
 
 pytestmark = [
@@ -12,7 +12,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 SHARDED = ("grpo", "grpo, reference", "cispo", "ppo, own trunk", "ppo, shared trunk, reference", "online_dpo")
-VARIANTS = (*SHARDED, "grpo, replicate", "grpo, lora, replicate")
+VARIANTS = (*SHARDED, "grpo, replicate", "grpo, lora, replicate", "ppo_roa, teacher, replicate")
 
 
 def everything(shards, replicas, base, experience):  # noqa: F811
@@ -20,7 +20,9 @@ def everything(shards, replicas, base, experience):  # noqa: F811
     found = {}
     for variant in VARIANTS:
         ranks = replicas if "replicate" in variant else shards
-        found[variant] = on_host(updated(make_learner(base.to("cuda"), variant, ranks), experience))
+        found[variant] = on_host(
+            updated(make_learner(base.to("cuda"), variant, ranks), experience_of(variant, experience))
+        )
     found["bfloat16"] = on_host(updated(make_learner(base.to("cuda"), "grpo", shards, "bfloat16"), experience))
     return found
 
@@ -39,7 +41,7 @@ def on_two(tmp_path_factory, base, experience):  # noqa: F811
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_gpus_learn_what_a_processor_learns(base, experience, on_two, variant):  # noqa: F811
-    one = updated(make_learner(base.to("cpu"), variant), experience)
+    one = updated(make_learner(base.to("cpu"), variant), experience_of(variant, experience))
     largest = max(float(value.abs().max()) for value in one["gradient"].values())
     assert largest > 0
     for found in on_two:

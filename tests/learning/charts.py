@@ -69,9 +69,8 @@ class Reading:
 
     def play(self, what: str, cases: Sequence[Case], tell: Tell) -> None:
         """Print the accuracy of the warm start that is told this."""
-        run, policy = self.lesson.run, self.session.learner.policy
-        module = policy.adapt_module
-        policy.feature = lambda: Told(module.tokens, module.placeholder, tell)
+        run, student = self.lesson.run, self.session.learner.policy.adapt_ema
+        student.feature = lambda _: Told(student.tokens, student.placeholder, tell)
         specs = run.factory.episodes(cases, 1, 0, EVALUATION_STEP)
         played = self.session.rollout(specs, self.params.decoding.evaluate.temperature, lambda _, __: None)
         turns = sum(len(one.turns) for one in played) / len(played)

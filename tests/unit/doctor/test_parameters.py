@@ -284,6 +284,7 @@ def test_what_is_chosen_for_one_run_takes_the_place_of_the_file() -> None:
     ("section", "change", "told"),
     [
         ("rollout", {"engine": {"kind": "transformers", "compile": True}}, "rollout.engine.compile is true"),
+        ("rollout", {"ahead": 1}, "rollout.ahead is 1"),
         ("machines", {"compute": "bfloat16"}, "machines.compute is bfloat16 and train_doctor.lora null"),
         ("machines", {"backend": "ray", "threads": 1, "ray": TWO_TRAINERS}, "machines.ray.sharding is shard"),
     ],
