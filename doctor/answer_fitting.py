@@ -14,6 +14,7 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from clinic.matching import Embed
 from clinic.understanding.answering import Answering, Vectors
@@ -104,11 +105,11 @@ class _Likelihood:
         sums_F = scale * near_F.astype(np.float64)
         none_Q = np.full(len(self._choices.start_Q), none)
         loss, slope_F, slope_none_Q = self._choices.loss(sums_F, none_Q)
-        pull_F = (scale * slope_F).astype(np.float32)[:, None]
-        question_F, text_F = self._question_R[best_F], self._text_R[best_F]
-        to_asked, to_told = np.zeros_like(asked), np.zeros_like(told)
-        np.add.at(to_asked, question_F, pull_F * told[text_F])
-        np.add.at(to_told, text_F, pull_F * asked[question_F])
-        slopes = np.stack([self._questions.T @ to_asked, self._texts.T @ to_told]).astype(np.float64).ravel()
+        pull_F = (scale * slope_F).astype(np.float32)
+        pulls = csr_array(
+            (pull_F, (self._question_R[best_F], self._text_R[best_F])), shape=(len(asked), len(told))
+        )  # of each question towards each text
+        slopes = np.stack([self._questions.T @ (pulls @ told), self._texts.T @ (pulls.T @ asked)])
+        slopes = slopes.astype(np.float64).ravel()
         loss += PENALTY / 2 * float((entries**2).sum())
         return loss, np.concatenate([slopes + PENALTY * entries, [(slope_F * sums_F).sum(), slope_none_Q.sum()]])

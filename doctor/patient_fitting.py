@@ -6,7 +6,8 @@ beside the whole; and how good they are is read off the questions of a hand that
 on record is asked once more with its answers withheld: what is near then is no answer, and "I don't know" is right.
 
 The map of answers (`doctor.answer_fitting`) is one of the numbers that are weighed. What it says of a question always
-comes from a map that was learned without that question's hand, or it would be trusted too far.
+comes from a map that was learned without that question's hand, or it would be trusted too far. Hands are left out in
+folds of two or three.
 
 Shape suffixes: R rows (facts of all questions), Q questions, K weights.
 """
@@ -41,17 +42,15 @@ from doctor.calibration import CALIBRATION, read_lines
 from doctor.choice import Choices
 from doctor.environments import open_factory
 from doctor.parameters import ROOT, Params
-from doctor.patient_calibration import cases_of, digest
+from doctor.patient_calibration import FITTED, cases_of, digest
 
 HANDS = {  # who wrote the questions
     "first": ("open", "sealed"),
     "fresh": ("fresh_open", "fresh_sealed"),
-    "third": ("third_sealed",),
-    "fourth": ("fourth_sealed",),
-    "fifth": ("fifth_sealed",),
-    "sixth": ("sixth_sealed",),
+    **{hand: (f"{hand}_sealed",) for hand in FITTED},
 }
 TUNED = ("first", "fresh")  # on all of whose questions the lexicon was tuned
+FOLDS = (TUNED, ("third", "fourth"), ("fifth", "sixth"), ("seventh", "eighth"), ("ninth", "tenth", "eleventh"))
 THINNED = (0.0, 0.4, 0.55)  # shares of the wordings of questions that are left out, a pass over the questions each
 TOLD = 0.4  # of that share, what is left out of the wordings of facts
 OWN = 0.85  # cosine from which a known way of asking is taken to have been written for the question; left out, too
@@ -61,6 +60,7 @@ PENALTY = 30.0  # of the squared weights of standardised numbers
 THRESHOLD = 0.55
 CURVE = (0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8)
 Array = NDArray[np.float64]
+Fold = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,19 +92,25 @@ def fit_lines(params: Params, folder: Path, file: Path = DECISION, map_file: Pat
     embed = remembering(open_factory(params, ROOT / "data/kb_index").embed)
     asked = [one for seed, share in enumerate(THINNED) for one in _questions(cases, embed, share, seed)]
     whole = [one for one in asked if one.share == 0.0]
+    fold_of = {hand: fold for fold in FOLDS for hand in fold}
     without = {
-        frozenset(hands): fit_map([one for one in whole if one.hand not in hands], embed)
-        for hands in combinations_with_replacement(HANDS, 2)
+        frozenset(folds): fit_map([one for one in whole if fold_of[one.hand] not in folds], embed)
+        for folds in combinations_with_replacement(FOLDS, 2)
     }
 
-    def seen(one: Asked, left_out: str) -> Asked:
-        return with_map(one, without[frozenset((one.hand, left_out))], embed)
+    def seen(one: Asked, left_out: Fold) -> Asked:
+        return with_map(one, without[frozenset((fold_of[one.hand], left_out))], embed)
 
-    fitted = {hand: fit([seen(one, hand) for one in asked if one.hand != hand]) for hand in HANDS}
-    left_out = [(one, fitted[one.hand].probabilities(seen(one, one.hand).found)) for one in whole if not one.withheld]
+    fitted = {fold: fit([seen(one, fold) for one in asked if fold_of[one.hand] != fold]) for fold in FOLDS}
+    left_out = [
+        (one, fitted[fold].probabilities(seen(one, fold).found))
+        for one in whole
+        if not one.withheld
+        for fold in (fold_of[one.hand],)
+    ]
     lines = [_line(hand, [pair for pair in left_out if pair[0].hand == hand]) for hand in HANDS]
-    lines.append(_line("last 4", [pair for pair in left_out if pair[0].hand not in TUNED]))
-    _write(fit([seen(one, one.hand) for one in asked]), file)
+    lines.append(_line("unread", [pair for pair in left_out if pair[0].hand not in TUNED]))
+    _write(fit([seen(one, fold_of[one.hand]) for one in asked]), file)
     save(fit_map(whole, embed), embed, map_file)
     return [*lines, f"{len(left_out)} questions; weights written to {file}, the map to {map_file}"]
 

@@ -83,7 +83,10 @@ def test_every_algorithm_is_planned_or_refused_in_a_line(monkeypatch, capsys, tm
     changed.write_text((ROOT / "params.yaml").read_text().replace("  name: grpo ", f"  name: {name} "))
     status, out, err = call(plan, monkeypatch, capsys, "--doctor", model("1.5b"), "--params-file", changed)
     if name == "ppo_roa":
-        assert (status, err) == (1, "error: params.yaml: the plan knows nothing of the parts of ppo_roa; take another algorithm\n")
+        assert (status, err) == (
+            1,
+            "error: params.yaml: the plan knows nothing of the parts of ppo_roa; take another algorithm\n",
+        )
     else:
         assert (status, err) == (0, "")
         assert rows(out)[1][6] > 0

@@ -10,10 +10,10 @@ from clinic.patients.base import Answer
 from clinic.patients.scripted import ScriptedPatient
 from doctor.calibration import CALIBRATION, read_lines
 from doctor.parameters import ROOT, ParameterError, load_params
-from doctor.patient_calibration import FILES, digest, load_cases_of, patient_lines, understanding
+from doctor.patient_calibration import BLIND, FILES, FITTED, digest, load_cases_of, patient_lines, understanding
 
 FOLDER = ROOT.parent / "shared/data/cases"
-# least share understood right, most wrong, most invented, by words alone; all but the last two have been tuned on
+# least share understood right, most wrong, most invented, by words alone; the first six have been tuned on
 BOUNDS = {
     "open": (0.95, 0.02, 0.02),
     "sealed": (0.92, 0.045, 0.02),
@@ -23,8 +23,15 @@ BOUNDS = {
     "fourth_sealed": (0.75, 0.08, 0.04),
     "fifth_sealed": (0.65, 0.08, 0.11),
     "sixth_sealed": (0.62, 0.08, 0.14),
+    "seventh_sealed": (0.67, 0.06, 0.04),
+    "eighth_sealed": (0.6, 0.08, 0.1),
+    "ninth_sealed": (0.6, 0.08, 0.14),
+    "tenth_sealed": (0.6, 0.08, 0.14),
+    "eleventh_sealed": (0.6, 0.08, 0.14),
+    "twelfth_sealed": (0.6, 0.075, 0.08),
 }
-WITHOUT_PRIMOCK = ("fifth_sealed", "sixth_sealed")
+AGAIN = tuple(f"{hand}_sealed" for hand in ("ninth", "tenth", "eleventh"))  # they ask patients of AgentClinic again
+WITHOUT_PRIMOCK = tuple(f"{hand}_sealed" for hand in (*FITTED[2:], BLIND))
 SETS = {name: read_lines(CALIBRATION / f"patient_{name}.jsonl") for name in BOUNDS}
 CASE = Case(
     case_id="a",
@@ -63,18 +70,18 @@ def test_the_halves_share_no_case_and_quote_no_record():
     assert len({(row["case_id"], row["question"]) for row in everything}) == len(everything)
 
 
-@pytest.mark.parametrize("name", ["third_sealed", "fourth_sealed", "fifth_sealed", "sixth_sealed"])
+@pytest.mark.parametrize("name", [f"{hand}_sealed" for hand in (*FITTED, BLIND)])
 def test_a_later_set_asks_patients_of_whom_none_of_the_first_asks(name):
     first = ("open", "sealed", "fresh_open", "fresh_sealed")
-    earlier = first if name not in WITHOUT_PRIMOCK else tuple(set(BOUNDS) - {name})
-    rows = SETS[name]
+    rows = [row for row in SETS[name] if name not in AGAIN or row["source"] != "agentclinic"]
+    earlier = first if name not in WITHOUT_PRIMOCK else tuple(set(BOUNDS) - {name, *AGAIN})
     assert not {row["case_id"] for other in earlier for row in SETS[other]} & {row["case_id"] for row in rows}
     assert len({(row["case_id"], row["question"]) for row in rows}) == len(rows)
     assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
-    for source in ("agentclinic", "mtmeddialog", *(["primock57"] if name not in WITHOUT_PRIMOCK else [])):
+    for source in {row["source"] for row in rows} | {"mtmeddialog"}:
         asked = [row for row in rows if row["source"] == source]
         assert len(asked) >= 40
-        assert 0.2 <= sum(not row["answers"] for row in asked) / len(asked) <= 0.45
+        assert 0.2 <= sum(not row["answers"] for row in asked) / len(asked) <= 0.47
 
 
 class Says:
@@ -119,11 +126,15 @@ def test_a_folder_without_the_sets_is_one_line(tmp_path):
         patient_lines(load_params(), tmp_path)
 
 
-@pytest.mark.parametrize("half", BOUNDS)
-def test_labels_fit_the_sets_and_most_questions_are_understood(half):
+@pytest.fixture(scope="module")
+def cases():
     if not all((FOLDER / file).exists() for _, file in FILES.values()):
         pytest.skip("the public case sets are not beside this checkout")
-    cases = {case.case_id: case for source in FILES for case in load_cases_of(source, FOLDER)}
+    return {case.case_id: case for source in FILES for case in load_cases_of(source, FOLDER)}
+
+
+@pytest.mark.parametrize("half", BOUNDS)
+def test_labels_fit_the_sets_and_most_questions_are_understood(half, cases):
     rows = SETS[half]
     for row in rows:
         assert set(row["answers"]) <= set(map(digest, cases[row["case_id"]].facts)), row

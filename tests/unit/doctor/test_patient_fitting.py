@@ -14,8 +14,9 @@ from clinic.understanding.evidence import Evidence
 from clinic.understanding.lexicon import FILE as LEXICON
 from clinic.understanding.phrases import parted
 from doctor.parameters import ParameterError, load_params
-from doctor.patient_calibration import digest
+from doctor.patient_calibration import BLIND, digest
 from doctor.patient_fitting import (
+    FOLDS,
     HANDS,
     Asked,
     _Likelihood,
@@ -150,7 +151,8 @@ def test_a_folder_without_the_sets_writes_nothing(tmp_path):
     with pytest.raises(ParameterError, match="does not exist; give --cases"):
         fit_lines(load_params(), tmp_path, tmp_path / "decision.yaml", tmp_path / "answering.npz")
     assert not list(tmp_path.iterdir())
-    assert len(HANDS) == 6
+    assert sorted(hand for fold in FOLDS for hand in fold) == sorted(HANDS)
+    assert BLIND not in HANDS
 
 
 def test_a_text_is_embedded_once():

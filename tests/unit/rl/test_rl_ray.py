@@ -143,7 +143,7 @@ def test_a_patient_with_a_worker_of_its_own_says_the_same_to_all_and_after_its_d
     """In the places of others, which are taken again afterwards."""
     one.close()
     opened = opening(folder)
-    with pytest.raises(TrainingError, match="a model worker could not be opened: .*nowhere") as caught:
+    with pytest.raises(TrainingError, match=r"a model worker could not be opened: .*nowhere") as caught:
         open_session(
             opened, machines(1, 2, model_workers=1), open_toy(), seat_that_asks, partial(open_patient, Path("/nowhere"))
         )
