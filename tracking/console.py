@@ -236,7 +236,7 @@ class ConsoleHandler(logging.Handler):
         if room != "prefect":
             if record.getMessage().startswith(SENDS_THE_LAST):
                 return False
-            return room in ROOMS or record.levelno >= logging.WARNING  # of ours what their loggers let through
+            return record.levelno >= (told_from() if room in ROOMS else logging.WARNING)
         message = record.getMessage()
         if message.startswith(UNREACHED):
             return self._is_first_unreached(record)
@@ -261,6 +261,14 @@ class ConsoleHandler(logging.Handler):
             screen().write(self.format(record), record.levelno)
         except Exception:  # noqa: BLE001  as every handler: a log line ends no run
             self.handleError(record)
+
+
+def told_from() -> int:
+    """The level from which our own lines are told: DEBUG where PREFECT_LOGGING_LEVEL is; else INFO, since what a stage
+    comes to is always told.
+    """
+    level = logging.getLevelNamesMapping().get(str(PREFECT_LOGGING_LEVEL.value()), logging.INFO)
+    return min(level, logging.INFO)
 
 
 def _of_ours(record: logging.LogRecord) -> BaseException | None:
@@ -301,9 +309,8 @@ def start_logging(stage: str, *, attended: bool) -> None:
     ]:
         root.removeHandler(handler)
     root.addHandler(ConsoleHandler(stage, attended=attended))
-    level = logging.getLevelNamesMapping().get(str(PREFECT_LOGGING_LEVEL.value()), logging.INFO)
     for room in ROOMS:
-        logging.getLogger(room).setLevel(min(level, logging.INFO))  # what is told at the end is told at any
+        logging.getLogger(room).setLevel(told_from())
     for noisy in ("mlflow", "alembic"):  # they bring handlers of their own
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it raises what it logs, too

@@ -16,6 +16,7 @@ from fcntl import ioctl
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_LOGGING_LEVEL, temporary_settings
 
 from tracking.console import AWAY, LINE, Bar, ConsoleHandler, Line, Screen, clean, duration, pace
 from tracking.errors import TrackingError
@@ -108,6 +109,15 @@ def test_rates() -> None:
 )
 def test_who_is_heard(given: logging.LogRecord, attended: bool, shown: bool) -> None:
     assert bool(ConsoleHandler("train", attended=attended).filter(given)) == shown
+
+
+@pytest.mark.parametrize(("level", "shown"), [("DEBUG", True), ("INFO", False), ("ERROR", False)])
+def test_what_we_do_in_detail_is_told_to_who_asks_for_it(level: str, shown: bool) -> None:
+    with temporary_settings({PREFECT_LOGGING_LEVEL: level}):
+        handler = ConsoleHandler("train", attended=True)
+        assert bool(handler.filter(record("asks trainers: learn", logging.DEBUG, "rl.workers.ray"))) == shown
+        assert handler.filter(record("trained", logging.INFO, "tasks.training"))
+        assert not handler.filter(record("details", logging.DEBUG, "prefect.flow_runs"))
 
 
 def test_a_server_that_is_away_is_told_of_once() -> None:
