@@ -56,7 +56,7 @@ def test_a_tensor_that_a_sync_leaves_out_is_caught(engine_for, monkeypatch, left
     assert left_out in dict(named_weights(model))
     monkeypatch.setattr(
         "rl.handover.named_weights",
-        lambda model: (pair for pair in named_weights(model) if pair[0] != left_out),
+        lambda model, _: (pair for pair in named_weights(model) if pair[0] != left_out),
     )
     with pytest.raises(
         TrainingError,
@@ -77,7 +77,7 @@ def test_a_tied_head_is_renewed_and_a_stale_one_is_caught(engine_for, monkeypatc
     engine = engine_for(model)
     monkeypatch.setattr(
         "rl.handover.named_weights",
-        lambda model: (pair for pair in named_weights(model) if pair[0] != "lm_head.weight"),
+        lambda model, _: (pair for pair in named_weights(model) if pair[0] != "lm_head.weight"),
     )
     optimiser_step(model, 1)
     engine.take(handed(model, 1))
