@@ -226,7 +226,7 @@ class ConsoleHandler(logging.Handler):
                 left out.
         """
         super().__init__()
-        self.attended = attended
+        self.attended, self._told_from = attended, told_from()
         self._told_unreached = False
         self.setFormatter(Line(stage))
         self.addFilter(self._is_for_the_user)
@@ -236,7 +236,7 @@ class ConsoleHandler(logging.Handler):
         if room != "prefect":
             if record.getMessage().startswith(SENDS_THE_LAST):
                 return False
-            return record.levelno >= (told_from() if room in ROOMS else logging.WARNING)
+            return record.levelno >= (self._told_from if room in ROOMS else logging.WARNING)
         message = record.getMessage()
         if message.startswith(UNREACHED):
             return self._is_first_unreached(record)

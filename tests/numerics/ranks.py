@@ -78,22 +78,22 @@ def algorithm_of(variant: str) -> Algorithm:
     return make_algorithm(numbers | {"optimizer": OPTIMIZER | changes.get("optimizer", {})})
 
 
-def make_learner(base: Any, variant: str, ranks: Ranks = ALONE, compute: str = "float32") -> Learner:
+def make_learner(base: Any, variant: str, ranks: Ranks = ALONE, compute: str = "float32", seed: int = SEED) -> Learner:
     algorithm, model = algorithm_of(variant), copy.deepcopy(base)
     if "lora" in variant:
         add_adapter(model, LORA, SEED)
     frozen = {role: copy.deepcopy(base) for role in algorithm.frozen_roles if "lora" not in variant}
-    policy = policy_for(model, algorithm, compute, ranks, CHAT, SEED)
+    policy = policy_for(model, algorithm, compute, ranks, CHAT, seed)
     if isinstance(policy, PrivilegedPolicy):
-        grown_apart(policy)
+        grown_apart(policy, seed)
     sampler = Sampler(exact=False, staleness=0)
     return Learner(policy, algorithm, 4, TEMPERATURE, SEED, frozen, sampler, ranks)
 
 
 @torch.no_grad()
-def grown_apart(policy: PrivilegedPolicy) -> None:
+def grown_apart(policy: PrivilegedPolicy, seed: int = SEED) -> None:
     """A teacher as it is later on: at first it is its student, whose gradients are rounding, which Adam makes large."""
-    generator = torch.Generator().manual_seed(SEED)
+    generator = torch.Generator().manual_seed(seed)
     policy.encoder_priv.head.linear.weight *= 100
     for parameter in policy.parts[ACTOR].parameters():
         parameter += 0.05 * torch.randn(parameter.shape, generator=generator)

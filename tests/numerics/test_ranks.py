@@ -25,6 +25,9 @@ from tests.numerics.test_invariance import base, experience  # noqa: F401  fixtu
 QUESTION = ([[5, 6, 7], [8, 9]], [[10], [11, 12]])
 SAVED = ("grpo", "ppo, own trunk", "grpo, lora, replicate", "ppo_roa, teacher, replicate")
 
+TAUGHT, SEEDS = "ppo_roa, teacher, replicate", (1, 2, 3)
+TINY = 1e-7  # a gradient of rounding's size, which AdamW's first step divides by itself
+
 
 def everything(shards, replicas, base, experience, folder):  # noqa: F811
     """What the two are to do, in one go: starting them is what takes time."""
@@ -49,6 +52,9 @@ def everything(shards, replicas, base, experience, folder):  # noqa: F811
         if isinstance(trainer.policy, PrivilegedPolicy):
             grown_apart(trainer.policy)
         found[variant, "reset"] = learned(trainer, mine, 1)
+    for seed in SEEDS:
+        learner = make_learner(base, TAUGHT, replicas, seed=seed)
+        found[seed] = updated(learner, experience_of(TAUGHT, experience))
     found["bfloat16"] = updated(make_learner(base, "ppo, own trunk", shards, "bfloat16"), experience)
     return found
 
@@ -101,6 +107,19 @@ def test_two_ranks_learn_what_one_learns(base, experience, on_two, variant):  # 
         assert float((first["weights"][name] - value).abs().max()) <= 1e-6, name
     for mine, theirs in zip(one["metrics"], first["metrics"], strict=True):
         assert theirs == pytest.approx(mine, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_other_teachers_and_students_learn_what_one_rank_learns(base, experience, on_two, seed):  # noqa: F811
+    """To 1e-6 where there is a gradient; elsewhere single weights differ by more."""
+    one, two = updated(make_learner(base, TAUGHT, seed=seed), experience_of(TAUGHT, experience)), on_two[0][seed]
+    largest = max(float(value.abs().max()) for value in one["gradient"].values())
+    for name, value in one["gradient"].items():
+        assert float((two["gradient"][name] - value).abs().max()) <= 1e-5 * largest, name
+        key = name if name in one["weights"] else f"model.{name}"
+        apart = (two["weights"][key] - one["weights"][key]).abs()
+        assert float((apart * (value.abs() > TINY)).max()) <= 1e-6, name
+        assert float(apart.max()) <= 1e-5, name
 
 
 def dealt(items, size):

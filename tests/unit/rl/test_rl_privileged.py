@@ -372,6 +372,15 @@ def test_workers_play_and_learn_what_one_process_does(base, tmp_path, beside, pl
     assert [t.token_ids for t in alone.rollout(specs(None), 1.0)] == [t.token_ids for t in played]
 
 
+def test_a_run_goes_on_though_a_saved_student_was_played_in_between(trained, tmp_path):
+    directory = trained.save(tmp_path / "run", 3)
+    expected = step(trained)
+    trained.load(directory)
+    trained.rollout(specs(None), 1.0)
+    trained.restore(directory)
+    assert step(trained) == expected
+
+
 def test_lower_precision_needs_adapters_and_they_leave_the_head_alone(base):
     algorithm, params = make_algorithm(recipe("ppo_roa", group_size=4)), open_session(base).params
     with pytest.raises(TrainingError, match=r"set machines.compute: float32 \(or train_doctor.lora\)"):
