@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from rl.errors import TrainingError
+from rl.errors import TrainingError, first_line
 
 ADVICE = (
     "choose a decoder with rotary positions and a plain key-value cache: Qwen2, Qwen3, Llama, Mistral, Gemma, Phi-3, "
@@ -44,8 +44,7 @@ def unreadable(what: str, name: str, error: Exception, folder: str) -> TrainingE
     if brings_code(error):
         place = "config.json or tokenizer_config.json"
         return TrainingError(f"{name!r} brings code of its own (auto_map in its {place}), which is never run; {ADVICE}")
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return TrainingError(f"cannot read {what} of {name!r}: {first} (give a Hugging Face id or {folder})")
+    return TrainingError(f"cannot read {what} of {name!r}: {first_line(error)} (give a Hugging Face id or {folder})")
 
 
 def brings_code(error: Exception) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from rl.errors import first_line
+
 # programs that one function may become: precisions, with a gradient and without, one block or many, spans of a cache.
 # After torch's own 8 it runs a function as it stands, or stops where that is not allowed.
 PROGRAMS = 64
@@ -36,8 +38,7 @@ class _Compiler:
                 return compiled(*args, **named)
             except torch._dynamo.exc.TorchDynamoException as error:
                 self.failed = True
-                first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                log.warning("layers cannot be compiled, slower from now on: %s", first)
+                log.warning("layers cannot be compiled, slower from now on: %s", first_line(error))
                 return plain(*args, **named)
 
         return forward

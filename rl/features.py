@@ -23,7 +23,7 @@ from rl.adapters import adapter_off, without_adapters
 from rl.batching import MicroBatch, hidden_states, micro_batches
 from rl.chat import ChatFormat
 from rl.environment import EpisodeSpec
-from rl.errors import TrainingError
+from rl.errors import TrainingError, first_line
 from rl.experience import Trajectory
 from rl.packing import SoftTokens
 
@@ -226,9 +226,8 @@ def load_adaptation(model: PreTrainedModel, directory: Path) -> AdaptModule:
         module = AdaptModule(model, shape["placeholder"], shape["tokens"], shape["layers"])
         module.load_state_dict(load_file(directory / WEIGHTS))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TrainingError(
-            f"{directory} is damaged or of another model ({first}); restore it or run the stage that made it again"
+            f"{directory} is damaged or of another model ({first_line(error)}); restore it or run the stage that made it again"
         ) from error
     return module.to(model.device).eval().requires_grad_(False)
 

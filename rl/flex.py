@@ -20,6 +20,7 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from rl.branches import Branches
 from rl.compiling import allow_programs
+from rl.errors import first_line
 from rl.packing import Packing, SoftTokens, attention_by, inputs_of, last_layer_at, runs_once, spread, unpadded
 from rl.windows import layer_windows
 
@@ -277,7 +278,7 @@ def why_no_flex(model: PreTrainedModel, dtype: torch.dtype, *, gradients: bool =
                 if not (side - other).abs().max() <= TRIAL_TOLERANCE * other.abs().max():
                     return "its results differ from those of attention written out"
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
-        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return first_line(error)
     return None
 
 

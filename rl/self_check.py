@@ -18,7 +18,7 @@ from rl.batching import MicroBatch, micro_batches, sibling_batches, token_logpro
 from rl.config import RolloutParams
 from rl.engines.base import Engine, Request, Sampling
 from rl.engines.transformers import TransformersEngine
-from rl.errors import TrainingError
+from rl.errors import TrainingError, first_line
 from rl.flex import reads_rows
 from rl.logits import known_ids
 from rl.packing import packable
@@ -79,10 +79,9 @@ def refuse_disagreement(
     try:
         found = disagreements(model, rollout, engine)
     except (RuntimeError, AttributeError, TypeError, KeyError, IndexError, ValueError) as error:
-        first = (str(error).strip().splitlines() or [""])[0]
         raise TrainingError(
             f"{name}: this kind of model ({model.config.model_type}) cannot be played or trained here "
-            f"({type(error).__name__}: {first}); use another model"
+            f"({type(error).__name__}: {first_line(error)}); use another model"
         ) from error
     tolerance = EXACT if model.dtype == torch.float32 else ROUNDED
     for who, difference in found.items():

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from rl.engines.base import draw
 from rl.engines.slots import SlotCache, slot_attention
+from rl.errors import first_line
 from rl.logits import logits_of
 
 # cached tokens that a step reads, at least; its shapes are this one doubled as often as needed
@@ -125,7 +126,7 @@ class StaticDecoder:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:  # of a compiler or of the recording: both can be done without
-                self.refused[how] = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                self.refused[how] = first_line(error)
                 log.warning(
                     "a decoding step with the decoder %s cannot be prepared, slower from now on: %s",
                     how,

@@ -56,7 +56,7 @@ class GroupSession:
         self._version = self._held_version = 0
         self._held: Any = None  # the parcel that the rollout workers play with
         self._playing = threading.Lock()
-        self._is_held = ""  # which part of the policy as it is now that is, if any
+        self._held_part = ""  # which part of the policy as it is now they play; none: an older one
         self._furthest = self._new_trainers = 0
         self._revived = False  # whether a rollout worker was replaced in this step
         self._taken = taken.pop_all()
@@ -78,16 +78,16 @@ class GroupSession:
 
     def _hold(self, part: str, specs: Sequence[EpisodeSpec] = ()) -> None:
         """Give them a part of the policy, which meets the episodes that are to be learned from first if it is another."""
-        if self._is_held == part and self._trainers is not None:
+        if self._held_part == part and self._trainers is not None:
             return
         met = [spec.privileged for spec in specs] if part != POLICY else []
         parcel = self._on_trainers("pack", part, met, keep=True)
-        self._is_held, self._held, self._held_version = "", None, self._version
+        self._held_part, self._held, self._held_version = "", None, self._version
         taken = self._on_rollouts("take", [(parcel,)] * self._rollouts.size)
         for worker, version in enumerate(version for version, _ in taken):
             self._refuse_stale(worker, version)
         log.debug("largest difference of a log-probability after the handover: %.2g", max(error for _, error in taken))
-        self._held, self._is_held = parcel, part
+        self._held, self._held_part = parcel, part
 
     def _refuse_stale(self, worker: int, version: int) -> None:
         if version != self._held_version:
@@ -187,7 +187,7 @@ class GroupSession:
             WorkerLostError: a trainer is lost, and with it the policy.
             TrainingError: the ranks do not agree.
         """
-        self._is_held = ""
+        self._held_part = ""
         metrics: list[dict[str, float]] = self._on_trainers("learn", trajectories, scores, step)
         if len({repr(found) for found in metrics}) > 1:
             raise TrainingError(
@@ -220,7 +220,7 @@ class GroupSession:
 
     def load(self, directory: Path) -> None:
         """Play with the model saved there from now on; the learner stays what it is."""
-        self._is_held = ""
+        self._held_part = ""
         self._on_trainers("load", directory.resolve())
 
     def fold(
@@ -249,7 +249,7 @@ class GroupSession:
 
     def _renew(self) -> bool:
         """New trainers in the place of lost ones; whether there are."""
-        self._is_held = ""
+        self._held_part = ""
         if self._trainers is not None:
             return False
         if self._new_trainers == NEW_TRAINERS:

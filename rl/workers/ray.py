@@ -22,20 +22,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rl import machine
 from rl.chat import ChatFormat
 from rl.config import MachinesParams
-from rl.errors import TrainingError
+from rl.errors import TrainingError, first_line
 from rl.models import load_tokenizer
 from rl.ranks import meeting_place
 from rl.workers.group import Opener, WorkerGroup, WorkerLostError
 from rl.workers.grouped import GroupSession
 from rl.workers.placement import ResourcePool, pools_of, refuse_what_does_not_fit
-from rl.workers.roles import (
-    Generate,
-    ModelWorker,
-    Opening,
-    OpenModel,
-    OpenSeat,
-    open_player,
-)
+from rl.workers.roles import Generate, ModelWorker, Opening, OpenModel, OpenSeat, open_player
 from rl.workers.trainer import Meeting, open_trainer
 
 log = logging.getLogger(__name__)
@@ -103,7 +96,7 @@ def _connect(address: str | None) -> None:
             socket.create_connection((host, int(port)), REACHED_S).close()
         ray.init(address, logging_level=logging.WARNING)
     except (OSError, RuntimeError, ValueError, RayError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        first = first_line(error)
         if address is None:
             raise TrainingError(f"no Ray cluster could be started here: {first}") from error
         raise TrainingError(
@@ -230,7 +223,7 @@ class _Models:
         except RayError as error:
             self.close()
             late = isinstance(error, GetTimeoutError)
-            told = f"it was not within machines.ray.timeout_s = {limit:g} s" if late else _first(error)
+            told = f"it was not within machines.ray.timeout_s = {limit:g} s" if late else _told(error)
             raise TrainingError(f"a {name} could not be opened: {told}") from error
         # before whoever asks is late itself
         self.asked: Generate = _Elsewhere(self._actors, name, limit / 2)
@@ -263,7 +256,7 @@ class _Elsewhere:
                 f"{self._name} {number} has not answered within half of machines.ray.timeout_s, {self._limit_s:g} s"
             ) from error
         except RayError as error:
-            raise TrainingError(f"{self._name} {number}: {_first(error)}") from error
+            raise TrainingError(f"{self._name} {number}: {_told(error)}") from error
         return said
 
 
@@ -397,8 +390,8 @@ class RayGroup:
             cause = error.cause
             if isinstance(cause, TrainingError):
                 raise cause from error
-            first = (str(cause).strip().splitlines() or [""])[0]
-            raise TrainingError(f"{self._name} {worker} failed in {method}: {type(cause).__name__}: {first}") from error
+            told = f"{type(cause).__name__}: {first_line(cause)}"
+            raise TrainingError(f"{self._name} {worker} failed in {method}: {told}") from error
         except RayError as error:
             raise _DiedError(f"{self._name} {worker} died in {method}: {_reason(error)}", worker) from error
 
@@ -430,11 +423,9 @@ def _sent(arguments: Sequence[Any]) -> list[Any]:
     return [argument if isinstance(argument, ray.ObjectRef) else ray.put(argument) for argument in arguments]
 
 
-def _first(error: RayError) -> str:
+def _told(error: RayError) -> str:
     """What a process says of its own failure, or why it died."""
-    if isinstance(error, RayTaskError):
-        return (str(error.cause).strip().splitlines() or [type(error.cause).__name__])[0]
-    return _reason(error)
+    return first_line(error.cause) if isinstance(error, RayTaskError) else _reason(error)
 
 
 def _reason(error: RayError) -> str:

@@ -123,7 +123,7 @@ def test_who_skips_a_handover_is_refused_by_the_version_of_what_it_plays(folder)
     with pytest.raises(TrainingError, match="rollout worker 1 plays policy version 0 instead of 1"):
         step(session, 2)
     stale.take = lambda _: (stale.engine.policy_version, 0.0)
-    session._is_held = False
+    session._held_part = ""
     with pytest.raises(TrainingError, match="rollout worker 1 plays policy version 0 instead of 1"):
         session.hold()
 
