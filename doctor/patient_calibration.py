@@ -39,8 +39,8 @@ FILES = {
 HALVES_ZH = ("open", "sealed", "fresh open", "fresh sealed")
 FITTED = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 """Hands after the first two, whose questions the weights of hybrid matching are fitted to."""
-BLIND = "twelfth"  # whose questions measure, and nothing else
-HALVES = (*HALVES_ZH, *(f"{hand} sealed" for hand in (*FITTED, BLIND)))
+BLIND = ("twelfth", "thirteenth")  # whose questions measure, and nothing else
+HALVES = (*HALVES_ZH, *(f"{hand} sealed" for hand in (*FITTED, *BLIND)))
 SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
 _SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)
 _CONCLUSION = re.compile(r"\A\s*(?:imp|plan|ddx|diagnosis)\b", re.IGNORECASE)

@@ -29,9 +29,10 @@ BOUNDS = {
     "tenth_sealed": (0.6, 0.08, 0.14),
     "eleventh_sealed": (0.6, 0.08, 0.14),
     "twelfth_sealed": (0.6, 0.075, 0.08),
+    "thirteenth_sealed": (0.5, 0.08, 0.11),
 }
 AGAIN = tuple(f"{hand}_sealed" for hand in ("ninth", "tenth", "eleventh"))  # they ask patients of AgentClinic again
-WITHOUT_PRIMOCK = tuple(f"{hand}_sealed" for hand in (*FITTED[2:], BLIND))
+WITHOUT_PRIMOCK = tuple(f"{hand}_sealed" for hand in (*FITTED[2:], *BLIND))
 SETS = {name: read_lines(CALIBRATION / f"patient_{name}.jsonl") for name in BOUNDS}
 CASE = Case(
     case_id="a",
@@ -70,7 +71,7 @@ def test_the_halves_share_no_case_and_quote_no_record():
     assert len({(row["case_id"], row["question"]) for row in everything}) == len(everything)
 
 
-@pytest.mark.parametrize("name", [f"{hand}_sealed" for hand in (*FITTED, BLIND)])
+@pytest.mark.parametrize("name", [f"{hand}_sealed" for hand in (*FITTED, *BLIND)])
 def test_a_later_set_asks_patients_of_whom_none_of_the_first_asks(name):
     first = ("open", "sealed", "fresh_open", "fresh_sealed")
     rows = [row for row in SETS[name] if name not in AGAIN or row["source"] != "agentclinic"]
@@ -82,6 +83,15 @@ def test_a_later_set_asks_patients_of_whom_none_of_the_first_asks(name):
         asked = [row for row in rows if row["source"] == source]
         assert len(asked) >= 40
         assert 0.2 <= sum(not row["answers"] for row in asked) / len(asked) <= 0.47
+
+
+def test_practice_questions_ask_no_patient_by_whom_is_measured():
+    rows = read_lines(CALIBRATION / "patient_practice.jsonl")
+    assert all(set(row) == {"source", "case_id", "question", "answers", "writer"} for row in rows)
+    assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
+    assert len({row["writer"] for row in rows}) == 16
+    kept = ("seventh", "eighth", *BLIND)
+    assert not {row["case_id"] for hand in kept for row in SETS[f"{hand}_sealed"]} & {row["case_id"] for row in rows}
 
 
 class Says:
