@@ -11,7 +11,7 @@
 # make course      every algorithm on the harder toy and through the pipeline, every family of models; an hour
 # make rates       how often each algorithm learns a toy: GAME=hard RATE_SEEDS=0-19 JOBS=4
 # make attacks     what doctors who do not ask and diagnose would earn
-# make base-model  the bundled model again, from nothing
+# make base-model  the bundled model again, from nothing; make reader-model: the one that reads
 # make vllm        a second environment, with vLLM for the CPU; make test-vllm: its tests
 # make gpu         on a machine with a GPU, in a quarter of an hour: right, how fast, how much memory
 # make docs        the documentation as a site in site/, with its links checked
@@ -42,7 +42,7 @@ JOBS ?= 1
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help format setup vllm run test test-vllm gpu check lint slow course faults learn rates attacks base-model bench bench-env bench-plots docs consult ui server answering worker deploy
+.PHONY: help format setup vllm run test test-vllm gpu check lint slow course faults learn rates attacks base-model reader-model bench bench-env bench-plots docs consult ui server answering worker deploy
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -131,6 +131,9 @@ attacks: setup
 
 base-model: setup
 	$(BIN)/python -m flows.base_model --out models/base
+
+reader-model: setup
+	$(BIN)/python -m flows.reader_model --out models/reader
 
 # On a CPU the vLLM environment and TRL; with GPU=1 vLLM's own build.
 $(BENCH_VENV)/.ready: pyproject.toml constraints.txt constraints-vllm.txt benchmarks/requirements.txt

@@ -67,7 +67,7 @@ def _one(texts: Sequence[str], rng: np.random.Generator) -> str:
 
 
 def invented_clinic(
-    clinic: GenerativeClinic, count: int, taken: Collection[str], seed: Sequence[int]
+    clinic: GenerativeClinic, count: int, taken: Collection[str], rng: np.random.Generator
 ) -> GenerativeClinic:
     """A clinic of `count` invented conditions with the findings of `clinic`, all equally common.
 
@@ -75,9 +75,8 @@ def invented_clinic(
         clinic: whose findings and conditions they are mixed from.
         count: how many.
         taken: names that none may have, in small letters.
-        seed: of the drawing.
+        rng: chance.
     """
-    rng = np.random.default_rng(list(seed))
     names: dict[str, None] = {}
     while len(names) < count:
         names.setdefault(invented_name(rng, taken))

@@ -18,6 +18,9 @@ from 140,000 questions of dialogues (repeats stayed at .43). The last one asks f
 
 In rounds of its `own` it holds the dialogues itself. They are harder to read than the resident's, since what it misread
 decides what it asks next; what should come to mind at each of its turns is learned, and none of its own words.
+
+The `reader` goes on from there: it learns to copy names that it has never seen and to read lines of a library, beside
+dialogues of an asking round, without which it forgets what it knows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +52,8 @@ from clinic.matching import TopicMatcher
 from clinic.starter import draw_cases, load_starter
 from doctor.base_model_recipe import AskingRoundParams, BaseModelParams, OwnRoundParams
 from doctor.environments import ConsultationFactory
-from doctor.parameters import ROOT
+from doctor.lookups import exercises, lookup_examples, name_lists
+from doctor.parameters import ROOT, LookupParams
 from rl.branches import Branch
 from rl.chat import ChatFormat
 from rl.experience import Trajectory
@@ -111,6 +115,37 @@ def round_texts(
         *_checklists(chat, factory.clinic, lesson, params, rng),
         *_interviews(chat, factory.clinic, charts, params, lesson.posterior_weight, rng),
         *_excerpts(chat, factory.clinic, charts, params, lesson.posterior_weight, rng),
+    ]
+
+
+def reading_texts(
+    params: BaseModelParams, number: int, factory: ConsultationFactory, chat: ChatFormat
+) -> list[Example]:
+    """What round `number` (from 1) of the reader reads, on fresh training cases.
+
+    Args:
+        params: with the recipe.
+        number: of the round.
+        factory: of the whole clinic, whose rare names no invented condition may have.
+        chat: of the model.
+    """
+    section = params.base_model
+    reader = section.reader
+    lesson, seed = reader.rounds[number - 1], section.seed + len(section.rounds) + number
+    rng, clinic, asking = (
+        np.random.default_rng([section.seed, 101, number]),
+        factory.common.clinic,
+        reader.asking(lesson),
+    )
+    split = params.patient_cases.split
+    cases = list(draw_cases(clinic, max(lesson.dialogues, 1), seed, split, keep=["train"]))
+    searches = LookupParams(invented=reader.invented, dialogues=max(lesson.searches, 1), known_share=reader.known_share)
+    return [
+        *name_lists(chat, factory.clinic, lesson.lists, reader.names, reader.tokens, rng),
+        *exercises(chat, factory, lesson.exercises, reader.lines, reader.charts, reader.invented, rng),
+        *_asking_dialogues(chat, clinic, cases[: lesson.dialogues], params, asking, rng),
+        *_checklists(chat, clinic, asking, params, rng),
+        *(lookup_examples(chat, factory, cases, searches, params, seed) if lesson.searches else ()),
     ]
 
 

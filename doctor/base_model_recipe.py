@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from ruamel.yaml import YAML
 
-from doctor.parameters import ROOT, Params, load_params, read_yaml, validated
+from doctor.parameters import ROOT, Params, load_params, parse_params, read_yaml, validated
+from doctor.profiles import rewritten
 from rl.config import SFTParams
 
 
@@ -43,6 +45,54 @@ class OwnRoundParams(_Section):
         gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1"
     )
     sft: SFTParams = Field(description="what differs from the shared block")
+
+
+class ReadingRoundParams(_Section):
+    """A round in which the model learns to copy and to read, beside what it knows."""
+
+    lists: int = Field(ge=0, description="of invented names, written again and again")
+    exercises: int = Field(ge=0, description="lines of a library, then charts, and the name of the line that each fits")
+    searches: int = Field(ge=0, description="consultations with a search")
+    dialogues: int = Field(ge=0, description="as in a round of asking, with what comes to mind at each turn")
+    checklists: int = Field(ge=0, description="as in a round of asking")
+    sft: SFTParams = Field(description="what differs from the shared block")
+
+
+class ReaderParams(_Section):
+    """The model that can copy and read what a library says, made from the base model."""
+
+    base: str = Field(description="the folder of the model that it is made from")
+    profile: str = Field(description="whose params.yaml it is made under, so that it reads what its doctors will")
+    invented: int = Field(ge=40, description="conditions that exist nowhere, drawn anew for each kind of text")
+    names: int = Field(ge=1, description="of a list, at most; how many is drawn")
+    tokens: int = Field(
+        ge=16,
+        description="of a list with its repetitions, about; it is written at least twice, from then on it is learned",
+    )
+    lines: int = Field(ge=1, description="of the library in an exercise, at most; how many is drawn")
+    charts: int = Field(ge=1, description="of an exercise")
+    known_share: float = Field(
+        ge=0, le=1, description="of the consultations with a search: with a condition of the clinic"
+    )
+    typicality: float = Field(ge=0, description="as in a round of asking")
+    checklist_typicality: float = Field(ge=0, description="as in a round of asking")
+    short_share: float = Field(ge=0, le=1, description="as in a round of asking")
+    posterior_weight: float = Field(gt=0, description="as in a round of asking")
+    rounds: list[ReadingRoundParams] = Field(description="one after the other")
+
+    def asking(self, lesson: ReadingRoundParams) -> AskingRoundParams:
+        """What a round reads of a round of asking."""
+        return AskingRoundParams(
+            kind="asking",
+            dialogues=lesson.dialogues,
+            typicality=self.typicality,
+            checklists=lesson.checklists,
+            checklist_typicality=self.checklist_typicality,
+            charts=0,
+            short_share=self.short_share,
+            posterior_weight=self.posterior_weight,
+            sft=lesson.sft,
+        )
 
 
 class BaseModelRecipe(_Section):
@@ -88,6 +138,7 @@ class BaseModelRecipe(_Section):
     rounds: list[Annotated[AskingRoundParams | OwnRoundParams, Field(discriminator="kind")]] = Field(
         description="after the first phase, one after the other"
     )
+    reader: ReaderParams = Field(description="what the finished model learns besides, for the profile rare")
 
 
 class BaseModelParams(Params):
@@ -102,20 +153,42 @@ def load_base_model_params(params_file: Path | None = None, recipe_file: Path | 
     Raises:
         ParameterError: a mistake in either.
     """
-    path = recipe_file or ROOT / "recipes" / "base_model.yaml"
-    recipe = validated(_written_out(read_yaml(path)), path, BaseModelRecipe.model_validate)
-    return BaseModelParams(**dict(load_params(params_file)), base_model=recipe)
+    return BaseModelParams(**dict(load_params(params_file)), base_model=_recipe(recipe_file))
+
+
+def load_reader_params(params_file: Path | None = None, recipe_file: Path | None = None) -> BaseModelParams:
+    """The same with the profile that the reader is made for, unless a file is named.
+
+    Raises:
+        ParameterError: a mistake in either, or no such profile.
+    """
+    recipe = _recipe(recipe_file)
+    params = _under(recipe.reader.profile) if params_file is None else load_params(params_file)
+    return BaseModelParams(**dict(params), base_model=recipe)
+
+
+def _under(profile: str) -> Params:
+    path = ROOT / "params.yaml"
+    return parse_params(YAML(typ="safe").load(rewritten(profile)[path]), path)
+
+
+def _recipe(path: Path | None) -> BaseModelRecipe:
+    path = path or ROOT / "recipes" / "base_model.yaml"
+    return validated(_written_out(read_yaml(path)), path, BaseModelRecipe.model_validate)
 
 
 def _written_out(content: Any) -> Any:
     """With every round's `sft` whole: the shared block, and over it what the round names."""
-    if (
-        not isinstance(content, dict)
-        or not isinstance(content.get("sft"), dict)
-        or not isinstance(content.get("rounds"), list)
-    ):
+    if not isinstance(content, dict) or not isinstance(content.get("sft"), dict):
         return content  # the mistake is told by whoever parses it
-    return content | {"rounds": [_whole(lesson, content["sft"]) for lesson in content["rounds"]]}
+    written = content | _whole_rounds(content, content["sft"])
+    reader = content.get("reader")
+    return written | {"reader": reader | _whole_rounds(reader, content["sft"])} if isinstance(reader, dict) else written
+
+
+def _whole_rounds(section: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    rounds = section.get("rounds")
+    return {"rounds": [_whole(lesson, shared) for lesson in rounds]} if isinstance(rounds, list) else {}
 
 
 def _whole(lesson: Any, shared: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
-"""The warm start's lessons in looking things up, as examples, and how well the policy then copies what it reads.
+"""Lessons in looking things up, as examples, and how well a policy copies what it reads.
 
 They go from the part to the whole: names alone, which teach to copy; lines and charts, which teach to choose; whole
-consultations with a search.
+consultations with a search. The first two are for a base model, the last for the warm start too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,59 +17,53 @@ from clinic.starter import draw_cases
 from doctor.environments import ConsultationFactory
 from doctor.parameters import LookupParams, Params
 from rl.chat import ChatFormat
-from rl.config import SFTParams
 from rl.ranking import Rank
 from rl.sft import Example
 
 
+def name_lists(
+    chat: ChatFormat, clinic: GenerativeClinic, count: int, names: int, tokens: int, rng: np.random.Generator
+) -> Iterator[Example]:
+    """Lists of one to `names` invented names, written again until they are about `tokens` long; what is learned is to
+    write them again.
+    """
+    taken = reserved(clinic)
+    for _ in range(count):
+        listed = range(int(rng.integers(1, names + 1)))
+        ids = chat.content_ids("".join(f" {invented_name(rng, taken)}," for _ in listed))
+        again = max(tokens // len(ids) - 1, 1)
+        yield Example(ids * (1 + again), [0] * len(ids) + [1] * (len(ids) * again))
+
+
 def exercises(
-    chat: ChatFormat, factory: ConsultationFactory, lookups: LookupParams, seed: int
-) -> list[tuple[str, list[Example], SFTParams]]:
-    """What is practised before the dialogues, one after the other: its name, the examples and how they are learned."""
-    reading = lookups.reading
-    rng = np.random.default_rng([seed, 4])
-    invented = _invented(factory, lookups, seed, 4)
-    return [
-        ("copying", _lists(chat, factory, lookups, np.random.default_rng([seed, 3])), lookups.copying.sft),
-        (
-            "reading",
-            [
-                Example(
-                    *chat.dialogue_ids(
-                        reading_exercise(
-                            invented, factory.rules, int(rng.integers(1, reading.lines + 1)), reading.charts, rng
-                        )
-                    )
-                )
-                for _ in range(reading.exercises)
-            ],
-            reading.sft,
-        ),
-    ]
-
-
-def _lists(
-    chat: ChatFormat, factory: ConsultationFactory, lookups: LookupParams, rng: np.random.Generator
-) -> list[Example]:
-    """Lists of names; what is learned is to write them again."""
-    copying, taken = lookups.copying, reserved(factory.clinic)
-    lists = []
-    for _ in range(copying.lists):
-        names = int(rng.integers(1, copying.names + 1))
-        ids = chat.content_ids("".join(f" {invented_name(rng, taken)}," for _ in range(names)))
-        again = max(copying.tokens // len(ids) - 1, 1)
-        lists.append(Example(ids * (1 + again), [0] * len(ids) + [1] * (len(ids) * again)))
-    return lists
+    chat: ChatFormat,
+    factory: ConsultationFactory,
+    count: int,
+    lines: int,
+    charts: int,
+    invented: int,
+    rng: np.random.Generator,
+) -> Iterator[Example]:
+    """One to `lines` lines of a library of `invented` conditions, then charts, and the line that each fits."""
+    stocked = invented_clinic(factory.clinic.common, invented, reserved(factory.clinic), rng)
+    for _ in range(count):
+        shown = int(rng.integers(1, lines + 1))
+        yield Example(*chat.dialogue_ids(reading_exercise(stocked, factory.rules, shown, charts, rng)))
 
 
 def lookup_examples(
-    chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], lookups: LookupParams, params: Params
+    chat: ChatFormat,
+    factory: ConsultationFactory,
+    cases: Sequence[Case],
+    lookups: LookupParams,
+    params: Params,
+    seed: int,
 ) -> Iterator[Example]:
     """Consultations with a search: of invented conditions and, `known_share` of them, of these cases."""
-    rng = np.random.default_rng([params.seed, 5])
-    invented = _invented(factory, lookups, params.seed, 5)
+    rng = np.random.default_rng([seed, 5])
+    invented = _invented(factory, lookups, seed, 5)
     known = round(lookups.known_share * lookups.dialogues)
-    drawn = draw_cases(invented, lookups.dialogues - known, params.seed, params.patient_cases.split, keep=["train"])
+    drawn = draw_cases(invented, lookups.dialogues - known, seed, params.patient_cases.split, keep=["train"])
     section = params.warm_start
     ask = resident(
         section.random_share,
@@ -118,4 +112,5 @@ def reserved(clinic: GenerativeClinic) -> frozenset[str]:
 
 
 def _invented(factory: ConsultationFactory, lookups: LookupParams, seed: int, lesson: int) -> GenerativeClinic:
-    return invented_clinic(factory.clinic.common, lookups.invented, reserved(factory.clinic), [seed, 100 + lesson])
+    rng = np.random.default_rng([seed, 100 + lesson])
+    return invented_clinic(factory.clinic.common, lookups.invented, reserved(factory.clinic), rng)

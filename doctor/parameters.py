@@ -90,33 +90,10 @@ class BestOfNParams(_Section):
     )
 
 
-class CopyingParams(_Section):
-    """First exercise: lists of invented names, written again and again."""
-
-    lists: int = Field(ge=1, description="how many")
-    names: int = Field(ge=1, description="of a list, at most; how many is drawn")
-    tokens: int = Field(
-        ge=16,
-        description="of a list with its repetitions, about; it is written at least twice, from then on it is learned",
-    )
-    sft: SFTParams = Field(description="the supervised training")
-
-
-class ReadingParams(_Section):
-    """Second exercise: lines of a library, then charts, and the name of the line that each fits."""
-
-    exercises: int = Field(ge=1, description="how many")
-    lines: int = Field(ge=1, description="of an exercise, at most")
-    charts: int = Field(ge=1, description="of an exercise")
-    sft: SFTParams = Field(description="the supervised training")
-
-
 class LookupParams(_Section):
     """Lessons in looking things up, on conditions that exist nowhere."""
 
     invented: int = Field(ge=40, description="conditions, drawn anew for each kind of lesson")
-    copying: CopyingParams = Field(description="first exercise")
-    reading: ReadingParams = Field(description="second exercise")
     dialogues: int = Field(ge=1, description="consultations with a search, beside the resident's others")
     known_share: float = Field(ge=0, le=1, description="of these: with a condition that the resident knows")
 
@@ -147,7 +124,7 @@ class WarmStartParams(_Section):
     unrelated_share: float = Field(ge=0, le=1, description="of those illnesses: have nothing to do with the patient")
     forced_cases: int = Field(ge=1, description="validation dialogues on which the forced diagnosis is measured")
     lookups: LookupParams | None = Field(
-        description="null: none; or lessons in searching and in reading what was found, {invented, copying, reading, dialogues, known_share} (profile rare)"
+        description="null: none; or lessons in looking things up, {invented, dialogues, known_share} (profile rare)"
     )
     sft: SFTParams = Field(description="the supervised training")
 

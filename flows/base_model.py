@@ -5,7 +5,7 @@ from pathlib import Path
 from prefect import flow
 
 from doctor.base_model_recipe import load_base_model_params
-from tasks.base_model import deliver, read_first, teach_round
+from tasks.base_model import deliver, phase_folder, read_first, teach_round
 from tasks.command_line import run
 from tracking.console import WATCHED
 
@@ -16,10 +16,11 @@ def base_model(out: Path, params_file: Path | None = None, recipe_file: Path | N
     goes on where its round was last kept.
     """
     params = load_base_model_params(params_file, recipe_file)
+    rounds = len(params.base_model.rounds)
     read_first(params)
-    for number in range(1, 1 + len(params.base_model.rounds)):
+    for number in range(1, 1 + rounds):
         teach_round(params, number)
-    deliver(params, out)
+    deliver(phase_folder(params, rounds), out)
 
 
 if __name__ == "__main__":

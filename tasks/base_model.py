@@ -10,15 +10,16 @@ import torch
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from doctor.base_model import first_texts, round_texts
+from doctor.base_model import first_texts, reading_texts, round_texts
 from doctor.base_model_recipe import BaseModelParams
 from doctor.environments import open_factory
 from doctor.parameters import HOME, ROOT
 from doctor.stages import files_hash
+from rl.chat import ChatFormat
 from rl.files import replace_folder
 from rl.halfway import Halfway
 from rl.machine import Place
-from rl.models import new_model, save_model
+from rl.models import load_model, new_model, save_model
 from rl.policy import Policy
 from rl.sft import train_supervised
 from rl.workers.local import LocalSession
@@ -26,16 +27,18 @@ from tracking.progress import Phase, supervised
 
 log = logging.getLogger(__name__)
 CODE = ("clinic", "doctor", "rl")
+READER = "reader"
 
 
-def phase_folder(params: BaseModelParams, number: int) -> Path:
+def phase_folder(params: BaseModelParams, number: int, chain: str = "phase") -> Path:
     """Where the model is after the first phase (0) or a round: complete or absent, and the same for equal parameters,
-    clinic and code only.
+    clinic and code only. The `reader`'s rounds are a chain of their own, and go by the model that it is made from, too.
     """
     digest = hashlib.sha256(json.dumps(params.model_dump(mode="json", exclude={"machines"}), sort_keys=True).encode())
-    for name in (params.patient_cases.starter.directory, *CODE):
+    read = (params.patient_cases.starter.directory, *CODE)
+    for name in (*read, params.base_model.reader.base) if chain == READER else read:
         digest.update(files_hash(ROOT / name).encode())
-    return HOME / "runs" / "base_model" / digest.hexdigest()[:12] / f"phase-{number:02d}"
+    return HOME / "runs" / "base_model" / digest.hexdigest()[:12] / f"{chain}-{number:02d}"
 
 
 @task(cache_policy=NO_CACHE)
@@ -86,15 +89,33 @@ def teach_round(params: BaseModelParams, number: int) -> None:
     shutil.rmtree(_begun(out), ignore_errors=True)
 
 
+@task(cache_policy=NO_CACHE, task_run_name="reading round {number}")
+def teach_reading(params: BaseModelParams, number: int) -> None:
+    """Go on from the round before, or from the finished base model, with round `number` (from 1) of the reader, unless an
+    earlier run did.
+    """
+    out, section = phase_folder(params, number, READER), params.base_model
+    if out.exists():
+        log.info("reading round %d was done by an earlier run: %s", number, out)
+        return
+    before = phase_folder(params, number - 1, READER) if number > 1 else ROOT / section.reader.base
+    model, tokenizer = load_model(str(before), "float32")
+    examples = reading_texts(params, number, open_factory(params, ROOT / "data/kb_index"), ChatFormat(tokenizer))
+    told = supervised(f"reading round {number}/{len(section.reader.rounds)}")
+    train_supervised(Policy(model), examples, section.reader.rounds[number - 1].sft, told, Halfway(_begun(out)))
+    save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, out)
+    shutil.rmtree(_begun(out), ignore_errors=True)
+
+
 def _begun(out: Path) -> Path:
     """What an interrupted run kept on its way to `out`."""
     return out.with_name(f"{out.name}-begun")
 
 
 @task(cache_policy=NO_CACHE)
-def deliver(params: BaseModelParams, out: Path) -> None:
+def deliver(last: Path, out: Path) -> None:
     """Copy the last round's model to `out`, whole or not at all."""
     temporary = out.with_name(f".{out.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
-    shutil.copytree(phase_folder(params, len(params.base_model.rounds)), temporary)
+    shutil.copytree(last, temporary)
     replace_folder(temporary, out)

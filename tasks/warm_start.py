@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from clinic.cases import Case, read_cases
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.lengths import check_openings, warn_of_long_turns
-from doctor.lookups import copying_accuracy, exercises, lookup_examples
+from doctor.lookups import copying_accuracy, lookup_examples
 from doctor.parameters import HOME, ROOT, Params
 from doctor.stages import files_hash, input_hash
 from doctor.starts import best_examples, recorded_examples
@@ -74,7 +74,8 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
         lessons, told = _lessons(model, chat, factory, training, params, unfinished)
         warn_of_long_turns(lessons, params.rollout)
         compute_in(policy, place.compute)
-        loss = _learn(policy, chat, factory, lessons, params, unfinished)
+        halfway = Halfway(unfinished / "learned")
+        loss = train_supervised(policy, lessons, section.sft, supervised("warm start"), halfway)
         told |= _measured(policy.eval(), chat, factory, read_cases(cases / "cases.parquet", "validation"), params)
         save_model(model, tokenizer, out)
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -87,22 +88,6 @@ def _unfinished(params: Params, base: str, cases: Path, index: Path) -> Path:
     weights = files_hash(Path(base)) if Path(base).exists() else base
     digest = hashlib.sha256(digest.encode() + weights.encode()).hexdigest()
     return HOME / "checkpoints" / params.train_doctor.project / f"warm_start-{digest[:12]}"
-
-
-def _learn(
-    policy: Policy,
-    chat: ChatFormat,
-    factory: ConsultationFactory,
-    lessons: Sequence[Example],
-    params: Params,
-    unfinished: Path,
-) -> float:
-    """Train in place; returns the loss."""
-    section, halfway = params.warm_start, Halfway(unfinished / "learned")
-    if section.lookups is not None and section.start == "imitation":
-        for name, practised, sft in exercises(chat, factory, section.lookups, params.seed):
-            train_supervised(policy, practised, sft, supervised(f"warm start, {name}"), halfway)
-    return train_supervised(policy, lessons, section.sft, supervised("warm start"), halfway)
 
 
 def _measured(
@@ -136,7 +121,7 @@ def _lessons(
     if params.warm_start.start == "imitation":
         drawn = [case for case in cases if factory.common.draws(case)]
         lookups = params.warm_start.lookups
-        searches = lookup_examples(chat, factory, drawn, lookups, params) if lookups is not None else ()
+        searches = lookup_examples(chat, factory, drawn, lookups, params, params.seed) if lookups is not None else ()
         return [*examples(chat, factory.common, drawn, params), *searches], {}
     if params.warm_start.start == "recorded":
         found = recorded_examples(chat, factory, cases, params)

@@ -75,7 +75,7 @@ def test_invented_names_are_many_and_none_is_taken():
 
 
 def test_invented_conditions_follow_from_the_seed(clinic):
-    first, again, other = (invented_clinic(clinic.common, 50, (), [seed]) for seed in (1, 1, 2))
+    first, again, other = (invented_clinic(clinic.common, 50, (), np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert first.conditions == again.conditions
     assert not {c.name for c in first.conditions} & {c.name for c in other.conditions}
     said = [passage(first, first.conditions[3], np.random.default_rng(5)).shown for _ in range(2)]
@@ -84,7 +84,7 @@ def test_invented_conditions_follow_from_the_seed(clinic):
 
 
 def test_an_exercise_names_the_line_that_its_chart_fits(clinic):
-    invented = invented_clinic(clinic.common, 50, (), [1])
+    invented = invented_clinic(clinic.common, 50, (), np.random.default_rng(1))
     rules = load_params().consultation
     messages = reading_exercise(invented, rules, 3, 2, np.random.default_rng(2))
     assert messages == reading_exercise(invented, rules, 3, 2, np.random.default_rng(2))
@@ -96,7 +96,7 @@ def test_an_exercise_names_the_line_that_its_chart_fits(clinic):
 
 
 def test_the_practice_library_finds_the_condition_whatever_fits(clinic):
-    invented = invented_clinic(clinic.common, 40, (), [1])
+    invented = invented_clinic(clinic.common, 40, (), np.random.default_rng(1))
     found, tells_nothing = invented.conditions[7], "salted pretzels"
     query = query_of(invented, list(found.findings))
     assert len(query.split(", ")) == 6

@@ -6,8 +6,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from clinic.starter import draw_cases
+from doctor.base_model import reading_texts
+from doctor.base_model_recipe import BaseModelParams, load_reader_params
 from doctor.environments import ConsultationFactory, open_factory
-from doctor.lookups import exercises, lookup_examples
+from doctor.lookups import lookup_examples
 from doctor.parameters import ROOT, Params, parse_params
 from doctor.profiles import rewritten
 from doctor.warm_start import examples
@@ -22,9 +24,17 @@ def params() -> Params:
     content = YAML(typ="safe").load(io.StringIO(rewritten("rare")[ROOT / "params.yaml"]))
     lookups = content["warm_start"]["lookups"]
     lookups |= {"invented": 60, "dialogues": 120}
-    lookups["copying"] |= {"lists": 20}
-    lookups["reading"] |= {"exercises": 40}
     return parse_params(content, ROOT / "params.yaml")
+
+
+@pytest.fixture(scope="module")
+def reader() -> BaseModelParams:
+    """A small first and last round of the model that can read."""
+    whole = load_reader_params()
+    few = {"lists": 20, "exercises": 40, "searches": 40, "dialogues": 20, "checklists": 5}
+    rounds = [lesson.model_copy(update=few) for lesson in whole.base_model.reader.rounds[:1]]
+    section = whole.base_model.reader.model_copy(update={"invented": 60, "rounds": rounds})
+    return whole.model_copy(update={"base_model": whole.base_model.model_copy(update={"reader": section})})
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +48,23 @@ def factory(params: Params) -> ConsultationFactory:
 
 
 @pytest.fixture(scope="module")
-def lessons(params: Params, chat: ChatFormat, factory: ConsultationFactory) -> list[list[int]]:
-    """Token ids of all that a small warm start of the profile reads."""
-    return _lessons(params, chat, factory)
+def lessons(params: Params, chat: ChatFormat, factory: ConsultationFactory, reader: BaseModelParams) -> list[list[int]]:
+    """Token ids of all that a small reader and a small warm start of the profile read."""
+    return _lessons(params, chat, factory, reader)
 
 
-def _lessons(params: Params, chat: ChatFormat, factory: ConsultationFactory) -> list[list[int]]:
+def _lessons(
+    params: Params, chat: ChatFormat, factory: ConsultationFactory, reader: BaseModelParams
+) -> list[list[int]]:
     cases = list(draw_cases(factory.clinic, 250, 11, params.patient_cases.split, keep=["train"]))
     common = [case for case in cases if factory.common.draws(case)]
     assert len(common) < len(cases)
     lookups = params.warm_start.lookups
     assert lookups is not None
-    practised = [example for _, several, _ in exercises(chat, factory, lookups, params.seed) for example in several]
-    searching = lookup_examples(chat, factory, common, lookups, params)
-    return [
-        list(example.token_ids) for example in (*practised, *searching, *examples(chat, factory.common, common, params))
-    ]
+    searching = lookup_examples(chat, factory, common, lookups, params, params.seed)
+    warm_start = [list(example.token_ids) for example in (*searching, *examples(chat, factory.common, common, params))]
+    assert max(map(len, warm_start)) <= params.rollout.max_episode_tokens
+    return [*(list(example.token_ids) for example in reading_texts(reader, 1, factory, chat)), *warm_start]
 
 
 def test_no_rare_condition_stands_in_the_warm_start(params, chat, factory, lessons):
@@ -76,10 +87,9 @@ def test_no_rare_condition_stands_in_what_the_base_model_reads(factory):
             assert f" {name.lower()}" not in texts, name
 
 
-def test_the_lessons_follow_from_the_seed_and_fit_the_rollout(params, chat, factory, lessons):
-    assert lessons == _lessons(params, chat, factory)
-    assert lessons != _lessons(params.model_copy(update={"seed": 1}), chat, factory)
-    assert max(map(len, lessons)) <= params.rollout.max_episode_tokens
+def test_the_lessons_follow_from_the_seed(params, chat, factory, lessons, reader):
+    assert lessons == _lessons(params, chat, factory, reader)
+    assert lessons != _lessons(params.model_copy(update={"seed": 1}), chat, factory, reader)
 
 
 def test_a_lesson_searches_for_what_was_told_and_names_what_was_found(params, chat, factory):
@@ -88,7 +98,7 @@ def test_a_lesson_searches_for_what_was_told_and_names_what_was_found(params, ch
     cases = list(draw_cases(factory.common.clinic, 30, 3, params.patient_cases.split, keep=["train"]))
     known = {condition.name for condition in factory.clinic.conditions}
     invented = 0
-    for example in lookup_examples(chat, factory, cases, lookups, params):
+    for example in lookup_examples(chat, factory, cases, lookups, params, params.seed):
         text = chat.text(example.token_ids)
         assert text.count("<answer>Search: ") == 1
         reply, turn = text.split("Library <<")[1].split("<answer>Diagnosis: ")

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import tasks.base_model
-from doctor.base_model_recipe import BaseModelParams, load_base_model_params
+from doctor.base_model_recipe import BaseModelParams, load_base_model_params, load_reader_params
+from doctor.parameters import ROOT
 from rl.checkpoint import folder_hash
 from rl.models import load_model
-from tasks.base_model import deliver, phase_folder, read_first, teach_round
+from tasks.base_model import READER, deliver, phase_folder, read_first, teach_reading, teach_round
 
 TINY = {"cases": 30, "article_repeats": 1, "vocabulary": 600, "width": 32, "layers": 1, "heads": 2}
 
@@ -32,7 +33,7 @@ def make(params, out):
     read_first.fn(params)
     for number in range(1, 1 + len(params.base_model.rounds)):
         teach_round.fn(params, number)
-    deliver.fn(params, out)
+    deliver.fn(phase_folder(params, len(params.base_model.rounds)), out)
 
 
 @pytest.mark.slow
@@ -72,3 +73,23 @@ def test_each_round_teaches_and_a_killed_run_ends_with_the_same_model(home, monk
 def test_other_numbers_begin_anew(home):
     assert phase_folder(tiny(), 0) == phase_folder(tiny(), 0)
     assert phase_folder(tiny(seed=9), 0) != phase_folder(tiny(), 0)
+
+
+def test_the_reader_goes_on_from_the_finished_model_round_by_round(home, caplog):
+    raw = load_reader_params().model_dump()
+    few = {"lists": 4, "exercises": 3, "searches": 3, "dialogues": 3, "checklists": 1}
+    section = raw["base_model"]["reader"]
+    section |= {"invented": 60, "rounds": [lesson | few for lesson in section["rounds"][:2]]}
+    params = BaseModelParams.model_validate(raw)
+    base = load_model(str(ROOT / section["base"]), "float32")[0]
+    teach_reading.fn(params, 1)
+    teach_reading.fn(params, 2)
+    first, second = (load_model(str(phase_folder(params, n, READER)), "float32")[0] for n in (1, 2))
+    for before, after in pairwise([base, first, second]):
+        assert any((a != b).any() for a, b in zip(before.parameters(), after.parameters(), strict=True))
+    kept = folder_hash(phase_folder(params, 2, READER))
+    with caplog.at_level("INFO"):
+        teach_reading.fn(params, 2)
+    assert "was done by an earlier run" in caplog.text
+    assert folder_hash(phase_folder(params, 2, READER)) == kept
+    assert phase_folder(params, 1, READER).parent != phase_folder(params, 1).parent
