@@ -34,9 +34,14 @@ def phase_folder(params: BaseModelParams, number: int, chain: str = "phase") -> 
     """Where the model is after the first phase (0) or a round: complete or absent, and the same for equal parameters,
     clinic and code only. The `reader`'s rounds are a chain of their own, and go by the model that it is made from, too.
     """
-    digest = hashlib.sha256(json.dumps(params.model_dump(mode="json", exclude={"machines"}), sort_keys=True).encode())
-    read = (params.patient_cases.starter.directory, *CODE)
-    for name in (*read, params.base_model.reader.base) if chain == READER else read:
+    content = params.model_dump(mode="json", exclude={"machines"})
+    read = [params.patient_cases.starter.directory, *CODE]
+    if chain == READER:
+        read.append(params.base_model.reader.base)
+    else:
+        del content["base_model"]["reader"]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    for name in read:
         digest.update(files_hash(ROOT / name).encode())
     return HOME / "runs" / "base_model" / digest.hexdigest()[:12] / f"{chain}-{number:02d}"
 

@@ -41,13 +41,16 @@ def test_every_round_trains_with_the_shared_numbers_but_for_what_it_names():
     assert [numbers["seed"] for numbers in named] == [2, 3, 4, 5, 6, 7, 9, 10, 11]
 
 
-def test_the_whole_recipe_is_the_one_that_made_the_bundled_model():
+def test_the_whole_recipe_is_the_one_that_made_the_bundled_models():
     """Rounds written out: a change of how they are written must not change what they say."""
-    written_out = json.dumps(load_base_model_params().base_model.model_dump(mode="json"), sort_keys=True)
-    assert (
-        hashlib.sha256(written_out.encode()).hexdigest()
-        == "0a23a65e1a610704c7587494f706a936b3eec22ccd810b74f3c630e47addab13"
-    )
+    recipe = load_base_model_params().base_model.model_dump(mode="json")
+    reader = recipe.pop("reader")
+    assert _digest(recipe) == "0a23a65e1a610704c7587494f706a936b3eec22ccd810b74f3c630e47addab13"
+    assert _digest(reader) == "94a1847f3c5140b787a73aa8622bcec40a8a11c2fd939b55b7a9c2e00713cf57"
+
+
+def _digest(content):
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def test_a_misspelt_number_of_a_round_is_one_line(tmp_path):
