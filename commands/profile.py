@@ -5,6 +5,9 @@ them.
 import argparse
 import os
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 
 def main() -> int:
@@ -14,7 +17,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="rewrite the files; without it nothing changes")
     given = parser.parse_args()
     from doctor.parameters import ParameterError
-    from doctor.profiles import difference, plan, rewritten
+    from doctor.profiles import difference, rewritten
 
     try:
         changed = rewritten(given.name)
@@ -30,6 +33,22 @@ def main() -> int:
     else:
         sys.stdout.write("nothing was written; add --write\n")
     return 0
+
+
+def plan(changed: Mapping[Path, str]) -> str:
+    """The accounting that follows from changed files, by path."""
+    from ruamel.yaml import YAML
+
+    from doctor.parameters import ROOT, parse_params, read_yaml, recipe_path
+    from doctor.recipe import parse_algorithm
+    from doctor.training import plan_text
+
+    def content(path: Path) -> Any:
+        return YAML(typ="safe").load(changed[path]) if path in changed else read_yaml(path)
+
+    params = parse_params(content(ROOT / "params.yaml"), ROOT / "params.yaml")
+    recipe = recipe_path(params.algorithm.name)
+    return plan_text(params, parse_algorithm(content(recipe), params, recipe))
 
 
 if __name__ == "__main__":

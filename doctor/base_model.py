@@ -50,7 +50,7 @@ from clinic.generative import GenerativeClinic
 from clinic.language import Phrases
 from clinic.matching import TopicMatcher
 from clinic.starter import draw_cases, load_starter
-from doctor.base_model_recipe import AskingRoundParams, BaseModelParams, OwnRoundParams
+from doctor.base_model_recipe import BaseModelParams, OwnRoundParams, ResidentParams
 from doctor.environments import ConsultationFactory
 from doctor.lookups import exercises, lookup_examples, name_lists
 from doctor.parameters import ROOT, LookupParams
@@ -129,24 +129,21 @@ def reading_texts(
         factory: of the whole clinic, whose rare names no invented condition may have.
         chat: of the model.
     """
-    section = params.base_model
+    section, clinic, split = params.base_model, factory.common.clinic, params.patient_cases.split
     reader = section.reader
     lesson, seed = reader.rounds[number - 1], section.seed + len(section.rounds) + number
-    rng, clinic, asking = (
-        np.random.default_rng([section.seed, 101, number]),
-        factory.common.clinic,
-        reader.asking(lesson),
-    )
-    split = params.patient_cases.split
-    cases = list(draw_cases(clinic, max(lesson.dialogues, 1), seed, split, keep=["train"]))
-    searches = LookupParams(invented=reader.invented, dialogues=max(lesson.searches, 1), known_share=reader.known_share)
-    return [
+    rng = np.random.default_rng([section.seed, 101, number])
+    cases = list(draw_cases(clinic, lesson.dialogues, seed, split, keep=["train"]))
+    texts = [
         *name_lists(chat, factory.clinic, lesson.lists, reader.names, reader.tokens, rng),
         *exercises(chat, factory, lesson.exercises, reader.lines, reader.charts, reader.invented, rng),
-        *_asking_dialogues(chat, clinic, cases[: lesson.dialogues], params, asking, rng),
-        *_checklists(chat, clinic, asking, params, rng),
-        *(lookup_examples(chat, factory, cases, searches, params, seed) if lesson.searches else ()),
+        *_asking_dialogues(chat, clinic, cases, params, lesson, rng),
+        *_checklists(chat, clinic, lesson, params, rng),
     ]
+    if lesson.searches:
+        drawn = LookupParams(invented=reader.invented, dialogues=lesson.searches, known_share=reader.known_share)
+        texts += lookup_examples(chat, factory, cases, drawn, params, seed)
+    return texts
 
 
 def _own_dialogues(
@@ -178,7 +175,7 @@ def _asking_dialogues(
     clinic: GenerativeClinic,
     cases: list[Case],
     params: BaseModelParams,
-    lesson: AskingRoundParams,
+    lesson: ResidentParams,
     rng: np.random.Generator,
 ) -> Iterator[Example]:
     section, warm, matcher = params.base_model, params.warm_start, topic_matcher(clinic)
@@ -220,7 +217,7 @@ def _asking_dialogues(
 def _checklists(
     chat: ChatFormat,
     clinic: GenerativeClinic,
-    lesson: AskingRoundParams,
+    lesson: ResidentParams,
     params: BaseModelParams,
     rng: np.random.Generator,
 ) -> Iterator[Example]:

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from ruamel.yaml import YAML
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from doctor.parameters import ROOT, Params, load_params, parse_params, read_yaml, validated
-from doctor.profiles import rewritten
+from doctor.parameters import ROOT, Params, load_params, read_yaml, validated
+from doctor.profiles import params_under
 from rl.config import SFTParams
 
 
@@ -15,22 +14,27 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class AskingRoundParams(_Section):
-    """A round in which the model learns the resident's questions."""
+class ResidentParams(_Section):
+    """What a round reads of the resident."""
 
-    kind: Literal["asking"] = Field(description="all questions of the dialogues count, and the resident thinks aloud")
     dialogues: int = Field(ge=0, description="resident dialogues, on fresh cases")
     typicality: float = Field(
         ge=0, description="how much the resident prefers what is typical of the illness it chases, as in warm_start"
     )
     checklists: int = Field(ge=0, description="texts that hold the questions for one illness, each once")
     checklist_typicality: float = Field(ge=0, description="as typicality, of the order of a checklist; 0: any order")
-    charts: int = Field(ge=0, description="cases told as interviews and excerpts, as in the first phase")
     short_share: float = Field(ge=0, le=1, description="of the dialogues: under a smaller turn budget")
     posterior_weight: float = Field(
         gt=0, description="of a turn's draws together in the loss; a token of a dialogue has 1"
     )
     sft: SFTParams = Field(description="what differs from the shared block")
+
+
+class AskingRoundParams(ResidentParams):
+    """A round in which the model learns the resident's questions."""
+
+    kind: Literal["asking"] = Field(description="all questions of the dialogues count, and the resident thinks aloud")
+    charts: int = Field(ge=0, description="cases told as interviews and excerpts, as in the first phase")
 
 
 class OwnRoundParams(_Section):
@@ -47,15 +51,18 @@ class OwnRoundParams(_Section):
     sft: SFTParams = Field(description="what differs from the shared block")
 
 
-class ReadingRoundParams(_Section):
-    """A round in which the model learns to copy and to read, beside what it knows."""
+class ReadingRoundParams(ResidentParams):
+    """A round in which the model learns to copy and to read, beside the resident's dialogues."""
 
     lists: int = Field(ge=0, description="of invented names, written again and again")
     exercises: int = Field(ge=0, description="lines of a library, then charts, and the name of the line that each fits")
     searches: int = Field(ge=0, description="consultations with a search")
-    dialogues: int = Field(ge=0, description="as in a round of asking, with what comes to mind at each turn")
-    checklists: int = Field(ge=0, description="as in a round of asking")
-    sft: SFTParams = Field(description="what differs from the shared block")
+
+    @model_validator(mode="after")
+    def _has_cases_to_search_for(self) -> "ReadingRoundParams":
+        if self.searches and not self.dialogues:
+            raise ValueError("searches take their common cases from the dialogues; set dialogues to 1 or more")
+        return self
 
 
 class ReaderParams(_Section):
@@ -74,25 +81,7 @@ class ReaderParams(_Section):
     known_share: float = Field(
         ge=0, le=1, description="of the consultations with a search: with a condition of the clinic"
     )
-    typicality: float = Field(ge=0, description="as in a round of asking")
-    checklist_typicality: float = Field(ge=0, description="as in a round of asking")
-    short_share: float = Field(ge=0, le=1, description="as in a round of asking")
-    posterior_weight: float = Field(gt=0, description="as in a round of asking")
     rounds: list[ReadingRoundParams] = Field(description="one after the other")
-
-    def asking(self, lesson: ReadingRoundParams) -> AskingRoundParams:
-        """What a round reads of a round of asking."""
-        return AskingRoundParams(
-            kind="asking",
-            dialogues=lesson.dialogues,
-            typicality=self.typicality,
-            checklists=lesson.checklists,
-            checklist_typicality=self.checklist_typicality,
-            charts=0,
-            short_share=self.short_share,
-            posterior_weight=self.posterior_weight,
-            sft=lesson.sft,
-        )
 
 
 class BaseModelRecipe(_Section):
@@ -163,13 +152,8 @@ def load_reader_params(params_file: Path | None = None, recipe_file: Path | None
         ParameterError: a mistake in either, or no such profile.
     """
     recipe = _recipe(recipe_file)
-    params = _under(recipe.reader.profile) if params_file is None else load_params(params_file)
+    params = params_under(recipe.reader.profile) if params_file is None else load_params(params_file)
     return BaseModelParams(**dict(params), base_model=recipe)
-
-
-def _under(profile: str) -> Params:
-    path = ROOT / "params.yaml"
-    return parse_params(YAML(typ="safe").load(rewritten(profile)[path]), path)
 
 
 def _recipe(path: Path | None) -> BaseModelRecipe:

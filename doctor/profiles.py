@@ -1,6 +1,4 @@
-"""Reference profiles: overlays that rewrite `params.yaml` and recipes, shown as a diff with the plan that follows from
-them.
-"""
+"""Reference profiles: overlays that rewrite `params.yaml` and recipes, shown as a diff."""
 
 import difflib
 import io
@@ -10,9 +8,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from doctor.parameters import ROOT, ParameterError, parse_params, read_yaml, recipe_path
-from doctor.recipe import parse_algorithm
-from doctor.training import plan_text
+from doctor.parameters import ROOT, ParameterError, Params, parse_params
 
 
 def rewritten(name: str) -> dict[Path, str]:
@@ -67,12 +63,11 @@ def difference(path: Path, text: str) -> str:
     )
 
 
-def plan(changed: Mapping[Path, str]) -> str:
-    """The accounting that follows."""
+def params_under(name: str) -> Params:
+    """What `params.yaml` would be under a profile.
 
-    def content(path: Path) -> Any:
-        return YAML(typ="safe").load(changed[path]) if path in changed else read_yaml(path)
-
-    params = parse_params(content(ROOT / "params.yaml"), ROOT / "params.yaml")
-    recipe = recipe_path(params.algorithm.name)
-    return plan_text(params, parse_algorithm(content(recipe), params, recipe))
+    Raises:
+        ParameterError: as `rewritten`, or what it gives does not fit together.
+    """
+    path = ROOT / "params.yaml"
+    return parse_params(YAML(typ="safe").load(rewritten(name)[path]), path)

@@ -4,11 +4,13 @@ import hashlib
 import json
 import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from doctor.base_model import first_texts, reading_texts, round_texts
 from doctor.base_model_recipe import BaseModelParams
@@ -16,12 +18,13 @@ from doctor.environments import open_factory
 from doctor.parameters import HOME, ROOT
 from doctor.stages import files_hash
 from rl.chat import ChatFormat
+from rl.config import SFTParams
 from rl.files import replace_folder
 from rl.halfway import Halfway
 from rl.machine import Place
 from rl.models import load_model, new_model, save_model
 from rl.policy import Policy
-from rl.sft import train_supervised
+from rl.sft import Example, train_supervised
 from rl.workers.local import LocalSession
 from tracking.progress import Phase, supervised
 
@@ -61,9 +64,7 @@ def read_first(params: BaseModelParams) -> None:
         len(examples),
         sum(e.tokens for e in examples) / 1e6,
     )
-    train_supervised(Policy(model), examples, section.sft, supervised("reading"), Halfway(_begun(out)))
-    save_model(model.to(getattr(torch, section.store_dtype)), chat.tokenizer, out)
-    shutil.rmtree(_begun(out), ignore_errors=True)
+    _learn(params, model, chat.tokenizer, examples, section.sft, "reading", out)
 
 
 @task(cache_policy=NO_CACHE, task_run_name="round {number}")
@@ -88,10 +89,8 @@ def teach_round(params: BaseModelParams, number: int) -> None:
             factory.episodes(cases, 1, section.seed, number), temperature, Phase(f"round {number}, playing", "episodes")
         ),
     )
-    told = supervised(f"round {number}/{len(section.rounds)}, {lesson.kind}")
-    train_supervised(Policy(session.model), examples, lesson.sft, told, Halfway(_begun(out)))
-    save_model(session.model.to(getattr(torch, section.store_dtype)), session.tokenizer, out)
-    shutil.rmtree(_begun(out), ignore_errors=True)
+    told = f"round {number}/{len(section.rounds)}, {lesson.kind}"
+    _learn(params, session.model, session.tokenizer, examples, lesson.sft, told, out)
 
 
 @task(cache_policy=NO_CACHE, task_run_name="reading round {number}")
@@ -99,22 +98,31 @@ def teach_reading(params: BaseModelParams, number: int) -> None:
     """Go on from the round before, or from the finished base model, with round `number` (from 1) of the reader, unless an
     earlier run did.
     """
-    out, section = phase_folder(params, number, READER), params.base_model
+    out, reader = phase_folder(params, number, READER), params.base_model.reader
     if out.exists():
         log.info("reading round %d was done by an earlier run: %s", number, out)
         return
-    before = phase_folder(params, number - 1, READER) if number > 1 else ROOT / section.reader.base
+    before = phase_folder(params, number - 1, READER) if number > 1 else ROOT / reader.base
     model, tokenizer = load_model(str(before), "float32")
     examples = reading_texts(params, number, open_factory(params, ROOT / "data/kb_index"), ChatFormat(tokenizer))
-    told = supervised(f"reading round {number}/{len(section.reader.rounds)}")
-    train_supervised(Policy(model), examples, section.reader.rounds[number - 1].sft, told, Halfway(_begun(out)))
-    save_model(model.to(getattr(torch, section.store_dtype)), tokenizer, out)
-    shutil.rmtree(_begun(out), ignore_errors=True)
+    told = f"reading round {number}/{len(reader.rounds)}"
+    _learn(params, model, tokenizer, examples, reader.rounds[number - 1].sft, told, out)
 
 
-def _begun(out: Path) -> Path:
-    """What an interrupted run kept on its way to `out`."""
-    return out.with_name(f"{out.name}-begun")
+def _learn(
+    params: BaseModelParams,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: Sequence[Example],
+    sft: SFTParams,
+    told: str,
+    out: Path,
+) -> None:
+    """Train, from where an interrupted run kept it on, and save to `out`."""
+    begun = out.with_name(f"{out.name}-begun")
+    train_supervised(Policy(model), examples, sft, supervised(told), Halfway(begun))
+    save_model(model.to(getattr(torch, params.base_model.store_dtype)), tokenizer, out)
+    shutil.rmtree(begun, ignore_errors=True)
 
 
 @task(cache_policy=NO_CACHE)

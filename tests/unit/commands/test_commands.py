@@ -116,7 +116,7 @@ def two_files(tmp_path, monkeypatch):
     path.write_text("seed: 0\n")
     monkeypatch.setattr("doctor.profiles.rewritten", lambda name: {path: "seed: 1\n"})
     monkeypatch.setattr("doctor.profiles.difference", lambda path, text: f"{path.name}: {text}")
-    monkeypatch.setattr("doctor.profiles.plan", lambda changed: "the plan")
+    monkeypatch.setattr("commands.profile.plan", lambda changed: "the plan")
     return path
 
 

@@ -46,7 +46,7 @@ def test_the_whole_recipe_is_the_one_that_made_the_bundled_models():
     recipe = load_base_model_params().base_model.model_dump(mode="json")
     reader = recipe.pop("reader")
     assert _digest(recipe) == "0a23a65e1a610704c7587494f706a936b3eec22ccd810b74f3c630e47addab13"
-    assert _digest(reader) == "94a1847f3c5140b787a73aa8622bcec40a8a11c2fd939b55b7a9c2e00713cf57"
+    assert _digest(reader) == "7ab71ce5e81b3384b6a9c20d79bcb2634c4a34b38609cfc874228a759adf3a7f"
 
 
 def _digest(content):
@@ -152,3 +152,11 @@ def test_fixed_ideas_are_not_learned_but_the_questions_after_them_are(params, ch
     learned = chat.tokenizer.decode([t for t, m in zip(example.token_ids, example.loss_mask, strict=True) if m])
     assert learned == "<|end|>".join([*(turn.partition("</think>")[2] for turn in turns[:-1]), turns[-1], ""])
     assert sum(sum(b.loss_weight) > 0 for b in example.branches) >= len(turns) - 1
+
+
+def test_a_round_of_searches_without_cases_to_search_for_is_one_line(tmp_path):
+    path = tmp_path / "base_model.yaml"
+    text = (ROOT / "recipes/base_model.yaml").read_text()
+    path.write_text(text.replace("searches: 3000\n      dialogues: 3000", "searches: 3000\n      dialogues: 0"))
+    with pytest.raises(ParameterError, match=r"base_model\.yaml: .*reader\.rounds\.2.*set dialogues to 1 or more"):
+        load_base_model_params(None, path)

@@ -29,7 +29,7 @@ def params() -> Params:
 
 @pytest.fixture(scope="module")
 def reader() -> BaseModelParams:
-    """A small first and last round of the model that can read."""
+    """One small round of the model that can read, of everything."""
     whole = load_reader_params()
     few = {"lists": 20, "exercises": 40, "searches": 40, "dialogues": 20, "checklists": 5}
     rounds = [lesson.model_copy(update=few) for lesson in whole.base_model.reader.rounds[:1]]

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from commands.profile import plan
 from doctor.base_model_recipe import load_base_model_params
 from doctor.parameters import ROOT, ParameterError, load_params
-from doctor.profiles import difference, plan, rewritten
+from doctor.profiles import difference, rewritten
 from rl.config import TransformersParams, VllmParams
 
 
