@@ -119,8 +119,9 @@ class ConsultationParams(_Section):
     max_questions: int = Field(
         ge=1, le=10, description="answered in one turn; 1: a turn with two is invalid, above: each counts as a turn"
     )
-    matching: Literal["lexical", "hybrid"] = Field(
-        description="of questions to a patient's facts; hybrid: words and sentence embeddings, slower, understands more"
+    matching: Literal["lexical", "hybrid", "cross_encoder"] = Field(
+        description="of questions to a patient's facts: by words; by sentence embeddings too; on imported English cases also by a model that reads question and fact "
+        "together. Each is slower than the one before, and understands more"
     )
 
     @model_validator(mode="after")

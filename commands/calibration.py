@@ -5,9 +5,12 @@ What is measured:
 
     patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the
                 scripted patient with both ways of matching, or language_models.patient
-    fit_patient learns again from those questions how the patient of imported cases decides in hybrid
-                matching (clinic/understanding/decision.yaml, answering.npz), and says what it understands
-                of each hand left out
+    fit_patient learns again from those questions how the patient of imported cases decides, with and
+                without the cross-encoder (clinic/understanding/decision.yaml, decision_cross_encoder.yaml,
+                answering.npz), and says what it understands of each hand left out
+    fit_cross_encoder
+                learns the cross-encoder again (clinic/understanding/cross_encoder.npz) from
+                data/calibration/patient_practice*.jsonl; an hour on two cores
     patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are included
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right
                 topic, or rightly none
@@ -29,7 +32,18 @@ def main() -> int:
         prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", choices=["questions", "patient", "fit_patient", "patient_zh", "names", "leaks", "search", "judge"]
+        "what",
+        choices=[
+            "questions",
+            "patient",
+            "fit_patient",
+            "fit_cross_encoder",
+            "patient_zh",
+            "names",
+            "leaks",
+            "search",
+            "judge",
+        ],
     )
     parser.add_argument(
         "--imported",
@@ -40,7 +54,7 @@ def main() -> int:
         "--cases",
         type=Path,
         default=Path("../shared/data/cases"),
-        help="patient, fit_patient: the folder of the public case sets",
+        help="patient, fit_patient, fit_cross_encoder: the folder of the public case sets",
     )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
     parser.add_argument("--model", type=Path, default=Path("models/doctor"), help="search: folder of the doctor")
@@ -49,37 +63,48 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="search: test cases; default 200")
     given = parser.parse_args()
     from clinic.errors import ClinicError
-    from doctor.calibration import judge_lines, questions, recorded_pairs
-    from doctor.naming_calibration import hearing_lines, naming_lines
-    from doctor.parameters import ParameterError, load_params
-    from doctor.patient_calibration import chinese_patient_lines, patient_lines
-    from doctor.patient_fitting import fit_lines
-    from doctor.search_calibration import search_lines
+    from doctor.parameters import ParameterError
+    from kb.errors import KnowledgeBaseError
 
     try:
-        params = load_params()
-        match given.what:
-            case "judge":
-                lines = judge_lines(params, given.judge)
-            case "patient":
-                lines = patient_lines(params, given.cases)
-            case "fit_patient":
-                lines = fit_lines(params, given.cases)
-            case "patient_zh":
-                lines = chinese_patient_lines(params)
-            case "names":
-                lines = naming_lines(params)
-            case "leaks":
-                lines = hearing_lines()
-            case "search":
-                lines = search_lines(params, given.model, given.table, given.index, given.count)
-            case _:
-                lines = recorded_pairs(params, given.imported) if given.imported else questions(params)
-    except (ParameterError, ClinicError) as error:
+        lines = _measured(given)
+    except (ParameterError, ClinicError, KnowledgeBaseError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _measured(given: argparse.Namespace) -> list[str]:
+    from doctor.calibration import judge_lines, questions, recorded_pairs
+    from doctor.naming_calibration import hearing_lines, naming_lines
+    from doctor.parameters import load_params
+    from doctor.patient_calibration import chinese_patient_lines, patient_lines
+    from doctor.patient_fitting import fit_lines
+    from doctor.search_calibration import search_lines
+
+    params = load_params()
+    match given.what:
+        case "judge":
+            return judge_lines(params, given.judge)
+        case "patient":
+            return patient_lines(params, given.cases)
+        case "fit_patient":
+            return fit_lines(params, given.cases)
+        case "fit_cross_encoder":
+            from doctor.cross_encoder_fitting import fit_cross_encoder_lines  # with the training library
+
+            return fit_cross_encoder_lines(params, given.cases)
+        case "patient_zh":
+            return chinese_patient_lines(params)
+        case "names":
+            return naming_lines(params)
+        case "leaks":
+            return hearing_lines()
+        case "search":
+            return search_lines(params, given.model, given.table, given.index, given.count)
+        case _:
+            return recorded_pairs(params, given.imported) if given.imported else questions(params)
 
 
 if __name__ == "__main__":

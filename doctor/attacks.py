@@ -97,11 +97,11 @@ class Ward:
 
     def seat(self, case: Case) -> Consultation:
         """A fresh consultation, as `doctor.environments` makes it."""
-        if self.clinic is not None:
-            patient = ScriptedPatient(case, self.factory.matcher)
-        else:
-            embed = self.factory.embed if self.params.consultation.matching == "hybrid" else None
-            patient = ScriptedPatient(without_diagnosis(case), None, embed)
+        patient = (
+            ScriptedPatient(case, self.factory.matcher)
+            if self.clinic is not None
+            else ScriptedPatient(without_diagnosis(case), None, *self.factory.understanding())
+        )
         return Consultation(case, patient, self.params.consultation, self.budget, self.library, self.others)
 
     def attacker(self, attack: Attack) -> Player:

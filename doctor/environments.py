@@ -5,8 +5,9 @@ Pure construction, no file is written here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clinic.cases import QUESTIONS, Case, read_cases
 from clinic.config import ConsultationParams
@@ -21,14 +22,30 @@ from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SingleTurn
 from clinic.starter import load_clinic, read_asking
+from clinic.understanding.comparison import Compare, cross_encoder_weights
 from doctor.library import Reader, Shelf
 from doctor.parameters import ROOT, ParameterError, Params
-from kb.config import KnowledgeBaseParams
-from kb.embed import Embedder, load_embedder
+from kb.config import DEFAULT_EMBEDDER, KnowledgeBaseParams
+from kb.embed import SentenceTransformerEmbedder, load_embedder
 from kb.search import open_index
 from rl.config import LanguageModelParams
 from rl.environment import Count, EpisodeSpec, Seat
 from rl.language_models import open_model
+
+if TYPE_CHECKING:
+    from kb.cross_encoder import CrossEncoder
+
+
+def refuse_other_embedders(base: KnowledgeBaseParams) -> None:
+    """The cross-encoder is the bundled embedder's transformer, and no other.
+
+    Raises:
+        ParameterError: another embedder is chosen.
+    """
+    if base.embedder != DEFAULT_EMBEDDER:
+        raise ParameterError(
+            f"params.yaml: the cross-encoder reads with {DEFAULT_EMBEDDER}, and knowledge_base.embedder is {base.embedder!r}; choose that one"
+        )
 
 
 class ChartConsultation(Consultation):
@@ -76,7 +93,7 @@ class ConsultationFactory:
         if not off_record:
             where = f"asking.yaml for language {self.clinic.language!r} in {self.starter}"
             raise ParameterError(
-                f"params.yaml: consultation.matching is hybrid, but there is no {where}; use lexical, or write one"
+                f"params.yaml: consultation.matching is {self.rules.matching}, but there is no {where}; use lexical, or write one"
             )
         return HybridMatcher(asking, off_record, self.embed).match
 
@@ -86,15 +103,42 @@ class ConsultationFactory:
         return lambda texts: self._embedder.encode(list(texts))
 
     @cached_property
-    def _embedder(self) -> Embedder:
+    def compare(self) -> Compare:
+        """A cross-encoder for questions and facts of imported cases, loaded at the first question; one and the same.
+
+        Raises:
+            ParameterError: at once, where the embedder is not the one whose transformer it was learned on.
+        """
+        refuse_other_embedders(self.knowledge_base)
+        known = lru_cache(maxsize=4096)(lambda question, texts: self._cross_encoder.compare(question, texts))
+        return lambda question, texts: known(question, tuple(texts))  # a group asks many of its questions again
+
+    def understanding(self) -> tuple[Embed | None, Compare | None]:
+        """What patients of imported cases understand questions by, beside the words, as `consultation.matching` says."""
+        match self.rules.matching:
+            case "lexical":
+                return None, None
+            case "hybrid":
+                return self.embed, None
+            case "cross_encoder":
+                return self.embed, self.compare
+
+    @cached_property
+    def _embedder(self) -> SentenceTransformerEmbedder:
         return load_embedder(self.knowledge_base.embedder, self.knowledge_base.batch_size)
+
+    @cached_property
+    def _cross_encoder(self) -> "CrossEncoder":
+        from kb.cross_encoder import load_cross_encoder  # with torch, which takes seconds
+
+        return load_cross_encoder(self._embedder, cross_encoder_weights())
 
     @property
     def matchers(self) -> dict[str, Matcher]:
         """How questions are matched to findings, by the source of the case; cases of other sources are matched against
-        their own record.
+        their own record. Nothing is loaded before the first question.
         """
-        return {self.clinic.name: self.matcher}
+        return {self.clinic.name: lambda question: self.matcher(question)}
 
     @cached_property
     def generate(self) -> Generate:
@@ -142,15 +186,15 @@ class ConsultationFactory:
         """
         if case.source == QUESTIONS:
             return SingleTurn(case)
-        matcher = self.matchers.get(case.source)
+        matcher = None if case.source != self.clinic.name else self.matcher
         llm = self.patient_model is not None
-        embed = self.embed if matcher is None and self.rules.matching == "hybrid" else None
+        embed, compare = self.understanding() if matcher is None else (None, None)
         imported = case.source != self.clinic.name
         known = without_diagnosis(case) if imported else case
         patient = (
-            LanguageModelPatient(known, matcher, self.generate, embed)
+            LanguageModelPatient(known, matcher, self.generate, embed, compare)
             if llm
-            else ScriptedPatient(known, matcher, embed)
+            else ScriptedPatient(known, matcher, embed, compare)
         )
         opened = ChartConsultation if chart else Consultation
         library = self.library(count) if count is not None and self.rules.search_results else None

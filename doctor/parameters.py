@@ -16,7 +16,7 @@ from clinic.errors import shortened
 from clinic.yaml_files import load_yaml
 from doctor.places import HOME as HOME
 from doctor.places import ROOT as ROOT
-from kb.config import KnowledgeBaseParams
+from kb.config import DEFAULT_EMBEDDER, KnowledgeBaseParams
 from rl.config import (
     SECRET,
     DecodingParams,
@@ -300,6 +300,10 @@ class Params(_Section):
         if self.warm_start.lookups is not None and not self.consultation.search_results:
             raise ValueError(
                 "warm_start.lookups teaches to search, and consultation.search_results is 0, no library; set lookups to null, or show some results"
+            )
+        if self.consultation.matching == "cross_encoder" and self.knowledge_base.embedder != DEFAULT_EMBEDDER:
+            raise ValueError(
+                f"consultation.matching cross_encoder reads with {DEFAULT_EMBEDDER}, and knowledge_base.embedder is {self.knowledge_base.embedder}; choose hybrid, or that embedder"
             )
         own = isinstance(self.language_models.patient, LocalModelParams)
         if self.machines.backend == "ray" and self.machines.ray.model_workers and not own:

@@ -16,6 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from clinic.patients.scripted import ScriptedPatient
 from doctor.calibration import CALIBRATION, read_lines
 from doctor.environments import open_factory
 from doctor.parameters import ROOT, ParameterError, Params
+from kb.config import DEFAULT_EMBEDDER
 
 FILES = {
     "agentclinic": ("agentclinic", "agentclinic_medqa.jsonl"),
@@ -86,27 +88,32 @@ def _clinical_notes(path: Path) -> Iterator[Case]:
                 found = _HEADING.match(line)
                 heading, text = (found[1], found[2]) if found else ("Note", line)
                 told += [(heading, part.strip()) for part in _SENTENCE_END.split(text) if part.strip(" .-")]
-            yield Case(
-                case_id=record["case_id"],
-                group_id=record["case_id"],
-                split="test",
-                source="primock57",
-                licence="CC BY 4.0",
-                language="en",
-                category="unclassified",
-                persona="plain",
-                self_report=record["presenting_complaint"],
-                opening=(),
-                facts=facts_of(told),
-                diagnosis_id="unknown",
-                diagnosis="unknown",
-                synonyms=(),
-                parents=(),
-                recommendation="",
-                urgent=False,
-                red_flags=(),
-                flags=(),
-            )
+            yield untold_case(record["case_id"], "primock57", "CC BY 4.0", record["presenting_complaint"], told)
+
+
+def untold_case(case_id: str, source: str, licence: str, report: str, told: Sequence[tuple[str, str]]) -> Case:
+    """A case of which no more is known than what the patient came for and facts under headings."""
+    return Case(
+        case_id=case_id,
+        group_id=case_id,
+        split="test",
+        source=source,
+        licence=licence,
+        language="en",
+        category="unclassified",
+        persona="plain",
+        self_report=report,
+        opening=(),
+        facts=facts_of(told),
+        diagnosis_id="unknown",
+        diagnosis="unknown",
+        synonyms=(),
+        parents=(),
+        recommendation="",
+        urgent=False,
+        red_flags=(),
+        flags=(),
+    )
 
 
 def understanding(
@@ -166,7 +173,8 @@ def patient_lines(params: Params, folder: Path) -> list[str]:
     cases = cases_of(folder)
     model = params.language_models.patient
     lines = []
-    for way in ("lexical", "hybrid") if model is None else (model.model,):
+    read = params.knowledge_base.embedder == DEFAULT_EMBEDDER
+    for way in ("lexical", "hybrid", *(["cross_encoder"] if read else [])) if model is None else (model.model,):
         patient = _patient(params, way)
         for half in HALVES:
             rows = read_lines(CALIBRATION / f"patient_{half.replace(' ', '_')}.jsonl")
@@ -177,7 +185,7 @@ def patient_lines(params: Params, folder: Path) -> list[str]:
                 found = understanding(asked, cases, patient)
                 shares = ", ".join(f"{name} {found[name]:.3f}" for name in SHARES)
                 counts = f"{found['on_record']:.0f} on record, {found['off_record']:.0f} off"
-                lines.append(f"{way:<8} {half:<12} {source:<12} {shares} ({counts})")
+                lines.append(f"{way:<13} {half:<12} {source:<12} {shares} ({counts})")
     return lines
 
 
@@ -209,5 +217,5 @@ def _patient(params: Params, way: str) -> Callable[[Case], Patient]:
     factory = open_factory(params, ROOT / "data/kb_index")
     if params.language_models.patient is not None:
         return lambda case: LanguageModelPatient(case, None, factory.generate)
-    embed = factory.embed if way == "hybrid" else None
-    return lambda case: ScriptedPatient(case, None, embed)
+    understanding = replace(factory, rules=factory.rules.model_copy(update={"matching": way})).understanding()
+    return lambda case: ScriptedPatient(case, None, *understanding)

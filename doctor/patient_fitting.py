@@ -5,9 +5,10 @@ doctor's words. The weights are therefore fitted to what remains of them when wo
 beside the whole; and how good they are is read off the questions of a hand that was left out of the fit. Every question
 on record is asked once more with its answers withheld: what is near then is no answer, and "I don't know" is right.
 
-The map of answers (`doctor.answer_fitting`) is one of the numbers that are weighed. What it says of a question always
-comes from a map that was learned without that question's hand, or it would be trusted too far. Hands are left out in
-folds of two or three.
+The map of answers (`doctor.answer_fitting`) and the cross-encoder (`doctor.cross_encoder_fitting`) give numbers that are
+weighed. Both are learned from practice questions, by other writers to other patients: questions to a patient of whom a
+practice question asks are left aside, or what is known by heart would be trusted too far. Hands are left out of the weights
+in folds of two or three.
 
 Shape suffixes: R rows (facts of all questions), Q questions, K weights.
 """
@@ -16,7 +17,6 @@ import io
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +28,23 @@ from scipy.optimize import minimize
 from clinic.cases import Case
 from clinic.matching import Embed
 from clinic.understanding.answering import FILE as ANSWERING
-from clinic.understanding.answering import Answering, plain, save
+from clinic.understanding.answering import Answering, save
 from clinic.understanding.asking import Asking, asking
+from clinic.understanding.comparison import CROSS, Compare
+from clinic.understanding.decision import CROSS_ENCODER, Decision
 from clinic.understanding.decision import FILE as DECISION
-from clinic.understanding.decision import Decision
-from clinic.understanding.evidence import Evidence, nearness
+from clinic.understanding.evidence import Evidence
 from clinic.understanding.lexicon import FILE, compiled
 from clinic.understanding.matcher import QuestionMatcher
 from clinic.understanding.phrases import SECTIONS, parted
 from clinic.understanding.record import TypedRecord, typed_by
-from doctor.answer_fitting import Pairing, fit_map
+from doctor.answer_fitting import fit_map
 from doctor.calibration import CALIBRATION, read_lines
 from doctor.choice import Choices
 from doctor.environments import open_factory
 from doctor.parameters import ROOT, Params
 from doctor.patient_calibration import FITTED, cases_of, digest
+from doctor.practice_questions import practised, practised_patients
 
 HANDS = {  # who wrote the questions
     "first": ("open", "sealed"),
@@ -55,64 +57,70 @@ THINNED = (0.0, 0.4, 0.55)  # shares of the wordings of questions that are left 
 TOLD = 0.4  # of that share, what is left out of the wordings of facts
 OWN = 0.85  # cosine from which a known way of asking is taken to have been written for the question; left out, too
 PENALTY = 30.0  # of the squared weights of standardised numbers
-# probability from which the likeliest fact is told: of hands left out seven of ten are understood there and three of a
-# hundred invented (the curve that `fit_lines` prints)
-THRESHOLD = 0.55
-CURVE = (0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8)
+# probability from which the likeliest fact is told, chosen on hands left out (the curve that `fit_lines` prints)
+HYBRID_THRESHOLD, CROSS_ENCODER_THRESHOLD = 0.55, 0.6
+CURVE = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8)
 Array = NDArray[np.float64]
-Fold = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Pairing):
+class Asked:
     """A labelled question to one record."""
 
     hand: str
     share: float  # of the wordings left out
     withheld: bool  # whether the facts that answer it were taken out of the record
     found: Evidence
+    answers: NDArray[np.bool_]  # whether each fact answers
     on_record: bool
     ruled: int | None  # the fact that the rules choose
 
 
-def fit_lines(params: Params, folder: Path, file: Path = DECISION, map_file: Path = ANSWERING) -> list[str]:
-    """Fit the map and the weights, write them, and say how well each hand's questions are understood that was left out of
-    a fit.
+def fit_lines(params: Params, folder: Path, into: Path = DECISION.parent) -> list[str]:
+    """Fit the map and the weights of both ways of matching, write them, and say how well each hand's questions are
+    understood that was left out of a fit.
 
     Args:
         params: with the embedder of hybrid matching.
         folder: of the public case sets.
-        file: where the weights go.
-        map_file: where the map goes.
+        into: the folder where weights and map go.
 
     Raises:
         ParameterError: a set is not in the folder.
     """
     cases = cases_of(folder)
-    embed = remembering(open_factory(params, ROOT / "data/kb_index").embed)
-    asked = [one for seed, share in enumerate(THINNED) for one in _questions(cases, embed, share, seed)]
-    whole = [one for one in asked if one.share == 0.0]
+    factory = open_factory(params, ROOT / "data/kb_index")
+    embed, compare = remembering(factory.embed), remembering_pairs(factory.compare)
+    learned = fit_map(practised(cases), embed)
+    read = [
+        one for seed, share in enumerate(THINNED) for one in _questions(cases, embed, learned, compare, share, seed)
+    ]
+    lines = []
+    for way, asked, threshold, file in (
+        ("hybrid", [_without_cross_encoder(one) for one in read], HYBRID_THRESHOLD, DECISION.name),
+        ("cross_encoder", read, CROSS_ENCODER_THRESHOLD, CROSS_ENCODER.name),
+    ):
+        lines += [f"{way:<13} {line}" for line in _left_out_lines(asked)]
+        _write(replace(fit(asked), threshold=threshold), into / file)
+    save(learned, embed, into / ANSWERING.name)
+    return [*lines, f"weights written to {into / DECISION.name} and {CROSS_ENCODER.name}, the map to {ANSWERING.name}"]
+
+
+def _left_out_lines(asked: Sequence[Asked]) -> list[str]:
     fold_of = {hand: fold for fold in FOLDS for hand in fold}
-    without = {
-        frozenset(folds): fit_map([one for one in whole if fold_of[one.hand] not in folds], embed)
-        for folds in combinations_with_replacement(FOLDS, 2)
-    }
-
-    def seen(one: Asked, left_out: Fold) -> Asked:
-        return with_map(one, without[frozenset((fold_of[one.hand], left_out))], embed)
-
-    fitted = {fold: fit([seen(one, fold) for one in asked if fold_of[one.hand] != fold]) for fold in FOLDS}
+    fitted = {fold: fit([one for one in asked if fold_of[one.hand] != fold]) for fold in FOLDS}
     left_out = [
-        (one, fitted[fold].probabilities(seen(one, fold).found))
-        for one in whole
-        if not one.withheld
-        for fold in (fold_of[one.hand],)
+        (one, fitted[fold_of[one.hand]].probabilities(one.found))
+        for one in asked
+        if one.share == 0.0 and not one.withheld
     ]
     lines = [_line(hand, [pair for pair in left_out if pair[0].hand == hand]) for hand in HANDS]
-    lines.append(_line("unread", [pair for pair in left_out if pair[0].hand not in TUNED]))
-    _write(fit([seen(one, fold_of[one.hand]) for one in asked]), file)
-    save(fit_map(whole, embed), embed, map_file)
-    return [*lines, f"{len(left_out)} questions; weights written to {file}, the map to {map_file}"]
+    return [*lines, _line("unread", [pair for pair in left_out if pair[0].hand not in TUNED])]
+
+
+def _without_cross_encoder(one: Asked) -> Asked:
+    facts = {name: values for name, values in one.found.facts.items() if name not in CROSS}
+    return replace(one, found=replace(one.found, facts=facts))
 
 
 def remembering(embed: Embed) -> Embed:
@@ -127,22 +135,31 @@ def remembering(embed: Embed) -> Embed:
     return embedded
 
 
-def with_map(one: Asked, learned: Answering, embed: Embed) -> Asked:
-    """A question with the evidence that this map gives."""
-    near = nearness(one.question, one.texts, embed, learned)
-    return replace(one, found=replace(one.found, facts={**one.found.facts, **near}))
+def remembering_pairs(compare: Compare) -> Compare:
+    """The same logits, of each question and text computed once."""
+    known: dict[tuple[str, str], np.float32] = {}
+
+    def compared(question: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        new = [text for text in dict.fromkeys(texts) if (question, text) not in known]
+        known.update(zip([(question, text) for text in new], compare(question, new), strict=True) if new else ())
+        return np.array([known[question, text] for text in texts], dtype=np.float32)
+
+    return compared
 
 
-def _questions(cases: Mapping[str, Case], embed: Embed, share: float, seed: int) -> Iterator[Asked]:
-    """The evidence of all labelled questions, with this share of the wordings left out; of those on record also with the
-    answers withheld. No map has a part in it yet.
+def _questions(
+    cases: Mapping[str, Case], embed: Embed, learned: Answering, compare: Compare, share: float, seed: int
+) -> Iterator[Asked]:
+    """The evidence of the labelled questions to patients of whom no practice question asks, with this share of the wordings
+    left out; of those on record also with the answers withheld.
     """
-    chance = random.Random(seed)
+    chance, known_by_heart = random.Random(seed), practised_patients()
     lexicon, known = compiled(thinned(YAML(typ="safe").load(FILE), share, chance)), asking(embed)
-    unlearned = plain(known.vectors.shape[1])
     records: dict[str, TypedRecord] = {}
     for hand, halves in HANDS.items():
         for row in (row for half in halves for row in read_lines(CALIBRATION / f"patient_{half}.jsonl")):
+            if row["case_id"] in known_by_heart:
+                continue
             case, question = cases[row["case_id"]], row["question"]
             if case.case_id not in records:
                 records[case.case_id] = typed_by(lexicon, case.facts, case.self_report, case.opening)
@@ -151,7 +168,7 @@ def _questions(cases: Mapping[str, Case], embed: Embed, share: float, seed: int)
             answers = {fact.topic for fact in case.facts if digest(fact) in row["answers"]}
             others = tuple(typed for typed in record.facts if typed.fact.topic not in answers)
             for asked_of in (record, replace(record, facts=others)) if answers else (record,):
-                matcher = QuestionMatcher(asked_of, embed, fewer, unlearned)
+                matcher = QuestionMatcher(asked_of, embed, fewer, learned, compare)
                 if matcher.topics:
                     yield _asked(hand, share, matcher, question, answers, withheld=asked_of is not record)
 
@@ -165,8 +182,6 @@ def _asked(
         hand=hand,
         share=share,
         withheld=withheld,
-        question=question,
-        texts=matcher.texts,
         found=found,
         answers=np.array([topic in answers for topic in matcher.topics]),
         on_record=bool(answers) and not withheld,
@@ -201,7 +216,7 @@ def _fewer(known: Asking, question: str, share: float, chance: random.Random) ->
 
 
 def fit(asked: Sequence[Asked]) -> Decision:
-    """The weights under which the labels are likeliest, large ones punished."""
+    """The weights under which the labels are likeliest, large ones punished; told is what is likelier than not."""
     names, nones = list(asked[0].found.facts), list(asked[0].found.none)
     facts_RK = np.concatenate([np.column_stack([one.found.facts[name] for name in names]) for one in asked])
     none_QK = np.array([[one.found.none[name] for name in nones] for one in asked])
@@ -216,7 +231,7 @@ def fit(asked: Sequence[Asked]) -> Decision:
     facts_K, none_K = found.x[: len(names)] / spread_K, found.x[len(names) :] / none_spread_K
     none_K[free] += facts_K @ mean_K - none_K @ none_mean_K
     return Decision(
-        THRESHOLD, dict(zip(names, facts_K.tolist(), strict=True)), dict(zip(nones, none_K.tolist(), strict=True))
+        0.5, dict(zip(names, facts_K.tolist(), strict=True)), dict(zip(nones, none_K.tolist(), strict=True))
     )
 
 

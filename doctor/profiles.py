@@ -7,8 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
 
 from doctor.parameters import ROOT, ParameterError, Params, parse_params
+
+
+class _Representer(RoundTripRepresenter):
+    """Writes null as it stands in the files; ruamel's own leaves the place empty."""
+
+    def represent_none(self, data: None) -> ScalarNode:  # noqa: ARG002  ruamel's signature
+        """The word."""
+        node: ScalarNode = self.represent_scalar("tag:yaml.org,2002:null", "null")
+        return node
+
+
+_Representer.add_representer(type(None), _Representer.represent_none)
 
 
 def rewritten(name: str) -> dict[Path, str]:
@@ -29,6 +43,7 @@ def rewritten(name: str) -> dict[Path, str]:
 
 def _overlaid(path: Path, changes: Mapping[str, Any], source: str) -> str:
     yaml = YAML()
+    yaml.Representer = _Representer
     yaml.preserve_quotes = True
     yaml.width = 4096
     content = yaml.load(path)

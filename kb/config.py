@@ -21,6 +21,7 @@ from ruamel.yaml.error import YAMLError
 
 from kb.errors import KnowledgeBaseError
 
+DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
 MIN_PASSAGE_TOKENS = 16
 MAX_PASSAGE_TOKENS = 256  # what the default embedder reads; it ignores the rest of a longer text
 

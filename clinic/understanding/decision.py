@@ -15,6 +15,7 @@ from clinic.understanding.evidence import Evidence, Numbers
 from clinic.yaml_files import load_yaml
 
 FILE = Path(__file__).with_name("decision.yaml")
+CROSS_ENCODER = Path(__file__).with_name("decision_cross_encoder.yaml")  # where a cross-encoder speaks, too
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Decision:
         return best if probabilities_F[best] >= self.threshold else None
 
 
-@lru_cache(maxsize=1)
-def decision() -> Decision:
-    """The weights of `decision.yaml`."""
-    source = load_yaml(FILE)
+@lru_cache
+def decision(file: Path = FILE) -> Decision:
+    """The weights of `decision.yaml`, or of another file of its form."""
+    source = load_yaml(file)
     return Decision(source["threshold"], source["facts"], source["none"])

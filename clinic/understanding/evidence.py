@@ -136,6 +136,11 @@ def lead(values_F: Numbers) -> Numbers:
     return np.asarray(values_F - np.where(values_F == best, second, best))
 
 
+def headed(typed: Typed) -> str:
+    """The text of a fact under its heading."""
+    return f"{_NUMBERED.sub('', typed.fact.topic)}: {typed.fact.text}"
+
+
 def texts(typed: Typed) -> list[str]:
     """The text of a fact, its sentences, and those of the question under which it was recorded."""
     recorded = _sentences(_NUMBERED.sub("", typed.fact.topic)) if typed.asked is not None else []

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 from clinic.matching import Embed, normalise
 from clinic.understanding.answering import Answering, answering
 from clinic.understanding.asking import Asking, asking, embedded
-from clinic.understanding.decision import decision
-from clinic.understanding.evidence import Evidence, RuleView, evidence, texts
+from clinic.understanding.comparison import Compare, compared, with_complaint
+from clinic.understanding.decision import CROSS_ENCODER, FILE, decision
+from clinic.understanding.evidence import Evidence, RuleView, evidence, headed, texts
 from clinic.understanding.fit import TISSUES, UNKNOWN_SUBJECT, Fit
 from clinic.understanding.lexicon import Lexicon, Reading
 from clinic.understanding.record import Typed, TypedRecord
@@ -52,16 +54,20 @@ class QuestionMatcher:
         embed: Embed | None = None,
         known: Asking | None = None,
         learned: Answering | None = None,
+        compare: Compare | None = None,
     ) -> None:
         """Args: the typed record, of which only what the patient knows is told; sentence embeddings, if there are any; known
-        ways of asking, by default those in English where there are embeddings; the map of answers, by default the bundled one.
+        ways of asking, by default those in English where there are embeddings; the map of answers, by default the bundled one;
+        a cross-encoder, if there is one beside the embeddings.
         """
         self._lexicon: Lexicon = record.lexicon
         self._fit = Fit(record)
         self._complaint = record.complaint
         self._facts: Sequence[Typed] = [t for t in record.facts if t.kind == "history" and not t.empty]
         self._exact = {normalise(t.fact.topic): t.fact.topic for t in self._facts if t.asked is not None}
+        self._report = record.report
         self._embed = embed
+        self._compare = compare
         self._asking = asking(embed) if known is None and embed is not None else known
         self._learned = answering(embed) if learned is None and embed is not None else learned
         self._vectors: NDArray[np.float32] | None = None
@@ -78,7 +84,8 @@ class QuestionMatcher:
             return None
         if self._embed is None:
             return self.by_rules(question)
-        best = decision().answer(self.evidence(question))
+        weights = decision(FILE if self._compare is None else CROSS_ENCODER)
+        best = weights.answer(self.evidence(question))
         return None if best is None else self._facts[best].fact.topic
 
     def evidence(self, question: str) -> Evidence:
@@ -87,7 +94,16 @@ class QuestionMatcher:
             raise ValueError("without embeddings there is no evidence to weigh")
         scores = self.scores(question)
         rules = RuleView(self._read(question), scores, self._chosen(question, scores))
-        return evidence(question, rules, self._facts, self._complaint, self._asking, self._learned, self._lexicon)
+        found = evidence(question, rules, self._facts, self._complaint, self._asking, self._learned, self._lexicon)
+        if self._compare is None:
+            return found
+        read = compared(
+            with_complaint(question, self._report),
+            self.headed,
+            found.facts["answer"],
+            self._compare,
+        )
+        return replace(found, facts={**found.facts, **read})
 
     @property
     def topics(self) -> list[str]:
@@ -98,6 +114,11 @@ class QuestionMatcher:
     def texts(self) -> list[list[str]]:
         """Of those facts, what a question is compared with."""
         return [texts(typed) for typed in self._facts]
+
+    @cached_property
+    def headed(self) -> list[str]:
+        """Those facts under their headings, as a cross-encoder reads them."""
+        return [headed(typed) for typed in self._facts]
 
     def by_rules(self, question: str) -> str | None:
         """The topic of the fact that answers by the rules alone, or None."""

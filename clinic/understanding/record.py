@@ -120,6 +120,7 @@ class TypedRecord:
     complaint: frozenset[str]
     lexicon: Lexicon  # of the language of the case
     places: frozenset[str]  # of the complaint
+    report: str  # what the patient came for, in words
 
 
 def kind_of(fact: Fact) -> Kind:
@@ -167,7 +168,7 @@ def typed_by(lexicon: Lexicon, facts: tuple[Fact, ...], self_report: str, openin
             frozenset(c for c in first.reading.concepts if lexicon.kinds[c] != "topics") if first else frozenset()
         )
     places = frozenset(place for text in told for place in lexicon.read(text, "tell").places)
-    return TypedRecord(typed, complaint, lexicon, places)
+    return TypedRecord(typed, complaint, lexicon, places, self_report)
 
 
 def record_of(case: Case) -> TypedRecord:

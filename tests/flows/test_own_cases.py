@@ -63,6 +63,7 @@ def use(project: Path, table: str, language: str = "en") -> None:
 def alone(project: Path) -> None:
     path = project / "params.yaml"
     path.write_text(re.sub(r"(?m)^    cases: \d+", "    cases: 0", path.read_text()))
+    change(project, matching="cross_encoder")
 
 
 def vignettes(project: Path, count: int) -> None:

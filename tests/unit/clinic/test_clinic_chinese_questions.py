@@ -253,6 +253,9 @@ def test_ways_of_asking_help_where_the_lexicon_is_silent(make_case):
     case = make_case(language="zh", facts=facts, self_report="腿肿一周。", opening=())
     assert question_matcher(case)("爱喝两口不？") is None
     assert question_matcher(case, unused)("爱喝两口不？") == "个人史 (1)"
+    assert (
+        question_matcher(case, unused, unused)("爱喝两口不？") == "个人史 (1)"
+    )  # what compares them reads English alone
 
 
 def test_both_lexicons_are_of_one_form():

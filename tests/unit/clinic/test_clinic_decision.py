@@ -6,7 +6,8 @@ import pytest
 from clinic.cases import Fact
 from clinic.understanding.answering import Answering
 from clinic.understanding.asking import Asking
-from clinic.understanding.decision import Decision, decision
+from clinic.understanding.comparison import CANDIDATES, LEAST, compared
+from clinic.understanding.decision import CROSS_ENCODER, FILE, Decision, decision
 from clinic.understanding.evidence import Evidence, lead
 from clinic.understanding.matcher import QuestionMatcher
 from clinic.understanding.record import record_of
@@ -95,14 +96,57 @@ def test_a_fact_leads_by_what_it_is_before_the_best_other():
 def test_hybrid_patients_tell_what_the_weights_choose(matcher, monkeypatch):
     assert matcher.match("Do you have a fever?") == "Do you have a fever?"  # the very question of the record
     monkeypatch.setattr(
-        "clinic.understanding.matcher.decision", lambda: Decision(0.5, {"nearest": 9.0}, {"always": 7.0})
+        "clinic.understanding.matcher.decision", lambda _: Decision(0.5, {"nearest": 9.0}, {"always": 7.0})
     )
     assert matcher.match("Garden?") == "Social History"
     monkeypatch.setattr(
-        "clinic.understanding.matcher.decision", lambda: Decision(0.5, {"nearest": 1.0}, {"always": 9.0})
+        "clinic.understanding.matcher.decision", lambda _: Decision(0.5, {"nearest": 1.0}, {"always": 9.0})
     )
     assert matcher.match("Do you smoke?") is None
     assert matcher.by_rules("Do you smoke?") == "Social History"
+
+
+def test_a_cross_encoder_reads_the_nearest_facts_and_none():
+    read = []
+
+    def compare(question, texts):
+        read.append((question, list(texts)))
+        return np.array([0.0, 40.0, -1.0, -40.0, 0.0], dtype=np.float32)
+
+    near = np.array([0.1, 0.9, 0.8, 0.7, 0.2, 0.3, 0.0])
+    found = compared("Q", list("abcdefg"), near, compare)
+    assert read == [("Q", ["b", "c", "d", "f", "e"])]
+    assert CANDIDATES == 5
+    assert found["cross"].tolist() == [LEAST, 0, 8, -1, 0, LEAST, LEAST]
+    odds = np.exp(found["cross"])
+    assert found["cross_share"] == pytest.approx(odds / (odds.sum() + 1))
+
+
+def test_with_a_cross_encoder_its_numbers_are_weighed_too(make_case, monkeypatch):
+    facts = (Fact("History", True, "Cough"), Fact("Social History (2)", True, "Works in a garden"))
+    record = record_of(make_case(facts=facts, opening=(), self_report="A cough " * 20, source="records"))
+    read = []
+
+    def compare(question, texts):
+        read.append((question, list(texts)))
+        return np.array([9.0 if "garden" in text else -9.0 for text in texts], dtype=np.float32)
+
+    matcher = QuestionMatcher(record, embed, KNOWN, compare=compare)
+    found = matcher.evidence("Fond of roses?")
+    assert set(found.facts) == set(decision(CROSS_ENCODER).facts)
+    assert set(found.none) == set(decision(CROSS_ENCODER).none)
+    assert set(found.facts) - set(decision(FILE).facts) == {"cross", "cross_share"}
+    ((question, texts),) = read
+    assert question == ("A cough " * 20)[:60] + " ? Fond of roses?"
+    assert sorted(texts) == ["History: Cough", "Social History: Works in a garden"]
+    assert found.facts["cross"].tolist() == [-6, 8]
+    weights = {
+        FILE: Decision(0.5, {"nearest": 1.0}, {"always": 9.0}),
+        CROSS_ENCODER: Decision(0.5, {"cross": 1.0}, {"always": 0.0}),
+    }
+    monkeypatch.setattr("clinic.understanding.matcher.decision", weights.get)
+    assert matcher.match("Fond of roses?") == "Social History (2)"
+    assert QuestionMatcher(record, embed, KNOWN).match("Fond of roses?") is None
 
 
 def test_without_embeddings_the_rules_decide(make_case):

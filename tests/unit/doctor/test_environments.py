@@ -1,5 +1,6 @@
 """A case becomes an episode: who answers, what is searched, which budget, which noise."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,47 @@ def test_all_patients_share_an_embedder_by_which_vectors_are_kept():
     assert opened.embed is opened.embed
 
 
+def test_patients_of_imported_cases_understand_by_what_the_parameters_say():
+    assert factory(matching="lexical").understanding() == (None, None)
+    hybrid, both = factory(matching="hybrid"), factory(matching="cross_encoder")
+    assert hybrid.understanding() == (hybrid.embed, None)
+    assert both.understanding() == (both.embed, both.compare)
+    assert both.compare("A cough ? Do you smoke?", ["Social History: Has never smoked"])[0] > 0
+
+
+def test_what_was_read_together_is_not_read_again():
+    read = []
+
+    class Counting:
+        def compare(self, question, texts):
+            read.append((question, *texts))
+            return np.zeros(len(texts), dtype=np.float32)
+
+    opened = factory(matching="cross_encoder")
+    vars(opened)["_cross_encoder"] = Counting()
+    for question, texts in (("A", ["x", "y"]), ("A", ["x", "y"]), ("A", ["x"]), ("B", ["x", "y"])):
+        assert opened.compare(question, texts).tolist() == [0] * len(texts)
+    assert read == [("A", "x", "y"), ("A", "x"), ("B", "x", "y")]
+
+
+def test_a_case_of_another_clinic_needs_no_ways_of_asking_in_this_one(cases):
+    chinese = factory(matching="hybrid")
+    chinese = replace(chinese, starter=chinese.starter / "zh")
+    with pytest.raises(ParameterError, match=r"matching is hybrid, but there is no asking\.yaml"):
+        chinese.consultation(cases[0], 4)
+    assert chinese.consultation(replace(cases[0], source="elsewhere"), 4)
+    assert chinese.matchers.keys() == {chinese.clinic.name}
+
+
+def test_a_cross_encoder_is_refused_beside_an_embedder_that_it_was_not_learned_on():
+    opened = factory(matching="cross_encoder")
+    base = opened.knowledge_base.model_copy(update={"embedder": "some/other"})
+    with pytest.raises(
+        ParameterError, match=r"reads with all-MiniLM-L6-v2, and knowledge_base.embedder is 'some/other'"
+    ):
+        replace(opened, knowledge_base=base).understanding()
+
+
 def test_the_chart_comes_first_where_it_is_asked_for(cases):
     consultation = factory().consultation(cases[0], 1, chart=True)
     assert type(consultation) is ChartConsultation
@@ -68,14 +110,10 @@ def test_the_chart_comes_first_where_it_is_asked_for(cases):
 
 
 def test_a_question_of_one_turn_is_its_own_environment(cases):
-    from dataclasses import replace
-
     assert isinstance(factory().consultation(replace(cases[0], source=QUESTIONS), 4), SingleTurn)
 
 
 def test_a_model_plays_the_patient_where_one_is_named(cases):
-    from dataclasses import replace
-
     consultation = replace(factory(), patient_model=ENDPOINT).consultation(cases[0], 4)
     assert isinstance(consultation._patient, LanguageModelPatient)
 

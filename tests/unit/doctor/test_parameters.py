@@ -212,6 +212,16 @@ def test_the_constants_of_another_preset_are_refused(monkeypatch: pytest.MonkeyP
         load_reward("outcome")
 
 
+def test_a_cross_encoder_reads_with_the_bundled_embedder_alone(tmp_path: Path) -> None:
+    path = written(tmp_path, "  matching: lexical", "  matching: cross_encoder")
+    assert load_params(path).consultation.matching == "cross_encoder"
+    path.write_text(path.read_text().replace("embedder: all-MiniLM-L6-v2", "embedder: some/other"))
+    with pytest.raises(
+        ParameterError, match=r"params\.yaml.*cross_encoder reads with all-MiniLM-L6-v2, .* is some/other"
+    ):
+        load_params(path)
+
+
 def test_the_best_checkpoint_must_be_one_that_stays(tmp_path: Path) -> None:
     path = written(tmp_path, "  export: last", "  export: best")
     assert load_params(path).train_doctor.export == "best"

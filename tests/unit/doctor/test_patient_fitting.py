@@ -25,9 +25,9 @@ from doctor.patient_fitting import (
     fit,
     fit_lines,
     remembering,
+    remembering_pairs,
     shares,
     thinned,
-    with_map,
 )
 
 
@@ -41,8 +41,6 @@ def asked(values, answer):
         hand="first",
         share=0.0,
         withheld=False,
-        question="Any?",
-        texts=[[str(value)] for value in values],
         found=found,
         answers=answers,
         on_record=answer is not None,
@@ -71,6 +69,8 @@ CASE = Case(
     red_flags=(),
     flags=(),
 )
+
+HEADED = ["History: Cough for a week", "Social History: Has never smoked"]
 
 
 def by_letters(texts):
@@ -138,18 +138,15 @@ def test_wordings_are_left_out_by_a_seed():
     assert parted(whole["symptoms"]["cough"]["tell"]) == parted(cough["both"]) + parted(cough.get("tell", ""))
 
 
-def test_the_file_is_what_the_clinic_reads(tmp_path, monkeypatch):
+def test_the_file_is_what_the_clinic_reads(tmp_path):
     _write(Decision(0.7, {"near": 1.23456}, {"always": -2.0}), tmp_path / "decision.yaml")
-    monkeypatch.setattr("clinic.understanding.decision.FILE", tmp_path / "decision.yaml")
-    decision.cache_clear()
-    assert decision() == Decision(0.7, {"near": 1.235}, {"always": -2.0})
-    decision.cache_clear()
+    assert decision(tmp_path / "decision.yaml") == Decision(0.7, {"near": 1.235}, {"always": -2.0})
     assert FILE.read_text().splitlines()[0].startswith("# Written by `python -m commands.calibration fit_patient`")
 
 
 def test_a_folder_without_the_sets_writes_nothing(tmp_path):
     with pytest.raises(ParameterError, match="does not exist; give --cases"):
-        fit_lines(load_params(), tmp_path, tmp_path / "decision.yaml", tmp_path / "answering.npz")
+        fit_lines(load_params(), tmp_path, tmp_path)
     assert not list(tmp_path.iterdir())
     assert sorted(hand for fold in FOLDS for hand in fold) == sorted(HANDS)
     assert not set(BLIND) & set(HANDS)
@@ -175,14 +172,34 @@ def test_a_question_on_record_is_asked_again_without_its_answers(monkeypatch):
     ]
     monkeypatch.setattr("doctor.patient_fitting.HANDS", {"first": ("open",)})
     monkeypatch.setattr("doctor.patient_fitting.read_lines", lambda _: rows)
-    whole, withheld, off = _questions({"c": CASE}, by_letters, 0.0, 0)
+    learned = Answering(np.eye(26, dtype=np.float32), np.eye(26, dtype=np.float32))
+    read = []
+
+    def compare(question, texts):
+        read.append((question, list(texts)))
+        return np.zeros(len(texts), dtype=np.float32)
+
+    whole, withheld, off = _questions({"c": CASE}, by_letters, learned, compare, 0.0, 0)
     assert (whole.on_record, whole.withheld, whole.answers.tolist()) == (True, False, [False, True])
     assert (withheld.on_record, withheld.withheld, withheld.answers.tolist()) == (False, True, [False])
     assert (off.on_record, off.withheld, off.answers.tolist()) == (False, False, [False, False])
     assert whole.ruled == 1
     assert withheld.ruled is None
-    assert withheld.texts == whole.texts[:1]
-    assert whole.found.facts["answer"] == pytest.approx(whole.found.facts["nearest"])
-    seen = with_map(whole, Answering(np.eye(26, dtype=np.float32), np.eye(26, dtype=np.float32)), by_letters)
-    assert seen.found.facts["answer"] == pytest.approx(2 * whole.found.facts["nearest"])
-    assert seen.found.none == whole.found.none
+    assert whole.found.facts["answer"] == pytest.approx(2 * whole.found.facts["nearest"])
+    assert [len(one.found.facts["cross"]) for one in (whole, withheld, off)] == [2, 1, 2]
+    assert [sorted(texts) for _, texts in read] == [sorted(HEADED), HEADED[:1], sorted(HEADED)]
+
+
+def test_a_pair_is_read_once():
+    read = []
+
+    def compare(question, texts):
+        read.append((question, list(texts)))
+        return np.array([len(text) for text in texts], dtype=np.float32)
+
+    once = remembering_pairs(compare)
+    assert once("q", ["a", "bb"]).tolist() == [1, 2]
+    assert once("q", ["bb", "ccc"]).tolist() == [2, 3]
+    assert once("other", ["a"]).tolist() == [1]
+    assert once("q", ["a"]).tolist() == [1]
+    assert read == [("q", ["a", "bb"]), ("q", ["ccc"]), ("other", ["a"])]

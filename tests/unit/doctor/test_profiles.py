@@ -26,6 +26,24 @@ def test_rollout_8192_is_8192_trajectories_and_16_updates() -> None:
     assert "#" in changed[ROOT / "params.yaml"]  # comments stay
 
 
+def test_a_profile_changes_the_lines_that_it_names_and_no_other() -> None:
+    path = ROOT / "params.yaml"
+    lines = zip(path.read_text().splitlines(), rewritten("own_cases")[path].splitlines(), strict=True)
+    changed = [[line.split(":")[0].strip() for line in pair] for pair in lines if pair[0] != pair[1]]
+    keys = [
+        "start",
+        "base",
+        "sft",
+        "cases",
+        "instructions",
+        "matching",
+        "response_length",
+        "max_episode_tokens",
+        "slots",
+    ]
+    assert changed == [[key, key] for key in keys]
+
+
 def test_ppo_two_phase_parses() -> None:
     text = rewritten("ppo_two_phase")
     params = YAML(typ="safe").load(text[ROOT / "params.yaml"])

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kb.config import DEFAULT_EMBEDDER
 from kb.documents import Document, load_documents
-from kb.embed import DEFAULT_EMBEDDER, _hash_model, load_embedder, verify_weights
+from kb.embed import _hash_model, load_embedder, verify_weights
 from kb.errors import KnowledgeBaseError
 from kb.splitting import split_passages
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from kb.cache import Cache
-from kb.embed import DEFAULT_EMBEDDER, fingerprint
+from kb.config import DEFAULT_EMBEDDER
+from kb.embed import fingerprint
 from kb.late import LateEmbedder
 
 

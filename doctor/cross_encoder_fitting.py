@@ -1,0 +1,163 @@
+"""Learns from practice questions to read question and fact together: `kb.cross_encoder`.
+
+The nearest facts of the record and none compete for a question: the loss is the negative log-likelihood that one of those
+wins that answer it. Where there is one, the same is asked again with the answers away, and none is right. Only adapters
+and the small network learn (AdamW, a rate that rises and then falls to nothing).
+
+Shape suffixes: N pairs of question and fact.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from peft.tuners.lora import LoraLayer
+
+from clinic.matching import Embed
+from clinic.understanding.comparison import FILE, candidates, with_complaint
+from doctor.environments import refuse_other_embedders
+from doctor.parameters import Params
+from doctor.patient_calibration import cases_of
+from doctor.practice_questions import Practised, practised
+from kb.cross_encoder import CrossEncoder
+from kb.embed import SentenceTransformerEmbedder, load_embedder
+from rl.adapters import NAME, add_adapter
+from rl.config import LoraParams
+
+LORA = LoraParams(rank=32, alpha=64, target_modules=("query", "key", "value", "dense"))
+RATE, HEAD_RATE, DECAY, WARM_UP = 5e-4, 2e-3, 0.01, 0.06  # of the adapters, of the rest; share of the steps
+QUESTIONS = 16  # of a step
+EPOCHS = 2.5
+MORE = 2  # answers beyond the nearest facts that are read, while it learns
+AWAY = 0.5  # weight of the loss with the answers away
+MAX_GRADIENT_NORM = 1.0
+SEED = 0
+logger = logging.getLogger(__name__)
+Step = tuple[list[str], list[str], list[NDArray[np.bool_]]]  # questions, texts, answers of each question's candidates
+
+
+def fit_cross_encoder_lines(params: Params, folder: Path, file: Path = FILE, epochs: float = EPOCHS) -> list[str]:
+    """Train the cross-encoder on the practice questions and write its weights; those that weigh what it says must be
+    fitted after it (`patient_fitting`).
+
+    Args:
+        params: with the embedder whose transformer it takes.
+        folder: of the public case sets.
+        file: where the weights go.
+        epochs: passes over the questions.
+
+    Raises:
+        ParameterError: a set is not in the folder, or the embedder is not the bundled one.
+    """
+    refuse_other_embedders(params.knowledge_base)
+    asked = practised(cases_of(folder))
+    embedder = load_embedder(params.knowledge_base.embedder, params.knowledge_base.batch_size)
+    model = learner(embedder)
+    steps = int(epochs * len(asked) / QUESTIONS)
+    loss = train(model, list(_steps(asked, steps, lambda texts: embedder.encode(list(texts)))))
+    save(model, file)
+    return [f"{len(asked)} questions, {steps} steps, loss at the end {loss:.3f}; weights written to {file}"]
+
+
+def learner(embedder: SentenceTransformerEmbedder) -> CrossEncoder:
+    """A cross-encoder before its first step."""
+    torch.manual_seed(SEED)
+    model = CrossEncoder(embedder)
+    add_adapter(model.transformer, LORA, SEED)
+    return model.train()
+
+
+def train(model: CrossEncoder, steps: Sequence[Step]) -> float:
+    """Learn in place; the mean loss of the last twentieth of the steps."""
+    adapters = [p for p in model.transformer.parameters() if p.requires_grad]
+    rest = [*model.head.parameters(), model.none]
+    optimizer = torch.optim.AdamW(
+        [{"params": adapters, "lr": RATE}, {"params": rest, "lr": HEAD_RATE}], betas=(0.9, 0.98), weight_decay=DECAY
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rates(len(steps)))
+    losses: list[float] = []
+    began = time.monotonic()
+    for number, step in enumerate(steps, 1):
+        with torch.autocast(model.none.device.type, torch.bfloat16):
+            logits_N = model(*step[:2])
+        loss = likelihood_loss(logits_N.float(), model.none, step[2])
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_([*adapters, *rest], MAX_GRADIENT_NORM)
+        optimizer.step()
+        schedule.step()
+        losses.append(float(loss.detach()))
+        if number % 50 == 0:
+            mean = np.mean(losses[-50:])
+            logger.info("step %d of %d, loss %.3f, %.0f s", number, len(steps), mean, time.monotonic() - began)
+    return float(np.mean(losses[-max(1, len(losses) // 20) :]))
+
+
+def likelihood_loss(logits_N: torch.Tensor, none: torch.Tensor, answers: Sequence[NDArray[np.bool_]]) -> torch.Tensor:
+    """Mean over the questions of the loss at the head of this module.
+
+    Args:
+        logits_N: of the candidates of all questions, one question after the other.
+        none: the logit of none.
+        answers: of each question, which of its candidates answer it.
+    """
+    losses = []
+    for logits, right in zip(torch.split(logits_N, [len(one) for one in answers]), answers, strict=True):
+        all_ = torch.cat([logits, none.view(1)])
+        wins = torch.from_numpy(np.append(right, not right.any())).to(all_.device)
+        loss = all_.logsumexp(0) - all_[wins].logsumexp(0)
+        if right.any():
+            loss = loss + AWAY * (all_[~torch.from_numpy(np.append(right, False)).to(all_.device)].logsumexp(0) - none)
+        losses.append(loss)
+    return torch.stack(losses).mean()
+
+
+def save(model: CrossEncoder, file: Path = FILE) -> None:
+    """Write what was learned, in half precision, the scale of the adapters taken in."""
+    content = {f"head.{name}": value for name, value in model.head.state_dict().items()} | {"none": model.none.detach()}
+    for name, layer in model.transformer.named_modules():
+        if isinstance(layer, LoraLayer) and not name.startswith("pooler"):
+            up = layer.lora_B[NAME].weight.detach()
+            content |= {f"{name}.up": up * layer.scaling[NAME], f"{name}.down": layer.lora_A[NAME].weight.detach()}
+    np.savez(
+        file, allow_pickle=False, **{name: value.cpu().numpy().astype(np.float16) for name, value in content.items()}
+    )
+
+
+def _rates(steps: int) -> Callable[[int], float]:
+    return lambda done: min(1.0, (done + 1) / max(1.0, WARM_UP * steps)) * (1 - done / steps)
+
+
+def _steps(asked: Sequence[Practised], steps: int, embed: Embed) -> Iterator[Step]:
+    """Batches of questions, each with the facts that lie nearest; none comes again in a pass, and less than a batch of
+    them not at all.
+    """
+    chance = random.Random(SEED)
+    read = [_candidates(one, near) for one, near in zip(asked, _nearness(asked, embed), strict=True)]
+    order: list[int] = []
+    for _ in range(steps):
+        if len(order) < QUESTIONS:
+            order = chance.sample(range(len(asked)), len(asked))
+        batch, order = order[-QUESTIONS:], order[:-QUESTIONS]
+        questions = [with_complaint(asked[i].question, asked[i].complaint) for i in batch for _ in read[i]]
+        texts = [asked[i].headed[fact] for i in batch for fact in read[i]]
+        yield questions, texts, [asked[i].answers[read[i]] for i in batch]
+
+
+def _candidates(one: Practised, near_F: NDArray[np.float64]) -> list[int]:
+    nearest = candidates(near_F)
+    return [*nearest, *[int(i) for i in np.flatnonzero(one.answers) if i not in nearest][:MORE]]
+
+
+def _nearness(asked: Sequence[Practised], embed: Embed) -> list[NDArray[np.float64]]:
+    """Of each question, the cosine to each fact under its heading."""
+    texts = sorted({text for one in asked for text in (one.question, *one.headed)})
+    vectors = dict(zip(texts, embed(texts), strict=True))
+    return [
+        np.stack([vectors[text] for text in one.headed]).astype(np.float64) @ vectors[one.question] for one in asked
+    ]
