@@ -30,8 +30,10 @@ BOUNDS = {
     "eleventh_sealed": (0.6, 0.08, 0.14),
     "twelfth_sealed": (0.6, 0.075, 0.08),
     "thirteenth_sealed": (0.5, 0.08, 0.11),
+    "fourteenth_sealed": (0.5, 0.1, 0.11),
 }
 AGAIN = tuple(f"{hand}_sealed" for hand in ("ninth", "tenth", "eleventh"))  # they ask patients of AgentClinic again
+AGAIN_BLIND = tuple(f"{hand}_sealed" for hand in BLIND)  # the last of them asks patients of the others
 WITHOUT_PRIMOCK = tuple(f"{hand}_sealed" for hand in (*FITTED[2:], *BLIND))
 SETS = {name: read_lines(CALIBRATION / f"patient_{name}.jsonl") for name in BOUNDS}
 CASE = Case(
@@ -74,8 +76,9 @@ def test_the_halves_share_no_case_and_quote_no_record():
 @pytest.mark.parametrize("name", [f"{hand}_sealed" for hand in (*FITTED, *BLIND)])
 def test_a_later_set_asks_patients_of_whom_none_of_the_first_asks(name):
     first = ("open", "sealed", "fresh_open", "fresh_sealed")
+    again = AGAIN if name not in AGAIN_BLIND else (*AGAIN, *AGAIN_BLIND)
     rows = [row for row in SETS[name] if name not in AGAIN or row["source"] != "agentclinic"]
-    earlier = first if name not in WITHOUT_PRIMOCK else tuple(set(BOUNDS) - {name, *AGAIN})
+    earlier = first if name not in WITHOUT_PRIMOCK else tuple(set(BOUNDS) - {name, *again})
     assert not {row["case_id"] for other in earlier for row in SETS[other]} & {row["case_id"] for row in rows}
     assert len({(row["case_id"], row["question"]) for row in rows}) == len(rows)
     assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
@@ -92,6 +95,12 @@ def test_practice_questions_ask_no_patient_by_whom_is_measured():
     assert len({row["writer"] for row in rows}) == 16
     kept = ("seventh", "eighth", *BLIND)
     assert not {row["case_id"] for hand in kept for row in SETS[f"{hand}_sealed"]} & {row["case_id"] for row in rows}
+
+
+def test_the_last_blind_hand_asks_patients_of_the_other_two_and_of_no_other():
+    first, second, last = ({row["case_id"] for row in SETS[name]} for name in AGAIN_BLIND)
+    assert last <= first | second
+    assert not first & second
 
 
 class Says:
