@@ -4,7 +4,7 @@ with labels.
 What is measured:
 
     patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the
-                scripted patient with both ways of matching, or language_models.patient
+                scripted patient with all ways of matching, or language_models.patient
     fit_patient learns again from those questions how the patient of imported cases decides, with and
                 without the cross-encoder (clinic/understanding/decision.yaml, decision_cross_encoder.yaml,
                 answering.npz), and says what it understands of each hand left out
@@ -22,6 +22,7 @@ What is measured:
 """
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
@@ -94,6 +95,8 @@ def _measured(given: argparse.Namespace) -> list[str]:
         case "fit_cross_encoder":
             from doctor.cross_encoder_fitting import fit_cross_encoder_lines  # with the training library
 
+            logging.basicConfig(level=logging.WARNING, format="%(message)s")
+            logging.getLogger("doctor").setLevel(logging.INFO)  # it takes an hour
             return fit_cross_encoder_lines(params, given.cases)
         case "patient_zh":
             return chinese_patient_lines(params)

@@ -32,7 +32,7 @@ from rl.config import LoraParams
 LORA = LoraParams(rank=32, alpha=64, target_modules=("query", "key", "value", "dense"))
 RATE, HEAD_RATE, DECAY, WARM_UP = 5e-4, 2e-3, 0.01, 0.06  # of the adapters, of the rest; share of the steps
 QUESTIONS = 16  # of a step
-EPOCHS = 2.5
+EPOCHS = 2.5  # passes over the questions
 MORE = 2  # answers beyond the nearest facts that are read, while it learns
 AWAY = 0.5  # weight of the loss with the answers away
 MAX_GRADIENT_NORM = 1.0
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 Step = tuple[list[str], list[str], list[NDArray[np.bool_]]]  # questions, texts, answers of each question's candidates
 
 
-def fit_cross_encoder_lines(params: Params, folder: Path, file: Path = FILE, epochs: float = EPOCHS) -> list[str]:
+def fit_cross_encoder_lines(params: Params, folder: Path, file: Path = FILE) -> list[str]:
     """Train the cross-encoder on the practice questions and write its weights; those that weigh what it says must be
     fitted after it (`patient_fitting`).
 
@@ -49,7 +49,6 @@ def fit_cross_encoder_lines(params: Params, folder: Path, file: Path = FILE, epo
         params: with the embedder whose transformer it takes.
         folder: of the public case sets.
         file: where the weights go.
-        epochs: passes over the questions.
 
     Raises:
         ParameterError: a set is not in the folder, or the embedder is not the bundled one.
@@ -58,7 +57,7 @@ def fit_cross_encoder_lines(params: Params, folder: Path, file: Path = FILE, epo
     asked = practised(cases_of(folder))
     embedder = load_embedder(params.knowledge_base.embedder, params.knowledge_base.batch_size)
     model = learner(embedder)
-    steps = int(epochs * len(asked) / QUESTIONS)
+    steps = int(EPOCHS * len(asked) / QUESTIONS)
     loss = train(model, list(_steps(asked, steps, lambda texts: embedder.encode(list(texts)))))
     save(model, file)
     return [f"{len(asked)} questions, {steps} steps, loss at the end {loss:.3f}; weights written to {file}"]
@@ -118,15 +117,16 @@ def likelihood_loss(logits_N: torch.Tensor, none: torch.Tensor, answers: Sequenc
 
 
 def save(model: CrossEncoder, file: Path = FILE) -> None:
-    """Write what was learned, in half precision, the scale of the adapters taken in."""
+    """Write what was learned, in half precision, the scale of the adapters taken in: whole or not at all."""
     content = {f"head.{name}": value for name, value in model.head.state_dict().items()} | {"none": model.none.detach()}
     for name, layer in model.transformer.named_modules():
         if isinstance(layer, LoraLayer) and not name.startswith("pooler"):
             up = layer.lora_B[NAME].weight.detach()
             content |= {f"{name}.up": up * layer.scaling[NAME], f"{name}.down": layer.lora_A[NAME].weight.detach()}
-    np.savez(
-        file, allow_pickle=False, **{name: value.cpu().numpy().astype(np.float16) for name, value in content.items()}
-    )
+    halved = {name: value.cpu().numpy().astype(np.float16) for name, value in content.items()}
+    temporary = file.with_suffix(".partial.npz")
+    np.savez(temporary, allow_pickle=False, **halved)
+    temporary.replace(file)
 
 
 def _rates(steps: int) -> Callable[[int], float]:

@@ -186,10 +186,10 @@ class ConsultationFactory:
         """
         if case.source == QUESTIONS:
             return SingleTurn(case)
-        matcher = None if case.source != self.clinic.name else self.matcher
-        llm = self.patient_model is not None
-        embed, compare = self.understanding() if matcher is None else (None, None)
         imported = case.source != self.clinic.name
+        matcher = None if imported else self.matcher
+        embed, compare = self.understanding() if imported else (None, None)
+        llm = self.patient_model is not None
         known = without_diagnosis(case) if imported else case
         patient = (
             LanguageModelPatient(known, matcher, self.generate, embed, compare)

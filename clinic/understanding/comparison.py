@@ -16,10 +16,7 @@ Compare = Callable[[str, Sequence[str]], NDArray[np.float32]]
 """A question and some texts, to how far each is likelier to answer it than none of them is: logits, float32 (n,)."""
 CANDIDATES = 5  # facts of a record that are read
 CROSS = ("cross", "cross_share")  # names of the numbers
-LEAST, MOST = (
-    -6.0,
-    8.0,
-)  # bounds of a logit; a fact that was not read has the least, and so a four hundredth of none's odds
+LEAST, MOST = -6.0, 8.0  # bounds of a logit; a fact that was not read has the least, a four hundredth of none's odds
 FILE = Path(__file__).with_name("cross_encoder.npz")
 COMPLAINT = 60  # characters of the patient's own words that stand before the question
 

@@ -5,12 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from clinic.cases import Case, Fact
 from clinic.patients.base import Answer
 from clinic.patients.scripted import ScriptedPatient
 from doctor.calibration import CALIBRATION, read_lines
 from doctor.parameters import ROOT, ParameterError, load_params
-from doctor.patient_calibration import BLIND, FILES, FITTED, digest, load_cases_of, patient_lines, understanding
+from doctor.patient_calibration import (
+    BLIND,
+    FILES,
+    FITTED,
+    digest,
+    load_cases_of,
+    patient_lines,
+    understanding,
+    untold_case,
+)
 
 FOLDER = ROOT.parent / "shared/data/cases"
 # least share understood right, most wrong, most invented, by words alone; the first six have been tuned on
@@ -36,26 +44,8 @@ AGAIN = tuple(f"{hand}_sealed" for hand in ("ninth", "tenth", "eleventh"))  # th
 AGAIN_BLIND = tuple(f"{hand}_sealed" for hand in BLIND)  # the last of them asks patients of the others
 WITHOUT_PRIMOCK = tuple(f"{hand}_sealed" for hand in (*FITTED[2:], *BLIND))
 SETS = {name: read_lines(CALIBRATION / f"patient_{name}.jsonl") for name in BOUNDS}
-CASE = Case(
-    case_id="a",
-    group_id="a",
-    split="test",
-    source="records",
-    licence="CC0-1.0",
-    language="en",
-    category="unclassified",
-    persona="plain",
-    self_report="A cough",
-    opening=(),
-    facts=(Fact("History", True, "Cough for a week"), Fact("Social History", True, "Does not smoke")),
-    diagnosis_id="x",
-    diagnosis="x",
-    synonyms=(),
-    parents=(),
-    recommendation="",
-    urgent=False,
-    red_flags=(),
-    flags=(),
+CASE = untold_case(
+    "a", "records", "CC0-1.0", "A cough", [("History", "Cough for a week"), ("Social History", "Does not smoke")]
 )
 
 

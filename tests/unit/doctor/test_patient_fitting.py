@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from clinic.cases import Case, Fact
 from clinic.understanding.answering import Answering
 from clinic.understanding.decision import FILE, Decision, decision
 from clinic.understanding.evidence import Evidence
 from clinic.understanding.lexicon import FILE as LEXICON
 from clinic.understanding.phrases import parted
 from doctor.parameters import ParameterError, load_params
-from doctor.patient_calibration import BLIND, digest
+from doctor.patient_calibration import BLIND, digest, untold_case
 from doctor.patient_fitting import (
     FOLDS,
     HANDS,
@@ -48,26 +47,8 @@ def asked(values, answer):
     )
 
 
-CASE = Case(
-    case_id="c",
-    group_id="c",
-    split="test",
-    source="records",
-    licence="CC0-1.0",
-    language="en",
-    category="unclassified",
-    persona="plain",
-    self_report="A cough",
-    opening=(),
-    facts=(Fact("History", True, "Cough for a week"), Fact("Social History", True, "Has never smoked")),
-    diagnosis_id="unknown",
-    diagnosis="unknown",
-    synonyms=(),
-    parents=(),
-    recommendation="",
-    urgent=False,
-    red_flags=(),
-    flags=(),
+CASE = untold_case(
+    "c", "records", "CC0-1.0", "A cough", [("History", "Cough for a week"), ("Social History", "Has never smoked")]
 )
 
 HEADED = ["History: Cough for a week", "Social History: Has never smoked"]
