@@ -24,17 +24,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.index_build", description=__doc__)
     parser.add_argument("sources", nargs="+", help="files or folders of documents")
     parser.add_argument("--params", type=Path, default=PARAMS)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the index and its cache stay; not there yet")
     given = parser.parse_args()
+    if given.keep and given.keep.exists():
+        parser.error(f"{given.keep} is there already; name a new folder")
     params = read_params(given.params)
     embedder = load_embedder(params.embedder, params.batch_size, params.compute)
     embedder.encode(["warm"])
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as passing:
+        folder = given.keep or Path(passing)
+        folder.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter(), time.process_time()
-        built = kb.build(given.sources, Path(folder) / "index", params, cache=Path(folder) / "kb.sqlite")
+        built = kb.build(given.sources, folder / "index", params, cache=folder / "kb.sqlite")
         whole = time.perf_counter() - began[0], time.process_time() - began[1]
-        texts = list(
-            dict.fromkeys(passage.embedded_text for passage in KnowledgeIndex.load(Path(folder) / "index").passages)
-        )
+        texts = list(dict.fromkeys(passage.embedded_text for passage in KnowledgeIndex.load(folder / "index").passages))
     began = time.perf_counter(), time.process_time()
     for first in range(0, len(texts), KEPT_EVERY):
         embedder.encode(texts[first : first + KEPT_EVERY])

@@ -9,3 +9,5 @@ HOME = Path(os.environ.get("ANAMNESIS_HOME") or os.environ.get("DVC_ROOT") or RO
 """The project that owns checkpoints, runs and the MLflow store: the parent's in `dvc exp run --temp`, else the same
 checkout.
 """
+KB_CACHE = HOME / "cache" / "kb.sqlite"
+"""What earlier builds of the knowledge base have read, cut and embedded."""

@@ -92,7 +92,9 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", type=Path, help="an index folder")
     parser.add_argument("--queries", type=Path, help="JSONL of query_id and text")
     parser.add_argument("--qrels", type=Path, help="TSV of query_id, doc_id, relevance")
-    parser.add_argument("--relevance", type=int, default=2, help="lowest grade that counts as found; default 2")
+    parser.add_argument(
+        "--relevance", type=int, help="lowest grade that counts as found; default: 2, or 1 if none has more"
+    )
     parser.add_argument("--lexical-weight", type=float, help="of the words; default: the index's")
     parser.add_argument(
         "--half", choices=("tune", "report", "all"), default="all", help="of the queries, by their hash"
@@ -104,7 +106,7 @@ def _check(given: argparse.Namespace) -> str:
     from kb.checking import compared, in_half
     from kb.embed import load_embedder
     from kb.index import KnowledgeIndex
-    from kb.quality import load_queries
+    from kb.quality import found_from, load_queries
     from kb.search import QUERY_BATCH
 
     if (given.queries is None) != (given.qrels is None):
@@ -117,9 +119,14 @@ def _check(given: argparse.Namespace) -> str:
         return whole
     queries, qrels = load_queries(given.queries, given.qrels)
     chosen = {query: text for query, text in queries.items() if in_half(query, given.half)}
+    if not chosen:
+        raise KnowledgeBaseError(
+            f"none of the {len(queries)} queries falls into the half {given.half}: take --half all"
+        )
+    relevance = given.relevance or found_from(qrels)
     weight = made.fusion.lexical_weight if given.lexical_weight is None else given.lexical_weight
     embedder = load_embedder(made.embedder, QUERY_BATCH, made.compute)
-    return whole + compared(index, embedder, chosen, qrels, given.relevance, weight)
+    return whole + compared(index, embedder, chosen, qrels, relevance, weight)
 
 
 if __name__ == "__main__":

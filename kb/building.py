@@ -9,17 +9,19 @@ import numpy as np
 
 from kb.cache import Cache
 from kb.config import KnowledgeBaseParams
+from kb.documents import refuse_nothing
 from kb.duplicates import merge_duplicates
 from kb.embed import Embedder, Vectors, fingerprint, load_embedder
 from kb.errors import KnowledgeBaseError
 from kb.files import sha256_text
 from kb.incremental import Progress, embed_passages, embed_texts, split_documents
-from kb.index import build_index
+from kb.index import build_index, check_replaceable
 from kb.late import LateEmbedder
+from kb.lexical import Stems
 from kb.manifest import Manifest
 from kb.nearest import RECALL_QUERIES
 from kb.passages import Passage
-from kb.quality import load_queries
+from kb.quality import found_from, load_queries
 from kb.reading import Corpus
 
 logger = logging.getLogger(__name__)
@@ -63,13 +65,17 @@ def build_knowledge_base(
 
     Raises:
         KnowledgeBaseError: if a source, a setting or the embedder cannot be used, or the embedder does not know the
-            writing of the texts.
+            writing of the texts, or reads less of one than a passage is long.
     """
+    _check_beforehand(params, root, out)
     known = None if cache is None else Cache(cache)
     corpus = Corpus(params.sources, root, params.licences, known)
+    refuse_nothing(corpus.documents, corpus.files, corpus.rejected)
     for record in corpus.rejected:
         logger.warning("rejected: %s", record)
     embedder = _embedder(params, known)
+    if params.fusion.method != "lexical":
+        _check_length(embedder, params)
     passages = split_documents(corpus.documents, embedder, params.max_tokens, params.overlap_tokens, known, corpus.read)
     passages = merge_duplicates(passages, params.near_duplicate, known)
     vectors_ND, queries_QD, embedded = None, None, 0
@@ -89,6 +95,23 @@ def build_knowledge_base(
         queries_QD=queries_QD,
     )
     return Built(manifest=manifest, documents=len(corpus.documents), rejected=len(corpus.rejected), embedded=embedded)
+
+
+def _check_beforehand(params: KnowledgeBaseParams, root: Path, out: Path) -> None:
+    """Whatever would stop the build after hours, and can be known now."""
+    check_replaceable(out)
+    Stems(params.bm25.stemmer)
+    if params.queries is not None and params.qrels is not None:
+        found_from(load_queries(root / params.queries, root / params.qrels)[1])
+
+
+def _check_length(embedder: Embedder, params: KnowledgeBaseParams) -> None:
+    """Refuse an embedder that would leave the end of every long passage unread."""
+    if params.max_tokens > embedder.max_tokens:
+        raise KnowledgeBaseError(
+            f"embedder {params.embedder!r} reads {embedder.max_tokens} tokens of a text and max_tokens is {params.max_tokens}: "
+            f"set knowledge_base.max_tokens to {embedder.max_tokens} or less"
+        )
 
 
 def _check_writing(passages: Sequence[Passage], embedder: Embedder, params: KnowledgeBaseParams) -> None:

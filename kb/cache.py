@@ -66,6 +66,8 @@ class Cache:
         Raises:
             KnowledgeBaseError: as `get`.
         """
+        if not contents:
+            return
         rows = [(maker, name, zlib.crc32(content), content) for name, content in contents.items()]
 
         def write(database: sqlite3.Connection) -> None:

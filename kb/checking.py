@@ -12,7 +12,7 @@ from scipy.stats import bootstrap
 from kb.config import Compute, FusionParams, Method
 from kb.embed import Embedder, Vectors
 from kb.index import KnowledgeIndex
-from kb.quality import Qrels, quality_by_query
+from kb.quality import Qrels, quality_by_query, tell_unknown
 from kb.search import Searcher
 
 Half = Literal["tune", "report", "all"]
@@ -46,6 +46,7 @@ def compared(
         KnowledgeBaseError: as `quality_by_query`.
     """
     remembering = _Remembering(embedder)
+    tell_unknown({query: qrels[query] for query in queries if query in qrels}, relevance, index.documents())
     methods: Sequence[Method] = get_args(Method) if index.nearest is not None else ("lexical",)
     measured: dict[Method, dict[str, dict[str, float]]] = {}
     for method in methods:

@@ -16,6 +16,7 @@ import json
 import logging
 import re
 import zlib
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,6 +35,7 @@ Shingles = NDArray[np.uint32]
 HASHES = 64  # of a sketch
 WIDTH = 3  # words of a shingle
 MAX_MISS = 1e-3  # chance that a pair of exactly the threshold's similarity is not proposed
+MOST_COMPARED = 256  # with one text: forms filled in from one template would all be compared with all
 _AT_ONCE = 128  # texts whose sketches are made together: their shingles stay in the processor's cache
 _ASCII = str.maketrans({code: chr(code) if chr(code).isalnum() or chr(code) == "_" else " " for code in range(128)})
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
@@ -134,7 +136,7 @@ class _Shingled:
         """Cut case-folded texts into words, and number these; fewer than three words are one shingle."""
         number_of: dict[str, int] = {"": 0}
         with_digit: set[str] = set()
-        numbers: list[int] = []
+        numbers = array("i")
         lengths, digits = [], []
         for text in texts:
             words = text.translate(_ASCII).split() if text.isascii() else _WORD.findall(text)
@@ -144,17 +146,17 @@ class _Shingled:
                     if any(map(str.isdigit, word)):
                         with_digit.add(word)
             digits.append(tuple(sorted(word for word in words if word in with_digit)))
-            numbers += [number_of[word] for word in words] + [0] * (WIDTH - len(words))
+            numbers.extend([number_of[word] for word in words] + [0] * (WIDTH - len(words)))
             lengths.append(len(words))
         hashes = np.array([zlib.crc32(word.encode()) for word in number_of], np.uint32)  # 0 of the word that is none
         counts_T = np.array(lengths, np.int64)
         windows_T = np.maximum(counts_T - (WIDTH - 1), 1)
-        hashes_W = hashes[np.array(numbers, np.int64)]
+        hashes_W = hashes[np.frombuffer(numbers, np.int32)]
         opens_W = np.ones(len(hashes_W), bool)
         for place in range(1, WIDTH):
             opens_W[np.cumsum(windows_T + WIDTH - 1) - place] = False
-        ahead = np.lib.stride_tricks.sliding_window_view(hashes_W, WIDTH)
-        sums_S = (ahead * _MULTIPLIERS).sum(axis=1, dtype=np.uint32)[opens_W[: len(ahead)]]
+        ahead = len(hashes_W) - WIDTH + 1
+        sums_S = sum(hashes_W[at : at + ahead] * factor for at, factor in enumerate(_MULTIPLIERS))[opens_W[:ahead]]
         texts_S = np.repeat(np.arange(len(counts_T), dtype=np.uint64) << _HALF, windows_T)
         sorted_S = np.sort(texts_S | sums_S)
         once_S = sorted_S[np.append(sorted_S[1:] != sorted_S[:-1], True)]
@@ -187,7 +189,7 @@ def _first_like(texts: _Shingled, threshold: float) -> dict[int, int]:
     shingles: dict[int, frozenset[int]] = {}
     for text in np.flatnonzero(shared_T & ~texts.blank).tolist():
         places = [(band, place, texts.digits[text]) for band, place in enumerate(places_TB[text].tolist())]
-        proposed = sorted({other for place in places for other in kept.get(place, ())})
+        proposed = _likeliest([kept.get(place, []) for place in places])
         ours = texts.of_text(text)
         first = next((other for other in proposed if _jaccard(ours, shingles[other]) >= threshold), None)
         if first is not None:
@@ -197,6 +199,14 @@ def _first_like(texts: _Shingled, threshold: float) -> dict[int, int]:
         for place in places:
             kept.setdefault(place, []).append(text)
     return first_of
+
+
+def _likeliest(proposed: Sequence[Sequence[int]]) -> list[int]:
+    """The texts that some bands propose, ascending; of more than `MOST_COMPARED` those that most bands do."""
+    if sum(map(len, proposed)) <= MOST_COMPARED:
+        return sorted({text for band in proposed for text in band})
+    texts, bands = np.unique(np.concatenate([np.array(band, np.int64) for band in proposed]), return_counts=True)
+    return sorted(texts[np.argsort(-bands, kind="stable")[:MOST_COMPARED]].tolist())
 
 
 def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:

@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 """Told how many passages of how many are embedded."""
 
 SPLITTER = ("kb.passages", "kb.sentences", "kb.splitting")  # the code that makes passages
-KEPT_EVERY = 2048  # passages between two transactions; a kill loses so many at most
+KEPT_EVERY = 2048  # documents cut, or passages embedded, between two transactions; a kill loses so many at most
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,12 @@ def split_documents(
     known = {} if cache is None else cache.get(maker, [document.sha256 for document in documents])
     new = [document for document in documents if document.sha256 not in known]
     fresh: dict[str, list[Passage]] = {document.doc_id: [] for document in new}
-    for passage in split_passages(read(new), embedder.count_tokens, max_tokens, overlap_tokens) if new else []:
-        fresh[passage.doc_id].append(passage)
-    if cache is not None and new:
-        cache.put(maker, {document.sha256: _to_bytes(fresh[document.doc_id]) for document in new})
+    for first in range(0, len(new), KEPT_EVERY):
+        part = new[first : first + KEPT_EVERY]
+        for passage in split_passages(read(part), embedder.count_tokens, max_tokens, overlap_tokens):
+            fresh[passage.doc_id].append(passage)
+        if cache is not None:
+            cache.put(maker, {document.sha256: _to_bytes(fresh[document.doc_id]) for document in part})
     logger.info("split %d of %d documents, the others are known", len(new), len(documents))
     return [
         passage

@@ -5,12 +5,14 @@ A folder holds `passages.arrow`, the words in `bm25/`, the vectors in `index.fai
 in compressed form `vectors.npy`. It appears whole or not at all. Shape suffixes: N passages, Q queries, D dimension.
 """
 
+import glob
+import json
 import logging
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from filelock import FileLock, Timeout
 
 from kb.config import KnowledgeBaseParams
 from kb.embed import Embedder, Vectors
 from kb.errors import KnowledgeBaseError
 from kb.files import sha256_file
 from kb.lexical import LexicalIndex
-from kb.manifest import MANIFEST_FILE, REBUILD, SCHEMA_VERSION, Manifest, read_manifest, write_manifest
+from kb.manifest import MANIFEST_FILE, REBUILD, SCHEMA_VERSION, Manifest, listed_files, read_manifest, write_manifest
 from kb.nearest import INDEX_FILE, RECALL_WANTED, Rows, VectorIndex
-from kb.passages import Passage
+from kb.passages import Origin, Passage
 from kb.records import Rejected, write_rejected
 
 logger = logging.getLogger(__name__)
@@ -34,6 +37,8 @@ logger = logging.getLogger(__name__)
 UNIT_TOLERANCE = 1e-3
 PASSAGES_FILE = "passages.arrow"
 REJECTED_FILE = "rejected.jsonl"
+PARTIAL = ".partial"  # end of the name of a folder that an index is made in
+LOCK = "lock"  # in it, held as long as it is made
 FILTERS = ("source", "licence", "language")
 
 
@@ -53,7 +58,7 @@ def build_index(  # noqa: PLR0913  what stands in an index folder
     Args:
         passages: N passages with distinct ids.
         vectors_ND: float32, shape (N, D), unit length, row i for passage i; None: found by words alone.
-        directory: where the folder goes; must be absent, empty, or an index.
+        directory: where the folder goes; must be absent, empty, or an index and nothing else.
         embedder: that made the vectors.
         params: how words and vectors are indexed and searched.
         sources: source file to SHA-256, for the manifest.
@@ -69,10 +74,10 @@ def build_index(  # noqa: PLR0913  what stands in an index folder
     """
     _check_input(passages, vectors_ND)
     with _replacing(directory) as partial:
+        LexicalIndex.build(passages, params.bm25).save(partial)
         nearest = VectorIndex.build(vectors_ND, params.index) if vectors_ND is not None else None
         if nearest is not None:
             nearest.save(partial)
-        LexicalIndex.build(passages, params.bm25).save(partial)
         _write_passages(passages, partial / PASSAGES_FILE)
         write_rejected(rejected, partial / REJECTED_FILE)
         written = sorted(path for path in partial.rglob("*") if path.is_file())
@@ -168,6 +173,11 @@ class KnowledgeIndex:
             )
         return cls(directory, manifest, passages, words, nearest)
 
+    def documents(self) -> set[str]:
+        """Ids of all documents, of those too that only say what another one says."""
+        ids, also = (self.passages.table.column(name).unique().to_pylist() for name in ("doc_id", "also"))
+        return {*ids, *(Origin(*one).doc_id for told in also if told for one in json.loads(told))}
+
     def allowed(self, filters: Mapping[str, str | Collection[str]]) -> Rows:
         """Rows of the passages whose source, licence and language are among those named, ascending.
 
@@ -213,22 +223,48 @@ def _licences(passages: Sequence[Passage]) -> dict[str, int]:
     return dict(sorted(Counter(by_document.values()).items()))
 
 
+def check_replaceable(directory: Path) -> None:
+    """Refuse to put an index where something else is; hidden files do not count.
+
+    Raises:
+        KnowledgeBaseError: if it is a file, or a folder that holds more than an index.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise KnowledgeBaseError(f"{directory} is a file: give the index a folder of its own")
+    own = listed_files(directory)
+    for path in directory.rglob("*"):
+        inside = path.relative_to(directory)
+        hidden = any(part.startswith(".") for part in inside.parts)
+        if not hidden and not path.is_dir() and inside.as_posix() not in own:
+            raise KnowledgeBaseError(
+                f"{directory} holds {inside}, which is no part of an index: move it away or give another folder"
+            )
+
+
 @contextmanager
 def _replacing(directory: Path) -> Iterator[Path]:
     """Yield a sibling folder that takes the place of `directory` if the block succeeds."""
-    if directory.exists() and not directory.is_dir():
-        raise KnowledgeBaseError(f"{directory} is a file: give the index a folder of its own")
-    if directory.is_dir() and any(directory.iterdir()) and not (directory / MANIFEST_FILE).exists():
-        raise KnowledgeBaseError(f"{directory} holds something that is not an index: empty it or give another folder")
+    _take_up(directory)
+    check_replaceable(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    try:
-        partial = work / "new"
-        partial.mkdir()
-        yield partial
-        _swap(partial, directory, work / "old")
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", suffix=PARTIAL, dir=directory.parent))
+    with FileLock(work / LOCK):
+        try:
+            partial = work / "new"
+            partial.mkdir()
+            yield partial
+            _swap(partial, directory, work / "old")
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _take_up(directory: Path) -> None:
+    """Clear away what killed builds left beside a folder; an index that one of them had moved aside comes back."""
+    for work in directory.parent.glob(f".{glob.escape(directory.name)}-{'?' * 8}{PARTIAL}"):  # as mkdtemp names them
+        with suppress(Timeout), FileLock(work / LOCK, timeout=0):  # held by a build that is still at work
+            if not directory.exists() and (work / "old").exists():
+                (work / "old").replace(directory)
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _swap(new: Path, directory: Path, old: Path) -> None:

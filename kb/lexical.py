@@ -5,6 +5,7 @@ Shape suffix: N passages.
 
 import logging
 import unicodedata
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -102,13 +103,16 @@ class LexicalIndex:
         titles = {title: stems(title) for title in dict.fromkeys(passage.title for passage in passages)}
         heads = dict.fromkeys((passage.title, passage.section) for passage in passages)
         headings = {head: stems(embedded_text(*head, "")) for head in heads}
-        found: list[list[int]] = []
-        whole: list[list[int]] = [[] for _ in number]
+        found: list[array[int]] = []
+        whole = [array("i") for _ in number] if params.document_weight else []
         for passage, place in zip(passages, document_N.tolist(), strict=True):
             title, text = titles[passage.title], stems(passage.text)
-            whole[place] += text if whole[place] else title * params.title_weight + text
-            found.append(title * (params.title_weight - 1) + headings[passage.title, passage.section] + text)
-        documents = _counted(whole, stems.known, params) if params.document_weight else None
+            found.append(
+                array("i", title * (params.title_weight - 1) + headings[passage.title, passage.section] + text)
+            )
+            if whole:
+                whole[place].extend(text if whole[place] else title * params.title_weight + text)
+        documents = _counted(whole, stems.known, params) if whole else None
         return cls(_counted(found, stems.known, params), documents, document_N, params)
 
     def save(self, directory: Path) -> None:
@@ -171,8 +175,10 @@ class _Matrix(bm25s.BM25):  # type: ignore[misc]  # of bm25s nothing is typed
         """Return the cells, word by word and within a word text by text."""
         count, self.nonoccurrence_array = len(corpus_token_ids), None
         lengths_N = np.array([len(text) for text in corpus_token_ids], np.int64)
-        words_W = np.fromiter(chain.from_iterable(corpus_token_ids), np.int64, int(lengths_N.sum()))
-        cells_W = np.sort(words_W * count + np.repeat(np.arange(count), lengths_N))
+        cells_W = np.fromiter(chain.from_iterable(corpus_token_ids), np.int64, int(lengths_N.sum()))
+        cells_W *= count  # in place: a large library has 10^8 words
+        cells_W += np.repeat(np.arange(count, dtype=np.int32), lengths_N)
+        cells_W.sort()
         first_C = np.flatnonzero(np.append(np.ones(len(cells_W[:1]), bool), cells_W[1:] != cells_W[:-1]))
         times_C = np.diff(np.append(first_C, len(cells_W))).astype(np.float32)
         word_C, text_C = np.divmod(cells_W[first_C], count)

@@ -3,6 +3,7 @@
 There is no time stamp in it: the same texts, settings and embedder give the same manifest.
 """
 
+import json
 from enum import StrEnum
 from pathlib import Path
 
@@ -95,6 +96,15 @@ def read_manifest(directory: Path) -> Manifest:
     for name, expected in manifest.files.items():
         _verify(directory / name, expected)
     return manifest
+
+
+def listed_files(directory: Path) -> frozenset[str]:
+    """The files of an index, the manifest too, by what its manifest says; of any schema version. None where it says nothing."""
+    try:
+        stated = json.loads((directory / MANIFEST_FILE).read_bytes())
+        return frozenset({MANIFEST_FILE, *stated["files"]}) if "schema_version" in stated else frozenset()
+    except (OSError, ValueError, KeyError, TypeError):
+        return frozenset()
 
 
 def _verify(path: Path, expected: str) -> None:

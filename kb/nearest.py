@@ -6,7 +6,6 @@ M some of the passages, D dimension.
 
 from math import isqrt
 from pathlib import Path
-from typing import Any
 
 import faiss
 import numpy as np
@@ -31,11 +30,8 @@ RECALL_WANTED = 0.95
 INDEX_FILE = "index.faiss"
 VECTORS_FILE = "vectors.npy"
 _BLOCK = 16_384  # rows compared at once where all are
-_MOST_COMPARED = 50_000  # allowed passages up to which a filtered search compares all of them
 
 Rows = NDArray[np.int64]
-
-_untyped: Any = faiss  # the types it ships know no search parameters
 
 
 def choose_kind(n_passages: int, params: VectorIndexParams) -> IndexKind:
@@ -111,21 +107,19 @@ class VectorIndex:
         Args:
             vectors_QD: float32, shape (Q, D), unit length.
             k: hits per query, 1 or more.
-            allowed_M: rows that may be found, ascending; None: all.
+            allowed_M: rows that may be found, ascending, of which all are compared; None: all rows may be.
 
         Returns:
             Cosines, best first, and rows, both (Q, K) with K the smaller of `k` and how many are allowed; an
-            approximate index may find fewer, and the places left have row -1.
+            approximate index may find fewer of all rows, and the places left have row -1.
         """
         k = min(k, len(self) if allowed_M is None else len(allowed_M))
         if k == 0 or not len(vectors_QD):
             return np.zeros((len(vectors_QD), k), np.float32), np.zeros((len(vectors_QD), k), np.int64)
-        if allowed_M is not None and len(allowed_M) <= _MOST_COMPARED:
-            scores_QK, places_QK = _nearest(vectors_QD, self.vectors(allowed_M), k)
-            return scores_QK, allowed_M[places_QK]
+        if allowed_M is not None:  # a graph or cells would be left before enough of them are met
+            return self._compared(vectors_QD, k, allowed_M)
         fetched = max(k, self._rerank) if self._vectors_ND is not None else k
-        selector = None if allowed_M is None else faiss.IDSelectorBatch(allowed_M)
-        found = self._index.search(np.ascontiguousarray(vectors_QD), fetched, params=self._search_params(selector))
+        found = self._index.search(np.ascontiguousarray(vectors_QD), fetched)
         scores_QK, rows_QK = np.asarray(found[0], np.float32), np.asarray(found[1], np.int64)
         if self._vectors_ND is not None:
             scores_QK, rows_QK = self._ranked_again(vectors_QD, rows_QK)
@@ -140,16 +134,19 @@ class VectorIndex:
         order_QK = np.argsort(-scores_QK, axis=1, kind="stable")
         return np.take_along_axis(scores_QK, order_QK, 1), np.take_along_axis(rows_QK, order_QK, 1)
 
-    def _search_params(self, selector: Any) -> Any:
-        if selector is None:
-            return None
-        match self.kind:
-            case IndexKind.HNSW:
-                return _untyped.SearchParametersHNSW(sel=selector, efSearch=HNSW_SEARCH_WIDTH)
-            case IndexKind.IVF_PQ:
-                return _untyped.SearchParametersIVF(sel=selector, nprobe=faiss.extract_index_ivf(self._index).nprobe)
-            case _:
-                return _untyped.SearchParameters(sel=selector)
+    def _compared(self, vectors_QD: Vectors, k: int, among_M: Rows) -> tuple[Vectors, Rows]:
+        """Cosines and rows of the `k` nearest of some rows, all compared, a block at a time."""
+        best_QK = np.full((len(vectors_QD), 0), -np.inf, np.float32)
+        rows_QK = np.zeros((len(vectors_QD), 0), np.int64)
+        for first in range(0, len(among_M), _BLOCK):
+            block_M = among_M[first : first + _BLOCK]
+            scores_QK, places_QK = _nearest(vectors_QD, self.vectors(block_M), k)
+            best_QK = np.concatenate([best_QK, scores_QK], axis=1)
+            rows_QK = np.concatenate([rows_QK, block_M[places_QK]], axis=1)
+            order_QK = np.argsort(-best_QK, axis=1, kind="stable")[:, :k]
+            best_QK = np.take_along_axis(best_QK, order_QK, 1)
+            rows_QK = np.take_along_axis(rows_QK, order_QK, 1)
+        return best_QK, rows_QK
 
     def recall(self, queries_QD: Vectors | None) -> float:
         """Share of the 10 truly nearest that a search finds, over up to 300 queries.
@@ -163,7 +160,7 @@ class VectorIndex:
         vectors_QD = self.vectors(asked_Q) if queries_QD is None else queries_QD[:RECALL_QUERIES]
         more = int(queries_QD is None)
         depth = min(RECALL_DEPTH + more, len(self))
-        exact_QK = _nearest_in_blocks(vectors_QD, self, depth)
+        _, exact_QK = self._compared(vectors_QD, depth, np.arange(len(self), dtype=np.int64))
         _, found_QK = self.search(vectors_QD, depth)
         shares = []
         for number, (exact_K, found_K) in enumerate(zip(exact_QK, found_QK, strict=True)):
@@ -177,20 +174,6 @@ def _nearest(vectors_QD: Vectors, among_MD: Vectors, k: int) -> tuple[Vectors, R
     scores_QM = vectors_QD @ among_MD.T
     order_QK = np.argsort(-scores_QM, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(scores_QM, order_QK, 1), order_QK.astype(np.int64)
-
-
-def _nearest_in_blocks(vectors_QD: Vectors, index: VectorIndex, k: int) -> Rows:
-    best_QK = np.full((len(vectors_QD), 0), -np.inf, np.float32)
-    rows_QK = np.zeros((len(vectors_QD), 0), np.int64)
-    for first in range(0, len(index), _BLOCK):
-        block_M = np.arange(first, min(first + _BLOCK, len(index)), dtype=np.int64)
-        scores_QK, places_QK = _nearest(vectors_QD, index.vectors(block_M), k)
-        best_QK = np.concatenate([best_QK, scores_QK], axis=1)
-        rows_QK = np.concatenate([rows_QK, block_M[places_QK]], axis=1)
-        order_QK = np.argsort(-best_QK, axis=1, kind="stable")[:, :k]
-        best_QK = np.take_along_axis(best_QK, order_QK, 1)
-        rows_QK = np.take_along_axis(rows_QK, order_QK, 1)
-    return rows_QK
 
 
 def _empty_index(n_passages: int, dimension: int, kind: IndexKind, params: VectorIndexParams) -> faiss.Index:

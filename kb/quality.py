@@ -6,7 +6,7 @@ says from which grade on a document counts; nDCG uses the grades as they are.
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import log2
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 Qrels = dict[str, dict[str, int]]
 """query id -> document id -> relevance grade."""
 
+STRICT = 2  # the grade that counts as found where there is one
 QRELS_HEADER = ["query_id", "doc_id", "relevance"]
 
 
@@ -34,14 +35,9 @@ def retrieval_quality(
         The mean of every measure, 0 to 1, and `n_queries`, the number of queries averaged.
 
     Raises:
-        KnowledgeBaseError: as `quality_by_query`, and if no query is left to average.
+        KnowledgeBaseError: as `quality_by_query`.
     """
     measured = quality_by_query(ranked_ids, qrels, relevance, k)
-    if not measured:
-        raise KnowledgeBaseError(
-            f"none of {len(ranked_ids)} queries has a document of relevance {relevance} or more: "
-            "lower the relevance or check that queries and qrels belong together"
-        )
     if len(measured) < len(ranked_ids):
         logger.warning("%d queries have nothing relevant", len(ranked_ids) - len(measured))
     names = next(iter(measured.values()))
@@ -74,7 +70,8 @@ def quality_by_query(
         relevant.
 
     Raises:
-        KnowledgeBaseError: if a query is unknown to the qrels, or a ranking repeats a document.
+        KnowledgeBaseError: if a query is unknown to the qrels, a ranking repeats a document, or no query has anything
+            relevant.
 
     Source:
         Jarvelin and Kekalainen, doi:10.1145/582415.582418, with the linear gain of trec_eval.
@@ -93,7 +90,35 @@ def quality_by_query(
                 f"ndcg@{k}": _ndcg(ranking, grades, k),
                 f"mrr@{k}": _reciprocal_rank(ranking, relevant, k),
             }
+    if not measured:
+        raise KnowledgeBaseError(
+            f"none of {len(ranked_ids)} queries has a document of relevance {relevance} or more: "
+            "lower the relevance or check that queries and qrels belong together"
+        )
     return measured
+
+
+def found_from(qrels: Qrels) -> int:
+    """The lowest grade that counts as found, if nobody says: 2, or 1 where no document has more.
+
+    Raises:
+        KnowledgeBaseError: if no document is relevant at all.
+    """
+    highest = max((grade for grades in qrels.values() for grade in grades.values()), default=0)
+    if highest < 1:
+        raise KnowledgeBaseError("no document of the qrels has a relevance of 1 or more: nothing could be measured")
+    return min(highest, STRICT)
+
+
+def tell_unknown(qrels: Qrels, relevance: int, known: Collection[str]) -> None:
+    """Warn of relevant documents that are not there to be found."""
+    wanted = {doc for grades in qrels.values() for doc, grade in grades.items() if grade >= relevance}
+    if unknown := sorted(wanted - set(known)):
+        logger.warning(
+            "%d of %d relevant documents are not in the index, such as %r: they count as not found; check that queries "
+            "and sources belong together",
+            *(len(unknown), len(wanted), unknown[0]),
+        )
 
 
 def load_queries(queries_path: Path, qrels_path: Path) -> tuple[dict[str, str], Qrels]:

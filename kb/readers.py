@@ -7,6 +7,7 @@ A reader only finds out which fields a file states. What a document must have is
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -82,8 +83,14 @@ def _split_front_matter(path: Path, text: str) -> Record | Rejected:
         return Rejected(path, 1, "front matter is not a mapping of fields: write 'title: ...'")
     if "text" in fields:
         return Rejected(path, 1, "front matter has a field 'text': the text goes below it")
-    named = {str(key): value for key, value in fields.items()}
-    return Record(path, None, {**named, "text": "\n".join(lines[closing + 1 :])})
+    return Record(path, None, {**_with_text_keys(fields), "text": "\n".join(lines[closing + 1 :])})
+
+
+def _with_text_keys(value: Any) -> Any:
+    """As JSON has it: YAML takes numbers and dates for keys, too."""
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(inner) for key, inner in value.items()}
+    return [_with_text_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _read_jsonl(path: Path) -> Iterator[Record | Rejected]:

@@ -4,7 +4,8 @@ What comes out is the same with any cache and with none.
 """
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import NamedTuple
 
 from kb.cache import Cache, maker_of
 from kb.config import DocumentSource
-from kb.documents import Document, chosen, documents_in, refuse_nothing
+from kb.documents import Document, chosen, documents_in
+from kb.errors import KnowledgeBaseError
 from kb.files import sha256_file, sha256_texts
 from kb.records import Rejected
 from kb.sources import SourceFile, Sources, source_files
@@ -32,6 +34,7 @@ READERS = tuple(
         "web_pages",
     )
 )
+KEPT_EVERY_S = 5.0  # what was read is in the cache; a kill loses so much at most
 LIBRARIES = ("defusedxml", "pypdf", "ruamel.yaml", "trafilatura")
 
 
@@ -67,7 +70,8 @@ class Corpus:
     """The documents of some sources.
 
     Attributes:
-        documents: in the order of the sources.
+        files: in the order of the sources.
+        documents: in the same order; maybe there are none.
         rejected: what cannot be used.
         hashes: name of a file to its SHA-256; unreadable files are left out.
     """
@@ -82,18 +86,18 @@ class Corpus:
             cache: what each file holds, by its bytes; None: all files are read.
 
         Raises:
-            KnowledgeBaseError: as `load_documents`.
+            KnowledgeBaseError: if a source does not exist, a file needs a library that is not installed, or changes while
+                it is read.
         """
-        self._files, unlisted = source_files(sources, root)
-        self.hashes = {file.name: found for file in self._files if (found := _hash(file.path)) is not None}
+        self.files, unlisted = source_files(sources, root)
+        self.hashes = {file.name: found for file in self.files if (found := _hash(file.path)) is not None}
         self._read: dict[str, Document] = {}
         self._file_of: dict[str, SourceFile] = {}
         held = self._held(cache)
         self.documents, unusable = chosen(
-            ((file, held[file.name].listed, held[file.name].rejected) for file in self._files), licences
+            ((file, held[file.name].listed, held[file.name].rejected) for file in self.files), licences
         )
         self.rejected = unlisted + unusable
-        refuse_nothing(self.documents, self._files, self.rejected)
 
     def read(self, wanted: Sequence[Listed]) -> list[Document]:
         """The whole documents, in the same order; their files are read now, if they were not yet."""
@@ -105,26 +109,36 @@ class Corpus:
     def _held(self, cache: Cache | None) -> dict[str, _Held]:
         """What every file holds, by its name."""
         held: dict[str, _Held] = {}
-        makers: dict[str, dict[str, SourceFile]] = {}
-        for file in self._files:
-            if cache is not None and file.name in self.hashes:
+        if cache is not None:
+            makers: dict[str, dict[str, SourceFile]] = {}
+            for file in (file for file in self.files if file.name in self.hashes):
                 row = sha256_texts([self.hashes[file.name], file.name, file.stem])
                 makers.setdefault(_maker(file.source), {})[row] = file
-        for maker, rows in makers.items():
-            known = cache.get(maker, list(rows)) if cache is not None else {}
-            found = {
-                row: _Held.from_bytes(known[row]) if row in known else self._documents_in(rows[row]) for row in rows
-            }
-            if cache is not None:
-                cache.put(maker, {row: one.to_bytes() for row, one in found.items() if row not in known})
-            held.update((rows[row].name, one) for row, one in found.items())
-        held.update((file.name, self._documents_in(file)) for file in self._files if file.name not in held)
-        for file in self._files:
+            for maker, rows in makers.items():
+                known = cache.get(maker, list(rows))
+                held.update((rows[row].name, _Held.from_bytes(content)) for row, content in known.items())
+                self._read_new({row: file for row, file in rows.items() if row not in known}, maker, cache, held)
+        held.update((file.name, self._documents_in(file)) for file in self.files if file.name not in held)
+        for file in self.files:
             self._file_of.update((listed.sha256, file) for listed, _ in held[file.name].listed)
         return held
 
+    def _read_new(self, rows: Mapping[str, SourceFile], maker: str, cache: Cache, held: dict[str, _Held]) -> None:
+        """Read files by their rows in the cache, where they stand every few seconds."""
+        fresh: dict[str, bytes] = {}
+        since = time.monotonic()
+        for row, file in rows.items():
+            held[file.name] = self._documents_in(file)
+            fresh[row] = held[file.name].to_bytes()
+            if time.monotonic() - since > KEPT_EVERY_S:
+                cache.put(maker, fresh)
+                fresh, since = {}, time.monotonic()
+        cache.put(maker, fresh)
+
     def _documents_in(self, file: SourceFile) -> _Held:
         found, rejected = documents_in(file)
+        if _hash(file.path) != self.hashes.get(file.name):
+            raise KnowledgeBaseError(f"{file.name} changed while it was read: run the build again")
         listed = [(Listed(document.doc_id, document.licence, document.sha256), line) for document, line in found]
         self._read.update((one.sha256, document) for (one, _), (document, _) in zip(listed, found, strict=True))
         return _Held(listed, rejected)

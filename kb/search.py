@@ -151,6 +151,10 @@ class Searcher:
             return rows_C, fuse(np.zeros(0, np.float32), lexical_C, self.fusion)
         return rows_C, fuse(nearest.vectors(rows_C) @ vector_D, lexical_C, self.fusion)
 
+    def documents(self) -> set[str]:
+        """Ids of all documents that can be found."""
+        return self._index.documents()
+
     def search_documents(self, queries: Sequence[str], k: int) -> list[list[str]]:
         """Return the ids of the `k` best documents per query, best first.
 

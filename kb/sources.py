@@ -6,7 +6,7 @@ are left out.
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -25,7 +25,8 @@ class SourceFile:
 
     Attributes:
         path: where it is.
-        name: relative to the project; of a source outside it, from the source's own name on.
+        name: relative to the project; of a source outside it, from the source's own name on. Where a file before it has
+            that name, with as many of the folders above as tell them apart.
         stem: what its documents are named after: the path inside its source, without `.md` or `.gz`. If a file before
             it has that stem, its name.
         source: the entry of `sources` that it belongs to.
@@ -52,30 +53,56 @@ def source_files(sources: Sources, root: Path) -> tuple[list[SourceFile], list[R
     """
     files: dict[Path, SourceFile] = {}
     rejected: list[Rejected] = []
-    taken: set[str] = set()
+    names: set[str] = set()
+    stems: set[str] = set()
     for source in map(_entry, sources):
         base = Path(os.path.abspath(root / source.path))  # noqa: PTH100 links must stay as they are named
-        known_as = _known_as(base, Path(os.path.abspath(root)))  # noqa: PTH100
-        for path in _found(base, source.path):
+        found = list(_found(base, source.path))
+        new = [path.relative_to(base) for path in found if isinstance(path, Path) and path not in files]
+        known_as = _known_as(base, Path(os.path.abspath(root)), new, names)  # noqa: PTH100
+        for path in found:
             where = path if isinstance(path, Path) else path.path
             name = (known_as / where.relative_to(base)).as_posix()
             if isinstance(path, Rejected):
                 shown = os.fsencode(name).decode(errors="backslashreplace")
                 rejected.append(Rejected(Path(shown), None, path.reason))
             elif path not in files:
-                stem = _stem(path.name if path == base else path.relative_to(base).as_posix())
-                files[path] = SourceFile(path, name, name if stem in taken else stem, source)
-                taken.add(files[path].stem)
+                files[path] = _named(path, name, base, source, stems)
+                stems.add(files[path].stem)
+                names.add(name)
     return list(files.values()), rejected
+
+
+def new_file(path: Path, source: str | DocumentSource, root: Path, stems: Collection[str]) -> SourceFile:
+    """As `source_files` lists a file that is new in a source inside the project.
+
+    Args:
+        path: where it is.
+        source: the entry of `sources`, a folder or this file.
+        root: the project.
+        stems: of the files that are there.
+    """
+    entry = _entry(source)
+    return _named(path, path.relative_to(root).as_posix(), Path(os.path.abspath(root / entry.path)), entry, stems)  # noqa: PTH100
+
+
+def _named(path: Path, name: str, base: Path, source: DocumentSource, stems: Collection[str]) -> SourceFile:
+    stem = _stem(path.name if path == base else path.relative_to(base).as_posix())
+    return SourceFile(path, name, name if stem in stems else stem, source)
 
 
 def _entry(source: str | Path | DocumentSource) -> DocumentSource:
     return source if isinstance(source, DocumentSource) else DocumentSource(path=str(source))
 
 
-def _known_as(base: Path, root: Path) -> PurePosixPath:
-    inside = base.relative_to(root) if base.is_relative_to(root) else Path(base.name)
-    return PurePosixPath(inside.as_posix())
+def _known_as(base: Path, root: Path, inside: Sequence[Path], taken: Collection[str]) -> PurePosixPath:
+    """What a source's files are named from: the end of its path, as long as it takes for names that are not taken."""
+    shortest = len(base.relative_to(root).parts) if base.is_relative_to(root) else 1
+    for depth in range(shortest, len(base.parts)):
+        known_as = PurePosixPath(*base.parts[len(base.parts) - depth :])
+        if not any((known_as / path).as_posix() in taken for path in inside):
+            return known_as
+    return PurePosixPath(*base.parts[1:])
 
 
 def _stem(name: str) -> str:

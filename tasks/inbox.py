@@ -24,10 +24,13 @@ from clinic.loaders import load_source
 from clinic.loaders.rows import is_table
 from clinic.rejections import refuse_too_many
 from doctor.parameters import ROOT, Params, read_yaml
+from doctor.places import KB_CACHE
+from kb.cache import Cache
 from kb.config import DocumentSource
 from kb.documents import documents_of
 from kb.errors import KnowledgeBaseError
-from kb.sources import source_files
+from kb.reading import Corpus
+from kb.sources import SourceFile, new_file
 from rl.files import file_hash
 from tasks.patient_cases import at_root
 from tasks.workspace import is_ignored, tracked_by_dvc
@@ -131,8 +134,9 @@ class Admission:
         }
         self.licences = params.knowledge_base.licences
         shelves = [shelf for shelf in params.knowledge_base.sources if (ROOT / _path(shelf)).exists()]
-        files, _ = source_files(shelves, ROOT)
-        self.document_ids = {document.doc_id for document in documents_of(files, self.licences)[0]}
+        corpus = Corpus(shelves, ROOT, self.licences, Cache(KB_CACHE))
+        self.document_ids = {document.doc_id for document in corpus.documents}
+        self.stems = {file.stem for file in corpus.files}
 
     def judged(self, path: Path, name: str) -> Arrival:
         """Copy a file to its place if it may stand there.
@@ -166,12 +170,14 @@ class Admission:
         try:
             shutil.copyfile(path, target)
             cases = {case_id: source.path for source in tables for case_id in self._checked_table(source, target)}
-            texts = {doc_id for shelf in shelves for doc_id in self._checked_documents(shelf, target)}
+            files = [new_file(target, shelf, ROOT, self.stems) for shelf in shelves[:1]]
+            texts = {doc_id for file in files for doc_id in self._checked_documents(file)}
         except BaseException:
             target.unlink(missing_ok=True)
             raise
         self.case_ids |= cases
         self.document_ids |= texts
+        self.stems |= {file.stem for file in files}
 
     def _check_is_watched(self, read: Sequence[tuple[str, str]]) -> None:
         if not read:
@@ -209,10 +215,9 @@ class Admission:
         refuse_too_many(str(target), rejected, records, section.max_rejected_share)
         yield from (case.case_id for case in cases)
 
-    def _checked_documents(self, shelf: Shelf, target: Path) -> Iterator[str]:
+    def _checked_documents(self, file: SourceFile) -> Iterator[str]:
         """Ids of the documents, if they are usable."""
-        files = [file for file in source_files([shelf], ROOT)[0] if file.path == target]
-        documents, rejected = documents_of(files, self.licences)
+        documents, rejected = documents_of([file], self.licences)
         reasons = [f"{one.reason}" + (f" (line {one.line})" if one.line else "") for one in rejected]
         reasons += [
             f"a document {one.doc_id!r} is there already" for one in documents if one.doc_id in self.document_ids

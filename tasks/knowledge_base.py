@@ -7,16 +7,14 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from doctor.places import HOME, ROOT
+from doctor.places import KB_CACHE, ROOT
 from kb.building import build_knowledge_base
 from kb.config import KnowledgeBaseParams
-from kb.quality import load_queries, retrieval_quality
+from kb.quality import found_from, load_queries, retrieval_quality, tell_unknown
 from kb.search import open_index
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
-CACHE = HOME / "cache" / "kb.sqlite"
-STRICT = 2  # the relevance grade that counts as found
 DEPTH = 10
 
 
@@ -26,7 +24,7 @@ def index_documents(params: KnowledgeBaseParams, out: Path) -> dict[str, Any]:
 
     Records that cannot be used are counted and listed, not dropped silently.
     """
-    built = build_knowledge_base(params, ROOT, out, cache=CACHE, progress=Phase("embedding", "passages"))
+    built = build_knowledge_base(params, ROOT, out, cache=KB_CACHE, progress=Phase("embedding", "passages"))
     manifest = built.manifest
     log.info(
         "%d documents, %d passages (%d embedded, the others known), index of %s",
@@ -51,5 +49,7 @@ def measure_retrieval(params: KnowledgeBaseParams, index: Path) -> dict[str, flo
     if params.queries is None or params.qrels is None:
         return {}
     queries, qrels = load_queries(ROOT / params.queries, ROOT / params.qrels)
-    ranked = open_index(index).search_documents(list(queries.values()), DEPTH)
-    return dict(retrieval_quality(dict(zip(queries, ranked, strict=True)), qrels, STRICT, DEPTH))
+    searcher, relevance = open_index(index), found_from(qrels)
+    tell_unknown(qrels, relevance, searcher.documents())
+    ranked = searcher.search_documents(list(queries.values()), DEPTH)
+    return dict(retrieval_quality(dict(zip(queries, ranked, strict=True)), qrels, relevance, DEPTH))

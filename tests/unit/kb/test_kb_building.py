@@ -93,6 +93,25 @@ def test_an_index_has_the_same_bytes_whatever_the_cache_holds(sources, tmp_path,
             database.execute("DELETE FROM made WHERE abs(random()) % 3 = 0")
 
 
+def test_what_would_stop_a_build_stops_it_before_anything_is_embedded(sources, tmp_path, params, fake):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").touch()
+    fake.max_tokens = 128
+    for changes, out, told in (
+        ({"bm25": params.bm25.model_copy(update={"stemmer": "englisch"})}, "index", "bm25.stemmer is 'englisch'"),
+        ({"queries": "q.jsonl", "qrels": "q.tsv"}, "index", r"q\.jsonl"),
+        ({}, "thesis", r"holds chapter\.txt, which is no part of an index"),
+        ({"max_tokens": 129}, "index", "reads 128 tokens of a text and max_tokens is 129: set .* to 128 or less"),
+    ):
+        with pytest.raises(KnowledgeBaseError, match=told):
+            kb.build([sources], tmp_path / out, params.model_copy(update=changes))
+        assert not fake.seen
+    (sources / "empty.md").write_text("")
+    for _ in range(2):  # once unknown, once known to the cache
+        with pytest.raises(KnowledgeBaseError, match="all 1 records were rejected"):
+            kb.build([sources / "empty.md"], tmp_path / "index", params, cache=tmp_path / "kb.sqlite")
+
+
 def test_nothing_new_is_neither_read_nor_embedded(sources, tmp_path, params, fake, monkeypatch):
     def build():
         return kb.build([sources], tmp_path / "index", params, cache=tmp_path / "kb.sqlite")

@@ -252,6 +252,17 @@ def test_a_date_and_an_address_are_read_from_front_matter(tmp_path):
     assert (document.url, document.date, document.language) == ("https://example.org/a", "2024-05-01", "en")
 
 
+def test_front_matter_may_have_dates_and_numbers_for_keys(tmp_path):
+    write(tmp_path / "a.md", "---\nrevisions: {2024-05-01: first, note: second, 3: [{1: x, b: y}]}\n---\nGout hurts.")
+    (document,), rejected = load_documents(["a.md"], tmp_path, None)
+    assert not rejected
+    assert json.loads(document.metadata["revisions"]) == {
+        "2024-05-01": "first",
+        "note": "second",
+        "3": [{"1": "x", "b": "y"}],
+    }
+
+
 def test_only_allowed_licences_are_kept(tmp_path):
     rows = [{"text": f"{name}.", "licence": name} for name in ("CC0-1.0", "cc by 4.0", "CC BY-NC 4.0", "")]
     write_jsonl(tmp_path / "a.jsonl", *rows)

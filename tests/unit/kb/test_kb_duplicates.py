@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from kb import duplicates
 from kb.duplicates import merge_duplicates
 from kb.errors import KnowledgeBaseError
 from kb.passages import Origin, Passage
@@ -120,6 +121,25 @@ def test_nothing_is_lost_and_the_result_is_final():
     }
     assert [one.passage_id for one in merge_duplicates(kept, 0.9)] == [one.passage_id for one in kept]
     assert merge_duplicates(passages, 0.9) == kept
+
+
+def test_texts_of_one_template_are_not_all_compared_with_all(monkeypatch):
+    """What is filled in makes them differ just too much to be one; of each there is a copy besides."""
+    template = text(3, 130).split()
+    forms = []
+    for number in range(120):
+        words = template.copy()
+        for place in random.Random(number).sample(range(130), 5):
+            words[place] = f"word{chr(97 + number % 26)}{chr(97 + number // 26)}x{chr(97 + place % 26)}"
+        forms.append(" ".join(words))
+    passages = [passage(f"d{n}", form) for n, form in enumerate([*forms, *(form + " x" for form in forms)])]
+    whole = merge_duplicates(passages, 0.9)
+    assert [one.doc_id for one in whole] == [f"d{n}" for n in range(120)]
+    compared, original = [], duplicates._jaccard
+    monkeypatch.setattr(duplicates, "_jaccard", lambda *both: compared.append(both) or original(*both))
+    monkeypatch.setattr(duplicates, "MOST_COMPARED", 8)
+    assert merge_duplicates(passages, 0.9) == whole
+    assert len(compared) <= 8 * len(passages)
 
 
 @pytest.mark.parametrize("threshold", [0, -1, 1.01, float("nan")])

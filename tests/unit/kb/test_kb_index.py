@@ -1,13 +1,18 @@
 import json
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
 
+from kb import index as index_module
 from kb.errors import KnowledgeBaseError
 from kb.index import KnowledgeIndex, build_index
 
+ROOT = Path(__file__).parents[3]
 SOURCES = {"a.md": "0" * 64}
 
 
@@ -146,7 +151,52 @@ def test_a_build_replaces_an_index_but_nothing_else(built, tmp_path, embedder, p
     for place in (precious, precious / "chapter.txt"):
         with pytest.raises(KnowledgeBaseError, match=r"another folder|folder of its own"):
             build_index(passages, vectors, place, embedder, params, sources={})
+    (precious / "manifest.json").write_text('{"name": "a web page"}')  # many folders have one
+    (directory / "queries.jsonl").write_text("{}")
+    (directory / ".DS_Store").touch()
+    for place, stranger in ((precious, r"(chapter\.txt|manifest\.json)"), (directory, r"queries\.jsonl")):
+        with pytest.raises(KnowledgeBaseError, match=f"holds {stranger}, which is no part of an index: move it away"):
+            build_index(passages, vectors, place, embedder, params, sources={})
     assert (precious / "chapter.txt").read_text() == "words"
+    (directory / "queries.jsonl").unlink()
+    build_index(passages, vectors, directory, embedder, params, sources={})
+
+
+def test_what_a_killed_build_left_is_taken_up_by_the_next(built, tmp_path, embedder, params):
+    directory, passages, vectors = built
+    killed = """
+        import os, sys
+        from pathlib import Path
+        from kb import index
+        index.Path.replace = lambda one, other, before=Path.replace: (before(one, other), {then})
+        with index._replacing(Path(sys.argv[1])) as partial:
+            (partial / "half").write_text("half")
+            {at_work}
+    """
+    dead = {"then": "None", "at_work": "os.kill(os.getpid(), 9)"}
+    between = {"then": "os.kill(os.getpid(), 9)", "at_work": "pass"}
+    for left in (dead, between):
+        code = textwrap.dedent(killed.format(**left))
+        assert subprocess.run([sys.executable, "-c", code, str(directory)], check=False, cwd=ROOT).returncode == -9
+        assert len(list(tmp_path.iterdir())) == (2 if left is dead else 1)
+        if left is dead:
+            build_index(passages, vectors, directory, embedder, params, sources={})
+            assert [path.name for path in tmp_path.iterdir()] == ["index"]
+    with pytest.raises(KnowledgeBaseError, match="no passages"):
+        build_index([], vectors[:0], directory, embedder, params, sources={})
+    with pytest.raises(RuntimeError), index_module._replacing(directory):
+        raise RuntimeError
+    assert KnowledgeIndex.load(directory).manifest.n_passages == len(passages)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+def test_a_build_leaves_one_beside_it_alone(built):
+    directory = built[0]
+    with index_module._replacing(directory) as one:
+        (one / "mine").touch()
+        with index_module._replacing(directory) as other:
+            assert other != one
+        assert (one / "mine").exists()
 
 
 def test_what_does_not_fit_together_is_refused(built, tmp_path, embedder, params):

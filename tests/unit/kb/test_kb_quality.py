@@ -7,7 +7,7 @@ import ir_measures
 import pytest
 
 from kb.errors import KnowledgeBaseError
-from kb.quality import load_queries, quality_by_query, retrieval_quality
+from kb.quality import found_from, load_queries, quality_by_query, retrieval_quality, tell_unknown
 
 QRELS = {"q1": {"a": 2, "b": 1}, "q2": {"c": 2, "d": 2, "e": 1}}
 RANKED = {"q1": ["b", "a", "x"], "q2": ["c", "x", "e"]}
@@ -75,6 +75,24 @@ def test_a_query_with_nothing_relevant_is_left_out_and_logged(caplog):
 def test_what_cannot_be_averaged_is_an_error(ranked, relevance, words):
     with pytest.raises(KnowledgeBaseError, match=words):
         retrieval_quality(ranked, QRELS, relevance, 10)
+
+
+@pytest.mark.parametrize(("grades", "lowest"), [((0, 2, 1), 2), ((0, 1), 1), ((5,), 2)])
+def test_two_counts_as_found_or_one_where_there_is_no_more(grades, lowest):
+    assert found_from({"q": {str(n): grade for n, grade in enumerate(grades)}}) == lowest
+
+
+def test_qrels_without_anything_relevant_are_refused():
+    with pytest.raises(KnowledgeBaseError, match="no document of the qrels has a relevance of 1 or more"):
+        found_from({"q": {"a": 0}})
+
+
+def test_relevant_documents_that_are_not_there_are_told(caplog):
+    tell_unknown({"q": {"a": 2, "b": 1, "c": 2, "d": 2}}, 2, {"a", "x"})
+    assert "2 of 3 relevant documents are not in the index, such as 'c'" in caplog.text
+    caplog.clear()
+    tell_unknown({"q": {"a": 2, "b": 1}}, 2, {"a"})
+    assert not caplog.text
 
 
 def files(tmp_path, queries, qrels):

@@ -78,7 +78,39 @@ def test_another_entry_name_or_version_of_a_library_is_another_reading(root, rea
     assert read(["podagra.md"])[1] == ["podagra.md"]
 
 
-def test_nothing_left_is_refused_though_it_is_known(read):
-    for _ in range(2):
-        with pytest.raises(KnowledgeBaseError, match="all 1 records were rejected"):
-            read(["empty.txt"])
+def test_a_stop_while_files_are_read_loses_the_last_seconds_alone(root, tmp_path, monkeypatch):
+    cache, original, seen = Cache(tmp_path.parent / f"{tmp_path.name}.sqlite"), reading.documents_in, []
+
+    def stopped(file):
+        if file.name == "more.jsonl" and not seen.count("more.jsonl"):
+            seen.append(file.name)
+            raise KeyboardInterrupt
+        seen.append(file.name)
+        return original(file)
+
+    monkeypatch.setattr(reading, "documents_in", stopped)
+    monkeypatch.setattr(reading, "KEPT_EVERY_S", -1.0)
+    with pytest.raises(KeyboardInterrupt):
+        Corpus(["."], root, None, cache)
+    Corpus(["."], root, None, cache)
+    assert seen == ["empty.txt", "gout.md", "more.jsonl", "more.jsonl"]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_file_that_changes_while_it_is_read_is_named_and_nothing_of_it_is_kept(root, tmp_path, monkeypatch, known):
+    """Else the cache would say of the one text what stood in the other, for good."""
+    cache, original = Cache(tmp_path / "cache" / "kb.sqlite"), reading.documents_in
+    before = Corpus(["gout.md"], root, None, cache) if known else None
+    was = (root / "gout.md").read_text()
+
+    def changed(file):
+        file.path.write_text("Gout hurts ten times.")
+        return original(file)
+
+    monkeypatch.setattr(reading, "documents_in", changed)
+    with pytest.raises(KnowledgeBaseError, match=r"gout\.md changed while it was read: run the build again"):
+        Corpus(["gout.md"], root, None, cache).read(before.documents if before else [])
+    monkeypatch.undo()
+    (root / "gout.md").write_text(was)
+    corpus = Corpus(["gout.md"], root, None, cache)
+    assert [one.text for one in corpus.read(corpus.documents)] == ["Gout hurts."]

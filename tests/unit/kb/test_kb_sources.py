@@ -4,9 +4,10 @@ import os
 
 import pytest
 
+from kb.cache import Cache
 from kb.errors import KnowledgeBaseError
 from kb.reading import Corpus
-from kb.sources import source_files
+from kb.sources import new_file, source_files
 
 
 @pytest.fixture
@@ -45,6 +46,34 @@ def test_names_are_relative_to_the_project_and_never_absolute(root, tmp_path):
     files, _ = source_files([root / "a" / "gout.md", "../library", tmp_path / "library" / "flu.md"], root)
     assert [(file.name, file.stem) for file in files] == [("a/gout.md", "gout"), ("library/flu.md", "flu")]
     assert Corpus(["b"], root, None, None).hashes.keys() == {"b/gout.md", "b/sub/flu.MD"}
+
+
+def test_sources_of_one_name_keep_their_files_apart(root, tmp_path):
+    for year in ("2023", "2024"):
+        (tmp_path / year / "a").mkdir(parents=True)
+        (tmp_path / year / "a" / "gout.md").write_text(f"Gout in {year}.")
+    sources = [tmp_path / "2023" / "a", tmp_path / "2024" / "a", "a"]
+    files, _ = source_files(sources, root)
+    assert [file.name for file in files] == [
+        "a/gout.md",
+        "2024/a/gout.md",
+        "project/a/gout.html",
+        "project/a/gout.md",
+        "project/a/gout.txt",
+    ]
+    assert len({file.stem for file in files}) == len(files)
+    for cache in (None, Cache(tmp_path / "kb.sqlite"), Cache(tmp_path / "kb.sqlite")):
+        corpus = Corpus(sources, root, None, cache)
+        assert [one.text for one in corpus.read(corpus.documents)][:2] == ["Gout in 2023.", "Gout in 2024."]
+        assert len(corpus.hashes) == len(files)
+
+
+def test_one_more_file_is_named_as_it_would_be_listed(root):
+    before = {file.stem for file in source_files(["a", "b"], root)[0]}
+    for name, source in (("b/flu.md", "b"), ("b/sub/gout.md", "b"), ("a/angina.md", "a"), ("b/gout.txt", "b")):
+        (root / name).touch()
+        (listed,) = (file for file in source_files(["a", "b"], root)[0] if file.name == name)
+        assert new_file(root / name, source, root, before) == listed
 
 
 def test_what_is_no_file_is_told(root):

@@ -10,6 +10,7 @@ import pytest
 from clinic.config import CaseSource
 from clinic.errors import ClinicError
 from doctor.parameters import Params, load_params
+from kb.documents import load_documents
 from tasks import inbox as module
 from tasks import patient_cases
 from tasks.inbox import admit, file_away
@@ -39,6 +40,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (made / name).write_text(text)
     subprocess.run(["git", "init", "-q", str(made)], check=True)
     monkeypatch.setattr(module, "ROOT", made)
+    monkeypatch.setattr(module, "KB_CACHE", tmp_path / "kb.sqlite")
     monkeypatch.setattr(patient_cases, "ROOT", made)
     return made
 
@@ -122,6 +124,19 @@ def test_what_is_not_valid_goes_into_quarantine_with_its_reason(
     assert re.search(told, reason), reason
     assert str(root) not in reason
     assert admit.fn(params, inbox) == []  # what was put away does not come again
+
+
+def test_a_document_comes_in_under_the_name_that_the_stage_gives_it(root: Path, tmp_path: Path, params: Params) -> None:
+    """Two shelves may hold a gout.md each."""
+    shelves = ["data/library", "data/more"]
+    (root / "dvc.yaml").write_text(DVC_YAML.replace("[data/library]", "[data/library, data/more]"))
+    (root / "data/more").mkdir()
+    params = params.model_copy(update={"knowledge_base": params.knowledge_base.model_copy(update={"sources": shelves})})
+    put(tmp_path / "inbox", "data/more/gout.md", PAGE.replace("joint", "knuckle"))
+    put(tmp_path / "inbox", "data/more/gout.txt", PAGE.replace("joint", "toe"))
+    assert [one.reason for one in admit.fn(params, tmp_path / "inbox")] == ["", ""]
+    documents, rejected = load_documents(shelves, root, None)
+    assert ([one.doc_id for one in documents], rejected) == (["gout", "data/more/gout.md", "gout.txt"], [])
 
 
 def test_links_and_pipes_are_not_read(root: Path, tmp_path: Path, params: Params) -> None:
