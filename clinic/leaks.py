@@ -149,7 +149,9 @@ def mentions(term: str, text: str) -> Iterator[tuple[int, int]]:
     """Half-open spans of a text that name a term, in any of its forms; they may overlap."""
     seen: set[tuple[int, int]] = set()
     for form in _forms(term):
-        strict = len(skeleton(form).letters) <= SHORT and skeleton(form).latin[:1] == (True,)
+        strict = skeleton(form).latin[:1] == (True,) and (
+            len(skeleton(form).letters) <= SHORT or (form.isupper() and form.lower() in lexicon().everyday)
+        )
         wanted, given = skeleton(form, strict), skeleton(text, strict)
         start = given.letters.find(wanted.letters) if wanted.letters else -1
         while start >= 0:

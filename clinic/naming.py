@@ -3,7 +3,8 @@
 A name is compared by its words without order: lower case, one spelling (British and American, with and without
 accents), singular, without possessives and articles, Roman numerals as digits, organ adjectives as nouns ("renal" is
 "kidney"), simplified characters. A second form keeps the order and drops the spaces, so that "heat stroke" is
-"heatstroke". `disease_names.yaml` beside this file says which names mean the same where no rule can.
+"heatstroke". `disease_names.yaml` beside this file says which names mean the same where no rule can, and what short
+forms stand for; an abbreviation of one bundled disease is written out inside a longer name too ("Acute MI").
 
 An abbreviation that two diseases share is no name (`shared_names`); `clinic.diagnoses.with_names_of_run` gives it back to a
 run in which one of the two is among the cases.
@@ -12,15 +13,18 @@ run in which one of the two is among the cases.
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 
 from clinic.simplified import simplified
 
+_PIECE = re.compile("([A-Za-z0-9]+)")
 _TOKEN = re.compile(r"[a-z]+|\d+|[^\W\d_a-z]+")
 _APOSTROPHES = str.maketrans(dict.fromkeys("’‘`´ʼ′＇", "'"))
 _NUMERALS = {
@@ -114,7 +118,12 @@ _SAME_WORDS = {
     "perforated": "perforation",
     "herniated": "hernia",
     "herniation": "hernia",
+    "embolus": "embolism",
+    "calculus": "stone",
+    "bleed": "hemorrhage",
+    "bleeding": "hemorrhage",
 }
+MOST_FORMS = 16  # of one name with several abbreviations, each of which has several long names
 HEADS = frozenset({"disease", "syndrome"})
 
 
@@ -125,6 +134,8 @@ def words(text: str) -> tuple[str, ...]:
     plain = "".join(c for c in plain if not unicodedata.combining(c) and unicodedata.category(c) != "Cf")
     plain = simplified(plain).replace("ß", "ss").replace("ø", "o").replace("ł", "l")
     plain = re.sub(r"(?<=[a-z])'s?(?![a-z])", "", plain)
+    for short, (pattern, long) in _short_forms().items():
+        plain = pattern.sub(long, plain) if short in plain else plain
     plain = re.sub(r"\bin (?:an? |the )?(?:child|children|infants?|baby|babies)\b|\bpa?ediatric\b(?=.*\w)", " ", plain)
     plain = re.sub(r"\bmalignant (?:neoplasms?|tumou?rs?)\b", "cancer", plain.replace("æ", "ae").replace("œ", "oe"))
     plain = re.sub(
@@ -145,6 +156,8 @@ def _one_word(token: str) -> str:
     token = re.sub("is(?=(?:e|ed|ing|ation)s?\\Z)", "iz", token) if len(token) > 6 else token
     token = token.replace("yse", "yze").replace("sulph", "sulf").replace("leuco", "leuko")
     token = re.sub(r"omata\Z", "oma", re.sub(r"itides\Z", "itis", token))
+    token = re.sub(r"(embol|thromb|calcul|bronch|toph|nev|cocc)i\Z", r"\1us", token)
+    token = re.sub(r"(?<=diverticul)a\Z", "um", re.sub(r"(?<=var)ices\Z", "ix", token))
     if (re.search(r"(?:[oy]s|[cl]as|tas)es\Z", token) and not token.endswith(("noses", "uses"))) or token.endswith(
         "noses"
     ):
@@ -179,14 +192,54 @@ def keys(name: str) -> frozenset[str]:
 
 @lru_cache(maxsize=65536)
 def full_keys(name: str) -> frozenset[str]:
-    """The forms of a name with all its words.
+    """The forms of a name with all its words, as it stands and with the abbreviations inside it written out.
 
     An abbreviation that spells an everyday word has one form of its own, so that COLD is never a cold.
     """
     if is_abbreviation(name) and name.strip().lower() in lexicon().everyday:
         return frozenset({_spelled_word(name)})
-    content = _content(name)
-    return frozenset({_bag(content), _run(content)}) if content else frozenset()
+    said = (_content(name), *_written_out(name))
+    return frozenset(form for content in said if content for form in (_bag(content), _run(content)))
+
+
+def _written_out(name: str) -> Iterator[list[str]]:
+    """The words of a name in which the abbreviations inside stand as what they mean."""
+    if long := abbreviated_in(name):
+        choices = (long.get(piece, (piece,)) for piece in _PIECE.split(name))
+        for chosen in islice(product(*choices), MOST_FORMS):
+            yield list(dict.fromkeys(_content("".join(chosen))))
+
+
+@lru_cache(maxsize=65536)
+def abbreviated_in(name: str) -> dict[str, tuple[str, ...]]:
+    """Abbreviation inside a longer name -> the long names of the one bundled disease that bears it."""
+    if is_abbreviation(name):
+        return {}
+    return {piece: long for piece in _PIECE.findall(name) if (long := _long_names(piece, name))}
+
+
+def _long_names(piece: str, name: str) -> tuple[str, ...]:
+    """The long names, in the script of a name, of the one bundled disease whose abbreviation a piece of it is."""
+    known = _abbreviations()
+    long = known.get(piece.upper()) or known.get(piece.removesuffix("s").upper(), ())
+    everyday = piece.lower() in lexicon().everyday
+    if (everyday and name.isupper()) or not (is_abbreviation(piece) or (len(piece) > 2 and not everyday)):
+        return ()
+    return tuple(one for one in long if _is_chinese(one) == _is_chinese(name))
+
+
+@lru_cache(maxsize=1)
+def _abbreviations() -> dict[str, tuple[str, ...]]:
+    """Abbreviation that one bundled disease alone bears, in capitals -> the long names of the disease."""
+    bearers: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for names in lexicon().groups:
+        for short in {name.upper() for name in names if is_abbreviation(name)}:
+            bearers[short].append(tuple(name for name in names if not is_abbreviation(name)))
+    return {short: groups[0] for short, groups in bearers.items() if len(groups) == 1}
+
+
+def _is_chinese(name: str) -> bool:
+    return any("\u4e00" <= c <= "\u9fff" for c in name)
 
 
 def _spelled_word(name: str) -> str:
@@ -229,7 +282,7 @@ class Lexicon:
 @lru_cache(maxsize=1)
 def lexicon() -> Lexicon:
     """Read `disease_names.yaml`."""
-    content = YAML(typ="safe").load(Path(__file__).with_name("disease_names.yaml").read_text(encoding="utf-8"))
+    content = _bundled()
     return Lexicon(
         groups=tuple(_several(line) for line in content["same"]),
         apart=tuple(frozenset(_several(line)) for line in content["apart"]),
@@ -240,6 +293,26 @@ def lexicon() -> Lexicon:
         everyday=frozenset(content["words"]),
         corrections={label: tuple(names) for label, names in content["corrections"].items()},
     )
+
+
+@lru_cache(maxsize=1)
+def _bundled() -> dict[str, Any]:
+    content: dict[str, Any] = YAML(typ="safe").load(
+        Path(__file__).with_name("disease_names.yaml").read_text(encoding="utf-8")
+    )
+    return content
+
+
+@lru_cache(maxsize=1)
+def _short_forms() -> dict[str, tuple[re.Pattern[str], str]]:
+    """Short form -> where it stands in a text of small letters, and its long form; where that stands already it stays."""
+    return {
+        short: (
+            re.compile(rf"(?<![a-z]){short}(?![a-z])" if short.isascii() else f"{short}(?!{long.removeprefix(short)})"),
+            long,
+        )
+        for short, long in _bundled()["short"].items()
+    }
 
 
 def _several(line: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from clinic.diagnoses import initials
 from clinic.naming import (
     ARTICLES,
+    abbreviated_in,
     full_keys,
     group_of,
     is_abbreviation,
@@ -26,7 +27,7 @@ from clinic.naming import (
 )
 from clinic.reading import is_disease_word, is_sentence, readings
 
-LONGEST_WINDOW = 6  # words of a name in a text, articles included
+LONGEST_WINDOW = 8  # words of a name in a text, articles included
 LEAST_MISSPELT = 7  # letters; shorter words have too many neighbours
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _BOUNDARY = re.compile(r"[.!?;:,。！？；，、\n()]")
@@ -201,13 +202,15 @@ def stands_as_name(text: str, start: int, end: int) -> bool:
 @lru_cache(maxsize=4096)
 def telling_words(names: tuple[str, ...]) -> tuple[str, ...]:
     """Single words and abbreviations that tell the disease with these names: head words, adjectives, initials and the
-    bundled abbreviations; none for a complaint.
+    bundled abbreviations, and those inside a name that have a head word ("DVT" in "Left leg DVT"); none for a complaint.
     """
     own = tuple(name for name in _read(names) if not is_complaint(name))
-    heads = {word for name in own for word in _WORD.findall(name) if _is_head(word)}
+    inside = {short: long[0] for name in own for short, long in abbreviated_in(name).items()}
+    heads = {word for name in (*own, *inside.values()) for word in _WORD.findall(name) if _is_head(word)}
     heads |= {name for name in own if len(_WORD.findall(name)) == 1}
     adjectives = {adjective for word in heads for adjective in adjectives_of(word)}
     short = {name for name in all_names(names) if is_abbreviation(name)}
+    short |= {name for name, long in inside.items() if any(map(_is_head, _WORD.findall(long)))}
     spelt = {
         initials(name) for name in own if 3 <= len(initials(name)) <= 5 and len(name.split()) == len(initials(name))
     }

@@ -94,6 +94,8 @@ def test_lists_denials_and_other_diseases_are_not_exact(make_case, text):
         ("Crohn disease", "regional enteritis, also known as Crohn's disease"),
         ("You most likely have the common cold.", "a cold"),
         ("类风湿關節炎", "類風濕关节炎"),
+        ("Heart failure", "心衰"),
+        ("急性心肌梗死", "Acute MI"),
     ],
 )
 def test_other_names_of_the_disease_are_exact(make_case, truth, said):

@@ -152,6 +152,18 @@ TOLD = [
     ("Common cold", "It is cold, I think.", "cold"),
     ("Common cold", "I caught a nasty cold last week", "cold"),
     ("You most likely have gastritis.", "My gastritis is back.", "gastritis"),
+    ("Pulmonary embolism", "CT shows bilateral pulmonary emboli", "pulmonary emboli"),
+    ("Kidney stones", "CT shows renal calculi", "renal calculi"),
+    ("Acute exacerbation of COPD", "an exacerbation of COPD, they said", "exacerbation of COPD"),
+    ("Acute MI", "Was it a heart attack?", "heart attack"),
+    ("Left leg DVT", "a deep vein thrombosis of the left leg", "deep vein thrombosis of the left leg"),
+    ("Left leg DVT", "my second DVT", "DVT"),
+    ("Left leg DVT", "a thrombosis, they said", "thrombosis"),
+    ("Type 1 DM", "I am diabetic.", "diabetic"),
+    ("Lower GI bleed", "They spoke of lower gastrointestinal bleeding.", "lower gastrointestinal bleeding"),
+    ("甲状腺功能亢进症", "医生说是甲亢。", "甲亢"),
+    ("急性心肌梗死", "说我是急性心肌梗塞", "急性心肌梗塞"),
+    ("脑梗死", "以前得过脑梗", "脑梗"),
 ]
 NOT_TOLD = [
     ("Common cold", "I felt very cold last night."),
@@ -172,6 +184,15 @@ NOT_TOLD = [
     ("Shingles", "not a single spot"),
     ("Sciatica", "along the sciatic nerve"),
     ("The diagnosis is gastritis.", "Nobody gave me a diagnosis."),
+    ("Kidney stones", "I teach calculus and lift stones."),
+    ("Pulmonary embolism", "My lungs are clear."),
+    ("Lower GI bleed", "My gums bleed, and so does my lower lip."),
+    ("Acute MI", "my heart is heavy"),
+    ("Acute exacerbation of COPD", "My COPD was well until Sunday."),
+    ("Drug reaction with eosinophilia and systemic symptoms", "I dress without help."),
+    ("急性上呼吸道感染", "晚上感觉冷，身上感染了。"),
+    ("尿路感染", "排尿感到疼"),
+    ("脑梗死", "头晕，脑子不清楚。"),
 ]
 
 

@@ -37,6 +37,22 @@ SAME = [
     ("Ｐｎｅｕｍｏｎｉａ", "pneumonia"),
     ("急性闌尾炎。", "急性阑尾炎"),
     ("anxiety disorders", "anxiety disorder"),
+    ("Pulmonary emboli", "lung embolism"),
+    ("thrombi", "thrombus"),
+    ("oesophageal varices", "esophageal varix"),
+    ("renal calculi", "kidney stone"),
+    ("intracranial bleed", "intracranial haemorrhage"),
+    ("upper GI bleed", "upper gastrointestinal haemorrhage"),
+    ("moderate copd flare", "moderate flare of chronic obstructive lung disease"),
+    ("acute dvts", "acute deep vein thrombosis"),
+    ("COPD with CHF", "chronic obstructive airway disease with congestive heart failure"),
+    ("acute AKI", "acute kidney injury"),
+    ("RELAPSED CLL", "relapsed chronic lymphocytic leukemia"),
+    ("Relapsed ALL", "relapsed acute lymphoblastic leukemia"),
+    ("前壁心梗", "前壁心肌梗塞"),
+    ("陳舊性腦梗", "陈旧性脑梗死"),
+    ("COPD稳定期", "慢阻肺稳定期"),
+    ("帕金森氏综合症", "帕金森综合征"),
 ]
 DIFFERENT = [
     ("acute pancreatitis", "chronic pancreatitis"),
@@ -53,6 +69,14 @@ DIFFERENT = [
     ("illness anxiety disorder", "anxiety disorder"),
     ("COLD", "cold"),
     ("", "disease"),
+    ("PAIN IN ALL JOINTS", "pain in acute lymphoblastic leukemia joints"),
+    ("pain in all joints", "pain in acute lymphoblastic leukemia joints"),
+    ("moderate AD", "moderate Alzheimer disease"),
+    ("moderate AD", "moderate atopic dermatitis"),
+    ("acute mi", "acute myocardial infarction"),
+    ("alkali", "alkalus"),
+    ("thrombus", "thrombosis"),
+    ("脑梗阻", "脑梗死"),
 ]
 
 
