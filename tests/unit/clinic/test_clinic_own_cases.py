@@ -107,7 +107,7 @@ def test_every_field_of_the_mapping_finds_its_place(place, split):
         ("habits (2)", False, "Does not smoke."),
         ("more", True, "Sleeps badly."),
         ("Fever", False, "No fever"),
-        ("Test results: urine", False, "Urate 9 mg/dL. No blood."),
+        ("Test results: urine", True, "Urate 9 mg/dL. No blood."),
         ("Is it red?", True, "Yes, very."),
         ("Unasked", True, "And hot."),
         ("Warning sign", True, "Cannot walk"),
@@ -330,6 +330,33 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("The rash has not been improving.", True),
         ("Triple-negative tumour on biopsy.", True),
         ("Nobody else is ill; knowledge is normal.", True),
+        ("No fever or chills", False),
+        ("Denies fever, chills", False),
+        ("Denies tobacco, alcohol, and drug use.", False),
+        ("Denies fever, weight loss of more than 5 kg, or night sweats", False),
+        ("He has no cough and no fever", False),
+        ("He does not smoke, drink alcohol or use drugs", False),
+        ("No. It began on Sunday.", False),
+        ("None", False),
+        ("Urine and blood cultures were negative", False),
+        ("Heart, lungs and abdomen were unremarkable.", False),
+        ("CT head without contrast showed no bleeding", False),
+        ("When asked to cough, there is no bulge.", False),
+        ("On physical examination, there is no nuchal rigidity.", False),
+        ("However, she does not recall any bites.", False),
+        ("Stool is negative for blood, pus, and ova.", False),
+        ("At discharge, he had no chest pain or dyspnea.", False),
+        ("At rest, chest pain, no dyspnea.", True),
+        ("Blood cultures were negative and urine grew E. coli.", True),
+        ("ANA negative, anti-CCP positive.", True),
+        ("fever, cough, no chills", True),
+        ("Cough but no fever", True),
+        ("No fever but a rash", True),
+        ("Swelling without redness", True),
+        ("No fever, no relief with rest", True),
+        ("Yes, 39 since Monday, no cough.", True),
+        ("Yes. No appetite.", True),
+        ("I never fell but I twisted it while skiing.", True),
     ],
 )
 def test_denials_are_heard(text, present):
@@ -337,7 +364,28 @@ def test_denials_are_heard(text, present):
 
 
 @pytest.mark.parametrize(
-    ("text", "present"), [("无发热", False), ("否认腹痛", False), ("四肢无力", True), ("休息后无缓解", True)]
+    ("text", "present"),
+    [
+        ("无发热", False),
+        ("否认腹痛", False),
+        ("没有，昨天开始的。", False),
+        ("未发热，未呕吐。", False),
+        ("不发烧，不咳嗽。", False),
+        ("没發燒", False),
+        ("无尿频、尿急", False),
+        ("心、肺、腹未见异常", False),
+        ("入院后，无发热", False),
+        ("四肢无力", True),
+        ("休息后无缓解", True),
+        ("无痛性血尿", True),
+        ("没吃药", True),
+        ("咳不出来", True),
+        ("有，39度，不咳", True),
+        ("咳嗽但不发烧", True),
+        ("发热、咳嗽，无寒战", True),
+        ("不抽烟，喝点红酒。", True),
+        ("HBsAg阴性，HCV抗体阳性", True),
+    ],
 )
 def test_chinese_denials_are_heard(text, present):
     assert is_present(text, "zh") is present
@@ -356,6 +404,54 @@ def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
         "The skin is warm.",
         "Without redness.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("Denies fever, chills, or cough.", ["-Denies fever.", "-Denies chills.", "-Denies cough."]),
+        ("No fever, no chills.", ["-No fever.", "-No chills."]),
+        ("He has no known allergies, takes warfarin daily.", ["-He has no known allergies.", "+Takes warfarin daily."]),
+        ("He has no allergies and takes warfarin.", ["-He has no allergies.", "+Takes warfarin."]),
+        ("Denies tobacco use, drinks alcohol socially.", ["-Denies tobacco use.", "+Drinks alcohol socially."]),
+        ("He denies fever, reports chills.", ["-He denies fever.", "+Reports chills."]),
+        ("No fever, BP 90/60, HR 120.", ["-No fever.", "+BP 90/60, HR 120."]),
+        (
+            "No murmurs, rubs or gallops, lungs clear, abdomen soft.",
+            ["-No murmurs.", "-No rubs.", "-No gallops.", "+Lungs clear, abdomen soft."],
+        ),
+        ("No history of gout, does not smoke.", ["-No history of gout.", "-Does not smoke."]),
+        ("No fever, chills, has no cough, rash.", ["-No fever.", "-No chills.", "-Has no cough.", "-Has no rash."]),
+        ("No relief with acetaminophen, heat, or massage.", ["+No relief with acetaminophen, heat, or massage."]),
+        ("No appetite, nausea, and fatigue.", ["+No appetite, nausea, and fatigue."]),
+        (
+            "CT head without contrast shows subdural hematoma.",
+            ["+CT head without contrast shows subdural hematoma."],
+        ),
+    ],
+)
+def test_a_denial_reaches_no_further_than_its_list(text, want):
+    found = list(statements_of(f"A man comes. {text}", "en"))[1:]
+    assert ["-+"[s.present] + s.text for s in found] == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("无咳嗽、咳痰、发热。", ["-无咳嗽。", "-无咳痰。", "-无发热。"]),
+        ("無咳嗽、發熱。", ["-無咳嗽。", "-無發熱。"]),
+        ("无发热，伴咳嗽。", ["-无发热。", "+伴咳嗽。"]),
+        ("无咳嗽，腰痛3天。", ["-无咳嗽。", "+腰痛3天。"]),
+        ("无明显诱因出现咳嗽、咳痰、发热。", ["+无明显诱因出现咳嗽、咳痰、发热。"]),
+        ("患者昨日，无明显诱因出现咳嗽。", ["+患者昨日，无明显诱因出现咳嗽。"]),
+        ("无痛性肉眼血尿、腰痛1月。", ["+无痛性肉眼血尿、腰痛1月。"]),
+        ("无力、头晕、恶心。", ["+无力、头晕、恶心。"]),
+        ("未发热，未呕吐。", ["-未发热，未呕吐。"]),
+    ],
+)
+def test_a_chinese_denial_reaches_no_further_than_its_list(text, want):
+    found = list(statements_of(f"患者来诊。{text}", "zh"))[1:]
+    assert ["-+"[s.present] + s.text for s in found] == want
 
 
 def test_sections_keep_their_headings_and_verdicts_stay_out():
