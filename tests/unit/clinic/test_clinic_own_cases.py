@@ -289,6 +289,66 @@ def test_an_opening_that_names_the_diagnosis_is_flagged(place, split):
     assert case.flags == (OPENING_STATES_DIAGNOSIS,)
 
 
+@pytest.mark.parametrize(
+    "word", ["N/A", "na", "nan", "None", "null", "-", "Unknown", "TBD", "不详", None, float("nan")]
+)
+def test_a_word_for_nothing_is_nothing(place, split, word):
+    mapping = MAPPING + "group: who\nsynonyms: also\nred_flags: watch\ncategory: kind\nfacts: [more]\n"
+    row = {**ROW, "who": word, "also": word, "watch": word, "kind": word, "more": "well"}
+    (case, other), _ = load_source(place([row, {**row, "story": STORY.replace("knee", "toe")}], mapping), split)
+    assert (case.synonyms, case.urgent, case.red_flags, case.category) == ((), False, (), "unclassified")
+    assert case.group_id != other.group_id
+    cases, (rejected,) = load_source(place([{**row, "dx": word}], mapping), split)
+    assert cases == []
+    assert rejected.reason.startswith("no diagnosis: column 'dx' ")
+
+
+def test_none_is_a_denial_where_something_is_told_of_the_patient(place, split):
+    row = {**ROW, "Allergies": "none", "scan": "nil", "more": "N/A", "talk": [{"doctor": "Ill?", "patient": "None"}]}
+    mapping = MAPPING + "facts: [Allergies, more]\ntests: [scan]\ndialogue: talk\n"
+    (case,), _ = load_source(place([row], mapping), split)
+    assert texts(case)[-3:] == [("Allergies", False, "None."), ("Test results: scan", False, "nil"), ("Ill?", False, "None")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "language", "want"),
+    [
+        ("chest_pain", "1 0", "en", [(True, "Chest pain."), (False, "No chest pain.")]),
+        ("Fever", "TRUE FALSE", "en", [(True, "Fever."), (False, "No fever.")]),
+        ("HIV", "y N", "en", [(True, "HIV."), (False, "No HIV.")]),
+        ("Rash", "yes N/A no", "en", [(True, "Rash."), None, (False, "No rash.")]),
+        ("Rash", [True, None, False], "en", [(True, "Rash."), None, (False, "No rash.")]),
+        ("Rash", [1.0, float("nan"), 0.0], "en", [(True, "Rash."), None, (False, "No rash.")]),
+        ("Do you smoke?", "1 0", "en", [(True, "Yes."), (False, "No.")]),
+        ("发热", "是 否", "zh", [(True, "发热。"), (False, "无发热。")]),
+        ("发热", "有 无", "zh", [(True, "发热。"), (False, "无发热。")]),
+        ("Children", "0 1 2", "en", [(True, "0."), (True, "1."), (True, "2.")]),
+        ("Smoking", "no often", "en", [(False, "No."), (True, "Often.")]),
+    ],
+)
+def test_a_column_of_flags_tells_its_name(place, split, column, cells, language, want):
+    cells = cells.split() if isinstance(cells, str) else cells
+    rows = [{**ROW, "story": f"{STORY} {n}.", column: cell} for n, cell in enumerate(cells)]
+    cases, rejected = load_source(place(rows, MAPPING + f'facts: ["{column}"]\n', language=language), split)
+    assert rejected == []
+    found = [next(((f.present, f.text) for f in case.facts if f.topic == column), None) for case in cases]
+    assert found == want
+
+
+@pytest.mark.parametrize("cell", ['["Sleeps badly", "Eats well"]', "['Sleeps badly', 'Eats well']", "['Sleeps badly' 'Eats well']", "[{'text': 'Sleeps badly', 'present': None}, {'text': 'Eats well', 'present': True}]"])  # fmt: skip
+def test_a_list_in_a_cell_is_read(place, split, cell):
+    (case,), _ = load_source(place([{**ROW, "more": cell}], MAPPING + "facts: [more]\n"), split)
+    assert [(f.present, f.text.strip(".")) for f in case.facts[-2:]] == [(True, "Sleeps badly"), (True, "Eats well")]
+
+
+def test_bytes_of_a_parquet_are_text(place, split, tmp_path):
+    frame = pd.DataFrame([{"story": STORY, "dx": b"Gout"}, {"story": STORY, "dx": b"\xe9"}])
+    frame.to_parquet(tmp_path / "t.parquet")
+    (case,), (rejected,) = load_source(place((tmp_path / "t.parquet").read_bytes(), name="b.parquet"), split)
+    assert case.diagnosis == "Gout"
+    assert rejected.reason == "byte 0xe9 is no UTF-8; write the column as text"
+
+
 def test_chinese_cases_are_chinese(place, split):
     row = {"病历": "主诉：咳嗽3天\n现病史：伴咳黄痰，无发热、胸痛。\n查体：体温36.8℃。\n诊断：肺炎", "诊断": "肺炎"}
     (case,), rejected = load_source(place([row], "name: mine\nvignette: 病历\ndiagnosis: 诊断\n", language="zh"), split)
