@@ -143,17 +143,24 @@ def test_a_sheet_is_read_where_openpyxl_is_there(place, split, monkeypatch):
         ClinicError, match=r"cases\.xlsx: reading Excel needs the package openpyxl.*save the sheet as CSV"
     ):
         load_source(given, split)
-    cells = [("story", "dx"), (STORY, "Gout"), (None, None), (STORY, None)]
-    book = SimpleNamespace(worksheets=[SimpleNamespace(iter_rows=lambda values_only: iter(cells))])
+    cells = [("story", "dx"), (STORY, "Gout"), (None, " "), (STORY, None), (None, None)]
+
+    def sheet(title, cells):
+        return SimpleNamespace(title=title, iter_rows=lambda values_only: iter(cells))
+
+    book = SimpleNamespace(worksheets=[sheet("Sheet1", [(None,)]), sheet("Cases", cells), sheet("Sheet3", [])])
     fake = SimpleNamespace(load_workbook=lambda path, read_only, data_only: book)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setitem(sys.modules, "openpyxl", fake)
     cases, rejected = load_source(given, split)
     assert [case.diagnosis for case in cases] == ["Gout"]
-    assert [(r.line, r.reason) for r in rejected] == [
-        (3, "the row is empty"),
-        (4, "no diagnosis: column 'dx' is empty"),
-    ]
+    assert [(r.line, r.reason) for r in rejected] == [(4, "no diagnosis: column 'dx' is empty")]
+    book.worksheets.append(sheet("More", cells))
+    with pytest.raises(
+        ClinicError,
+        match=r"cases\.xlsx has 2 sheets with something in them \('Cases', 'More'\); save that of the cases",
+    ):
+        load_source(given, split)
 
 
 def test_bad_rows_are_rejected_with_line_and_reason(place, split):
@@ -179,7 +186,6 @@ def test_bad_rows_are_rejected_with_line_and_reason(place, split):
     cases, rejected = load_source(given, split)
     assert [case.case_id for case in cases] == ["1", "5"]
     assert {r.line: r.reason for r in rejected} == {
-        3: "the row is empty",
         4: "case id '1' is used twice, first in line 2",
         5: "no diagnosis: column 'dx' is empty",
         6: "byte 0xe9 is no UTF-8; save the file as UTF-8",
@@ -251,10 +257,15 @@ def test_a_wrong_mapping_is_one_line(place, split, mapping, told_as):
         ("cases.csv", b"", r"cases\.csv is empty; its first line must name the columns"),
         ("cases.csv", b"story,dx,dx\n", r"cases\.csv: two columns are named 'dx'"),
         ("cases.csv", "story,dx\n".encode("utf-16"), r"cases\.csv is UTF-16; save it as CSV in UTF-8"),
+        ("cases.csv", b"story,dx\nA man comes. It hurts.,Gout\n\"A woman comes. It hurts,Gout\nA boy comes. It hurts.,Gout\n", r"cases\.csv, line 3: .*; close its quotes"),
+        ("cases.csv", b'story,dx\n"A man comes.\n""Ow.""",Gout\n"A woman comes. It hurts,Gout\n"A boy comes.",Gout\n', r"cases\.csv, line 4: .*; close its quotes"),
+        ("cases.csv", "história,dx\nx,y\n".encode("cp1252"), r"cases\.csv: the header is no UTF-8; save the file as UTF-8"),
+        ("cases.csv", "病历,诊断\nx,y\n".encode("gbk"), r"cases\.csv: the header is no UTF-8; save the file as UTF-8"),
+        ("cases.jsonl", (json.dumps(ROW) + "\n").encode("utf-16"), r"cases\.jsonl: no row can be read; line 1: byte 0xff is no UTF-8; save"),
         ("cases.parquet", b"x", r"cases\.parquet cannot be read \("),
         ("cases.csv.gz", b"x", r"cases\.csv\.gz cannot be read \("),
     ],
-)
+)  # fmt: skip
 def test_a_table_that_cannot_be_read_is_one_line(place, split, name, content, told_as):
     with pytest.raises(ClinicError, match=told_as) as caught:
         load_source(place(content, name=name), split)
@@ -584,6 +595,7 @@ def test_the_tables_of_a_folder_share_a_mapping_and_a_case_counts_once(place, sp
     (tmp_path / "cases.jsonl").rename(tmp_path / "tables" / "a.jsonl")
     other = STORY.replace("knee", "neck")
     (tmp_path / "tables/2026/b.csv").write_text(f'story,dx\n"{STORY}",Gout\n"{other}",Gout\n"{other} Twice.",\n')
+    (tmp_path / "tables/c.json").write_text(json.dumps({**ROW, "story": STORY.replace("knee", "toe")}))
     (tmp_path / "tables/.half.csv").write_text("st")
     (tmp_path / "tables/README.md").write_text("What these are.")
     source = given.model_copy(update={"path": str(tmp_path / "tables")})
@@ -591,11 +603,12 @@ def test_the_tables_of_a_folder_share_a_mapping_and_a_case_counts_once(place, sp
     assert [case.self_report for case in cases] == [
         "A man of 40 comes with a sore knee.",
         "A man of 40 comes with a sore neck.",
+        "A man of 40 comes with a sore toe.",
     ]
     assert [(one.path.rpartition("/")[2], one.line) for one in rejected] == [("b.csv", 4), ("a.jsonl", 1)]
     assert "is used twice, first in b.csv" in rejected[1].reason
-    lines = told(source.path, rejected, 4)
-    assert lines[0] == "tables: 2 of 4 records are no cases"
+    lines = told(source.path, rejected, 5)
+    assert lines[0] == "tables: 2 of 5 records are no cases"
     assert any(line.endswith("(2026/b.csv:4)") for line in lines)
     (tmp_path / "none").mkdir()
     assert load_source(given.model_copy(update={"path": str(tmp_path / "none")}), split) == ([], [])
