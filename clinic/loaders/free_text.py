@@ -51,7 +51,7 @@ class _Rules:
     kinds: tuple[tuple[str, re.Pattern[str]], ...]
     goes_on: Mapping[str, str]
     unless: re.Pattern[str]
-    verdicts: re.Pattern[str]
+    verdicts: re.Pattern[str]  # with their colon
     denies: re.Pattern[str]
     still_there: re.Pattern[str]
     carries: re.Pattern[str]
@@ -99,6 +99,7 @@ def _rules(language: str) -> _Rules:
     def any_of(fragments: Sequence[str]) -> re.Pattern[str]:
         return re.compile(whole.format("|".join(fragments)), re.IGNORECASE)
 
+    verdict = "|".join(said["verdicts"])
     return _Rules(
         **{name: re.compile(text) for name, text in _PATTERNS[language].items()} | _MARKS[language],  # type: ignore[arg-type]
         presentation=said["presentation"],
@@ -106,7 +107,7 @@ def _rules(language: str) -> _Rules:
         kinds=tuple((kind, any_of(fragments)) for kind, fragments in said["kinds"].items()),
         goes_on=said["goes_on"],
         unless=re.compile("|".join(said["unless"]), re.IGNORECASE),
-        verdicts=re.compile(rf"(?:{'|'.join(said['verdicts'])})\Z", re.IGNORECASE),
+        verdicts=re.compile(rf"\s*(?:{verdict})(?:\s*(?:and|&|/)\s*(?:{verdict}))?\s*[:：]", re.IGNORECASE),
         denies=any_of(said["denies"]),
         still_there=any_of(said["still_there"]),
         carries=any_of(said["carries"]),
@@ -168,14 +169,18 @@ def is_present(text: str, language: str) -> bool:
 
 
 def _sentences(text: str, rules: _Rules) -> Iterator[tuple[str, str]]:
-    """(heading of its section, or "", and sentence) in order, without questions."""
-    heading = ""
+    """(heading of its section, or "", and sentence) in order, without questions and what a doctor concluded; that may
+    begin within a line.
+    """
+    heading, concluded = "", False
     for line in re.split(r"\s*\n\s*", text.strip()):
         found = rules.heading.match(line)
         heading = found[1].strip() if found else heading
+        concluded = rules.verdicts.match(simplified(line)) is not None or (concluded and not found)
         for sentence in rules.end.split(line[found.end() :] if found else line):
+            concluded = concluded or rules.verdicts.match(simplified(sentence)) is not None
             stripped = sentence.strip(' \t"“”')
-            if stripped and stripped[-1] not in "?？:：" and not rules.verdicts.match(simplified(heading)):
+            if stripped and stripped[-1] not in "?？:：" and not concluded:
                 yield heading, stripped
 
 

@@ -536,6 +536,34 @@ def test_sections_keep_their_headings_and_verdicts_stay_out():
     ]
 
 
+@pytest.mark.parametrize(
+    ("language", "opening", "heading", "told"),
+    [
+        *(("en", "A man comes. It hurts.", heading, False) for heading in ("Diagnosis", "Discharge diagnosis", "Assessment and Plan", "Assessment/Plan", "A/P", "Differential diagnosis", "Treatment plan", "Impression & Recommendations", "Final answer")),
+        *(("en", "A man comes. It hurts.", heading, True) for heading in ("Past diagnoses", "Previous treatment", "Pain assessment", "Allergies")),
+        *(("zh", "患者来诊。疼痛。", heading, False) for heading in ("诊断", "入院诊断", "鉴别诊断", "诊疗计划", "处理意见")),
+        *(("zh", "患者来诊。疼痛。", heading, True) for heading in ("既往诊断", "过敏史")),
+    ],
+)  # fmt: skip
+def test_what_a_doctor_concluded_is_not_told(language, opening, heading, told):
+    words, colon = ("acute thrombosis", ": ") if language == "en" else ("急性血栓", "：")
+    for text in (f"{opening}\n{heading}{colon}{words}", f"{opening}\n{heading}{colon.strip()}\n{words}"):
+        assert any(words in s.text.lower() for s in statements_of(text, language)) is told
+    if not told:
+        for text in (f"{opening} {heading}{colon}{words}", f"{opening} {heading}{colon}1. {words}. Give rest."):
+            assert len(list(statements_of(text, language))) == 2
+
+
+def test_a_verdict_within_a_line_ends_at_the_next_heading():
+    text = "HPI: Knee pain. Worse at night. Assessment: gout likely. Plan: colchicine.\nPMH: asthma. He has a plan: to rest."
+    assert [s.text for s in statements_of(text, "en")] == [
+        "Knee pain.",
+        "Worse at night.",
+        "Asthma.",
+        "He has a plan: to rest.",
+    ]
+
+
 def test_sentences_are_told_apart_by_kind():
     text = (
         "A man comes with pain. His mother has gout. He is allergic to penicillin. He drinks wine. His pulse is 80. The knee is red. "
