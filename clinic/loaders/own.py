@@ -3,6 +3,7 @@
 """
 
 import hashlib
+import re
 from collections.abc import Iterator
 from collections.abc import Mapping as Dict
 from pathlib import Path
@@ -22,6 +23,8 @@ from clinic.splits import split_of
 
 TESTS = {"en": "Test results: {}", "zh": "检查结果：{}"}  # how the topic of a test is told from that of a history
 RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
+_ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])"
+_CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z")  # of ICD-10, with its dot
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
 
@@ -108,12 +111,13 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
 
 
 def _names(row: Row, mapping: Mapping) -> tuple[str, tuple[str, ...]]:
-    """The diagnosis, corrected, and the names in it."""
+    """The diagnosis without a code of ICD-10, corrected, and the names in it."""
     stated = _field(row, mapping.diagnosis)
     if not stated:
         raise BadRecord(f"no diagnosis: column {mapping.diagnosis!r} {_blank(row.get(mapping.diagnosis))}")
     corrected = {normalise(wrong): right for wrong, right in mapping.corrections.items()}
-    diagnosis = corrected.get(normalise(stated), stated)
+    named = _CODE.sub("", stated).strip() or stated
+    diagnosis = corrected.get(normalise(stated)) or corrected.get(normalise(named), named)
     return diagnosis, names_of(diagnosis)
 
 

@@ -360,6 +360,28 @@ def test_bytes_of_a_parquet_are_text(place, split, tmp_path):
     assert rejected.reason == "byte 0xe9 is no UTF-8; write the column as text"
 
 
+@pytest.mark.parametrize(
+    ("stated", "diagnosis"),
+    [
+        ("Pneumonia (J18.9)", "Pneumonia"),
+        ("J18.9 Pneumonia", "Pneumonia"),
+        ("E11.9 - Type 2 diabetes mellitus", "Type 2 diabetes mellitus"),
+        ("Type 2 diabetes mellitus [E11.9]", "Type 2 diabetes mellitus"),
+        ("Pneumonia, J18.9", "Pneumonia"),
+        ("Pneumonia (ICD-10: J18.9)", "Pneumonia"),
+        ("J18.9肺炎", "肺炎"),
+        ("Whooping cough (A37.90)", "Pertussis"),
+        ("Deficiency of vitamin (B12)", "Deficiency of vitamin (B12)"),
+        ("Gout", "Gout"),
+        ("J18.9", "J18.9"),
+    ],
+)
+def test_a_code_is_no_part_of_a_diagnosis(place, split, stated, diagnosis):
+    mapping = MAPPING + "corrections: {Whooping cough: Pertussis}\n"
+    (case,), _ = load_source(place([{**ROW, "dx": stated}], mapping), split)
+    assert case.diagnosis == diagnosis
+
+
 def test_chinese_cases_are_chinese(place, split):
     row = {"病历": "主诉：咳嗽3天\n现病史：伴咳黄痰，无发热、胸痛。\n查体：体温36.8℃。\n诊断：肺炎", "诊断": "肺炎"}
     (case,), rejected = load_source(place([row], "name: mine\nvignette: 病历\ndiagnosis: 诊断\n", language="zh"), split)
