@@ -21,6 +21,8 @@ from clinic.simplified import simplified
 
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
 MAX_OPENING_WORDS = 60
+_END = r"(?<=[.!?])[\"”']?\s+(?=[A-Z\d\"“(])|(?<=[a-z]\.)(?=[A-Z][a-z])"
+_CAPITAL = re.compile(r"[.!?]\s+[A-Z]")
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
@@ -39,6 +41,8 @@ class _Rules:
 
     heading: re.Pattern[str]  # at the beginning of a line
     end: re.Pattern[str]  # of a sentence
+    lower_end: re.Pattern[str]  # where none begins with a capital
+    abbreviation: re.Pattern[str]  # before a stop that ends none
     turn: re.Pattern[str]  # within one
     denied: re.Pattern[str]  # who, the words of denial, and the rest
     clause: re.Pattern[str]  # between clauses
@@ -66,7 +70,8 @@ class _Rules:
 _PATTERNS = {
     "en": {
         "heading": r"\A\s*([A-Z][A-Za-z][A-Za-z /&'-]{0,38}):\s*(?![\s\d+<>-])",
-        "end": r"(?<!\b[A-Z]\.)(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bvs\.)(?<=[.!?])[\"”']?\s+(?=[A-Z\d\"“(])|(?<=[a-z]\.)(?=[A-Z][a-z])",
+        "end": _END,
+        "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?]))\s+(?=[a-z])",
         "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?|,?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
         r"|,?\s+\band\b(?=\s+(?:he |she |the patient )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for)\b))\s*",
         "denied": r"(?is)\A(?:(?:but|however|although),? )?(?P<who>(?:(?:the )?(?:patient|I|he|she|they)|there) )?(?:also |otherwise |currently )?"
@@ -79,6 +84,7 @@ _PATTERNS = {
     "zh": {
         "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
         "end": r"(?<=[。！？；])\s*",
+        "lower_end": r"(?<=[。！？；])\s*",
         "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|不伴))|[；;]|，(?=但)",
         "denied": r"(?s)\A(?P<who>患者|病人)?[但而且]?(?P<cue>无明显|无|没有|否认有?|未见明显|未见|不伴有?)(?P<rest>.+?)[。，]?\Z",
         "clause": r"[，,；;、。！]|(?=但)",
@@ -108,6 +114,7 @@ def _rules(language: str) -> _Rules:
         goes_on=said["goes_on"],
         unless=re.compile("|".join(said["unless"]), re.IGNORECASE),
         verdicts=re.compile(rf"\s*(?:{verdict})(?:\s*(?:and|&|/)\s*(?:{verdict}))?\s*[:：]", re.IGNORECASE),
+        abbreviation=re.compile(rf"\b(?:{'|'.join(said['abbreviations'])})\.\Z"),
         denies=any_of(said["denies"]),
         still_there=any_of(said["still_there"]),
         carries=any_of(said["carries"]),
@@ -173,15 +180,26 @@ def _sentences(text: str, rules: _Rules) -> Iterator[tuple[str, str]]:
     begin within a line.
     """
     heading, concluded = "", False
+    end = rules.end if _CAPITAL.search(text) else rules.lower_end
     for line in re.split(r"\s*\n\s*", text.strip()):
         found = rules.heading.match(line)
         heading = found[1].strip() if found else heading
         concluded = rules.verdicts.match(simplified(line)) is not None or (concluded and not found)
-        for sentence in rules.end.split(line[found.end() :] if found else line):
+        for sentence in _ended(line[found.end() :] if found else line, end, rules.abbreviation):
             concluded = concluded or rules.verdicts.match(simplified(sentence)) is not None
             stripped = sentence.strip(' \t"“”')
             if stripped and stripped[-1] not in "?？:：" and not concluded:
                 yield heading, stripped
+
+
+def _ended(line: str, end: re.Pattern[str], abbreviation: re.Pattern[str]) -> Iterator[str]:
+    """A line parted where its sentences end."""
+    begin = 0
+    for found in end.finditer(line):
+        if not abbreviation.search(line, begin, found.start()):
+            yield line[begin : found.start()]
+            begin = found.end()
+    yield line[begin:]
 
 
 def _kind(sentence: str, rules: _Rules, before: str) -> str:

@@ -611,6 +611,19 @@ def test_a_long_first_sentence_is_cut():
     assert len(opening_of("咳" * 300 + "。", "zh")) == 120
 
 
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("a man has a sore knee. no fever. he denies cough. he smokes. pt. is well. resp. rate is 18.", ["No fever.", "He denies cough.", "He smokes.", "Pt. is well.", "Resp. rate is 18."]),
+        ("a man has a sore knee. temp. 38.2, bp approx. 120/80. no rash.", ["Temp. 38.2, bp approx. 120/80.", "No rash."]),
+        ("A man has a sore knee. Weight loss of approx. 5 kg. Pt. James smokes.", ["Weight loss of approx. 5 kg.", "Pt. James smokes."]),
+        ("A man has a sore knee. It began in the a.m. hours or so. see above.", ["It began in the a.m. hours or so. see above."]),
+    ],
+)  # fmt: skip
+def test_sentences_without_capitals_end_too_and_abbreviations_end_none(text, want):
+    assert [s.text for s in statements_of(text, "en")][1:] == want
+
+
 def rejections():
     empty = [Rejected("/x/cases.csv", line, "no diagnosis: column 'dx' is empty") for line in range(2, 9)]
     return [*empty, Rejected("/x/cases.csv", 12, "case id '7' is used twice, first in line 3"), Rejected("/x/cases.csv", 13, "case id '8' is used twice, first in line 4")]  # fmt: skip
