@@ -230,9 +230,10 @@ def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
 
 
 def _turns(sentence: str, rules: _Rules) -> Iterator[str]:
+    """A sentence parted where it turns; where no word but a denial says so, it must be one."""
     begin, compared = 0, simplified(sentence)
     for turn in rules.turn.finditer(compared):
-        if not rules.still_there.match(compared, turn.end()):
+        if turn[0].strip(rules.comma_text) or not rules.still_there.match(compared, turn.end()):
             yield from filter(None, [sentence[begin : turn.start()].strip(rules.comma_text)])
             begin = turn.end()
     yield from filter(None, [sentence[begin:].strip(rules.comma_text)])

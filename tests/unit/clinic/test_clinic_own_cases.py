@@ -516,6 +516,7 @@ def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
         ("No history of gout, does not smoke.", ["-No history of gout.", "-Does not smoke."]),
         ("No fever, chills, has no cough, rash.", ["-No fever.", "-No chills.", "-Has no cough.", "-Has no rash."]),
         ("No relief with acetaminophen, heat, or massage.", ["+No relief with acetaminophen, heat, or massage."]),
+        ("He sleeps but has not slept well.", ["+He sleeps.", "+Has not slept well."]),
         ("No appetite, nausea, and fatigue.", ["+No appetite, nausea, and fatigue."]),
         (
             "CT head without contrast shows subdural hematoma.",
