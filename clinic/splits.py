@@ -5,10 +5,12 @@ and anyone who draws a new case knows its split without a list.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from clinic.cases import Case
+from clinic.cases import SPLITS, Case
 from clinic.config import SplitParams
+from clinic.errors import ClinicError
 
 
 def split_of(group_id: str, params: SplitParams) -> str:
@@ -31,6 +33,29 @@ def sampled(cases: Sequence[Case], count: int, salt: str) -> list[Case]:
 def _fraction(*parts: str) -> float:
     """A hash as a number in [0, 1)."""
     return int.from_bytes(hashlib.sha256(":".join(parts).encode()).digest()[:8], "big") / 2**64
+
+
+def refuse_empty_splits(cases: Sequence[Case]) -> None:
+    """Stop where no case falls to one of the splits.
+
+    Raises:
+        ClinicError: so it is; the message says what to do.
+    """
+    if not cases:
+        raise ClinicError(
+            "patient_cases: there is no case at all; name a file under imported, or raise starter.cases, in params.yaml"
+        )
+    count = Counter(case.split for case in cases)
+    together = max(Counter(case.group_id for case in cases).values())
+    remedy = "add cases, raise its share under patient_cases.split in params.yaml, or choose another salt there"
+    if together > 1 and together > len(cases) / 2:
+        remedy = (
+            f"{together} of them stay together, as near-duplicates or as one group; if they only share a template, "
+            "raise patient_cases.near_duplicate in params.yaml (1.0: the same text alone)"
+        )
+    for name in SPLITS:
+        if not count[name]:
+            raise ClinicError(f"patient_cases: none of {len(cases)} cases falls to {name}; {remedy}")
 
 
 def group_of_facts(diagnosis_id: str, present_topics: Iterable[str]) -> str:

@@ -11,14 +11,18 @@ from statistics import median
 from clinic.actions import question
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource
+from clinic.contamination import inherit_groups
 from clinic.dialogues import at_once, chart_opening
+from clinic.errors import ClinicError
 from clinic.events import Asked
 from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.records import names_of
-from clinic.loaders.rows import read_table
+from clinic.loaders.rows import FORMATS, read_table, tables_at
+from clinic.naming import group_of
 from clinic.rejections import refuse_too_many, told
+from clinic.splits import refuse_empty_splits
 from clinic.vocabulary import Term, Vocabulary, read_vocabulary
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import ROOT, Params
@@ -55,21 +59,36 @@ SHOWN_NAMES = 20
 
 
 def guessed(path: Path, mapping: Path) -> None:
-    """Write a first mapping file for a table.
+    """Write a first mapping file for a table, or for the first of a folder.
 
     Raises:
         ClinicError: the table cannot be read, or its columns say too little.
         FileExistsError: there is a mapping file already.
     """
-    text = guess_mapping(read_table(str(path)), path)
-    with mapping.open("x", encoding="utf-8") as file:
+    text = guess_mapping(read_table(str(_tables(path)[0])), path).encode()
+    with mapping.open("xb") as file:
         file.write(text)
 
 
+def _tables(path: Path) -> list[Path]:
+    if not (found := tables_at(path)):
+        raise ClinicError(f"{path} has no table in it; one ends in {', '.join(FORMATS)}")
+    return found
+
+
 def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case], list[Rejected], list[str]]:
-    """The cases of a source, its rejections, and a report in lines, `shown` cases in full."""
+    """The cases of a source as the stage would group them, its rejections, and a report in lines, `shown` cases in full.
+
+    Raises:
+        ClinicError: it is unusable, or there is no row in it.
+    """
+    _tables(Path(source.path))
     cases, rejected = load_source(source, params.patient_cases.split)
+    if not cases and not rejected:
+        raise ClinicError(f"{source.path} has no row in it")
     lines = told(source.path, rejected, len(cases) + len(rejected))
+    cases, bridging = inherit_groups(cases, params.patient_cases.near_duplicate)
+    lines += told("near-duplicates", bridging, len(cases) + len(bridging))
     if not cases:
         return cases, rejected, lines
     factory = replace(open_factory(params, ROOT / "data/kb_index"), patient_model=None)
@@ -80,6 +99,7 @@ def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case],
         [
             *lines,
             *_summary(cases),
+            *_empty_splits(params, source, cases),
             *(line for case in cases[::every][:shown] for line in _meeting(factory, case)),
             *_unknown_names(params, factory, cases),
             *_too_long(params, cases),
@@ -91,21 +111,41 @@ def refuse(params: Params, source: CaseSource, cases: Sequence[Case], rejected: 
     """What the stage `patient_cases` would refuse.
 
     Raises:
-        ClinicError: too many rejections.
+        ClinicError: too many rejections; or no case for a split, where the table stands alone.
     """
     refuse_too_many(source.path, rejected, len(cases) + len(rejected), params.patient_cases.max_rejected_share)
+    if _alone(params, source):
+        refuse_empty_splits(cases)
+
+
+def _alone(params: Params, source: CaseSource) -> bool:
+    """Whether no other source can give a split its cases."""
+    others = [
+        one for one in params.patient_cases.imported if (ROOT / one.path).resolve() != Path(source.path).resolve()
+    ]
+    return not params.patient_cases.starter.cases and not others
+
+
+def _empty_splits(params: Params, source: CaseSource, cases: Sequence[Case]) -> list[str]:
+    try:
+        refuse_empty_splits(cases)
+    except ClinicError as error:
+        return [] if _alone(params, source) else [f"  without other sources the stage would stop: {error}"]
+    return []
 
 
 def _summary(cases: Sequence[Case]) -> list[str]:
     facts = [fact for case in cases for fact in case.facts]
     diagnoses = Counter(case.diagnosis_id for case in cases)
     splits = Counter(case.split for case in cases)
+    groups = Counter(case.group_id for case in cases)
     common = ", ".join(f"{name} ({count})" for name, count in diagnoses.most_common(5))
     flagged = sum(bool(case.flags) for case in cases)
     return [
         f"{len(cases)} cases of source {cases[0].source!r}: {', '.join(f'{splits[name]} {name}' for name in sorted(splits))}",
         f"  facts in a case: {median(len(case.facts) for case in cases):g} (median), {sum(not fact.present for fact in facts) / len(facts):.0%} of them denied",
         f"  diagnoses: {len(diagnoses)} different, {sum(count == 1 for count in diagnoses.values())} of them once; the commonest: {common}",
+        f"  cases that share a group with another, and so a split: {sum(count for count in groups.values() if count > 1)}, at most {max(groups.values())} in one",
         *([f"  opening words that name the diagnosis (masked, flagged): {flagged}"] if flagged else []),
     ]
 
@@ -128,18 +168,17 @@ def _unknown_names(params: Params, factory: ConsultationFactory, cases: Sequence
     path = params.patient_cases.vocabulary
     known = read_vocabulary(ROOT / path) if path is not None else None
     bundled = Vocabulary([Term(c.condition_id, c.name, c.synonyms, c.parents) for c in factory.clinic.conditions])
+    names = {case.diagnosis: [*names_of(case.diagnosis), *case.synonyms] for case in cases}
     unknown = Counter(
         case.diagnosis
         for case in cases
-        if not any(
-            vocabulary is not None and vocabulary.find([*names_of(case.diagnosis), *case.synonyms])
-            for vocabulary in (known, bundled)
-        )
+        if not any(vocabulary is not None and vocabulary.find(names[case.diagnosis]) for vocabulary in (known, bundled))
+        and all(group_of(name) is None for name in names[case.diagnosis])
     )
     beside = f" and {path}" if known is not None else ", and patient_cases.vocabulary is null"
     return [
         "",
-        f"diagnoses without a known synonym: {len(unknown)}, of {sum(unknown.values())} cases (known are the starter clinic's{beside})",
+        f"diagnoses without a known synonym: {len(unknown)}, of {sum(unknown.values())} cases (known are names of clinic/disease_names.yaml and of the starter clinic{beside})",
         "only their own words count as right: check them, give synonyms, or correct them in the mapping",
         *(f"  {name}" + f" ({count})" * (count > 1) for name, count in unknown.most_common(SHOWN_NAMES)),
         *(["  ..."] if len(unknown) > SHOWN_NAMES else []),

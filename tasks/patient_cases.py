@@ -3,7 +3,6 @@
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,14 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from clinic.cases import SPLITS, Case, Rejected, flag_opening, persona_of, write_cases, write_rejected
+from clinic.cases import Case, Rejected, flag_opening, persona_of, write_cases, write_rejected
 from clinic.config import CaseSource, PatientCasesParams
 from clinic.contamination import check, inherit_groups
 from clinic.diagnoses import flag_diagnosis, with_names_of_run
 from clinic.errors import ClinicError
 from clinic.loaders import GENERATED, load_source
 from clinic.rejections import refuse_too_many, told
+from clinic.splits import refuse_empty_splits
 from clinic.starter import check_articles, check_worth_learning, draw_cases, load_clinic
 from clinic.vocabulary import read_vocabulary, with_vocabulary
 from clinic.worth import with_worth
@@ -67,7 +67,7 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     cases = [*(case for case in cases if case.source in generated), *authored]
     rejected += bridging
     check(cases, generated, params.near_duplicate)
-    _refuse_empty_splits(cases)
+    refuse_empty_splits(cases)
     cases = [replace(case, persona=persona_of(case.case_id, params.personas)) for case in cases]
     authored = [case for case in cases if case.source not in generated]
     valued = {case.case_id: case for case in with_worth(authored, (c for c in authored if c.split == "train"))}
@@ -123,21 +123,3 @@ def at_root(source: CaseSource) -> CaseSource:
             "mapping": str(ROOT / source.mapping) if source.mapping is not None else None,
         }
     )
-
-
-def _refuse_empty_splits(cases: Sequence[Case]) -> None:
-    if not cases:
-        raise ClinicError(
-            "patient_cases: there is no case at all; name a file under imported, or raise starter.cases, in params.yaml"
-        )
-    count = Counter(case.split for case in cases)
-    together = max(Counter(case.group_id for case in cases).values())
-    remedy = "add cases, raise its share under patient_cases.split in params.yaml, or choose another salt there"
-    if together > 1 and together > len(cases) / 2:
-        remedy = (
-            f"{together} of them stay together, as near-duplicates or as one group; if they only share a template, "
-            "raise patient_cases.near_duplicate in params.yaml (1.0: the same text alone)"
-        )
-    for name in SPLITS:
-        if not count[name]:
-            raise ClinicError(f"patient_cases: none of {len(cases)} cases falls to {name}; {remedy}")

@@ -1,9 +1,10 @@
 """Free text of a case, parted into facts: each a sentence or less, present or denied, under a topic.
 
 A sentence is parted where it turns ("... but denies fever"), and what follows a denial at its commas ("denies fever,
-chills, or cough" are three). Topics are the headings of sections where there are any ("PMH: ..."), else the kind of
-sentence by its words (`sentences.yaml`); a sentence of no kind of its own goes on with the examination or test before
-it. Left out are questions, which are the examiner's, and sections of what a doctor concluded ("Diagnosis: ...").
+chills, or cough" are three), up to a clause of its own ("no known allergies, takes warfarin"). Topics are the headings
+of sections where there are any ("PMH: ..."), else the kind of sentence by its words (`sentences.yaml`); a sentence of
+no kind of its own goes on with the examination or test before it. Left out are questions, which are the examiner's, and
+sections of what a doctor concluded ("Diagnosis: ...").
 
 Source of denials: after NegEx, Chapman et al., Journal of Biomedical Informatics 34:301 (2001), shortened.
 """
@@ -20,6 +21,8 @@ from clinic.simplified import simplified
 
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
 MAX_OPENING_WORDS = 60
+_END = r"(?<=[.!?])[\"”']?\s+(?=[A-Z\d\"“(])|(?<=[a-z]\.)(?=[A-Z][a-z])"
+_CAPITAL = re.compile(r"[.!?]\s+[A-Z]")
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
@@ -38,8 +41,11 @@ class _Rules:
 
     heading: re.Pattern[str]  # at the beginning of a line
     end: re.Pattern[str]  # of a sentence
+    lower_end: re.Pattern[str]  # where none begins with a capital
+    abbreviation: re.Pattern[str]  # before a stop that ends none
     turn: re.Pattern[str]  # within one
     denied: re.Pattern[str]  # who, the words of denial, and the rest
+    clause: re.Pattern[str]  # between clauses
     comma: re.Pattern[str]  # between things denied
     comma_text: str  # stripped at the end of a part
     stop: str
@@ -49,50 +55,45 @@ class _Rules:
     kinds: tuple[tuple[str, re.Pattern[str]], ...]
     goes_on: Mapping[str, str]
     unless: re.Pattern[str]
-    verdicts: re.Pattern[str]
+    verdicts: re.Pattern[str]  # with their colon
     denies: re.Pattern[str]
     still_there: re.Pattern[str]
+    carries: re.Pattern[str]
+    own: re.Pattern[str]  # how a clause begins that no denial before it reaches
+    leads: re.Pattern[str]  # how one begins that tells nothing yet
+    affirms: re.Pattern[str]
 
     def length(self, text: str) -> int:
         return -(-len(text) // self.characters) if self.characters else len(text.split())
 
 
-_SHAPES = {
+_PATTERNS = {
     "en": {
-        "heading": re.compile(r"\A\s*([A-Z][A-Za-z][A-Za-z /&'-]{0,38}):\s*(?![\s\d+<>-])"),
-        "end": re.compile(
-            r"(?<!\b[A-Z]\.)(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bvs\.)(?<=[.!?])[\"”']?\s+(?=[A-Z\d\"“(])|(?<=[a-z]\.)(?=[A-Z][a-z])"
-        ),
-        "turn": re.compile(
-            r"\s*(?:;|,?\s+\b(?:but|however|although)\b,?|,?\s+(?=without (?!any |the |his |her |relief|improve|success|help|\w+ing\b)|with no (?!improve|relief|help|success))"
-            r"|,?\s+\band\b(?=\s+(?:he |she |the patient )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for)\b))\s*",
-            re.IGNORECASE,
-        ),
-        "denied": re.compile(
-            r"\A(?P<who>(?:(?:the )?(?:patient|he|she|they)|there) )?(?:also |otherwise |currently )?"
-            r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported) )?"
-            r"(?:not had (?:any )?|no (?:known )?(?:history of |evidence of )?|negative for |without (?:any )?|with no )"
-            r"|den(?:ies|ied|ying) (?:having (?:any |had )?|any |ever )?|absence of )(?P<rest>.+?)\.?\Z",
-            re.IGNORECASE | re.DOTALL,
-        ),
-        "comma": re.compile(r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*"),
-        "comma_text": ", ",
-        "stop": ".",
-        "characters": 0,
+        "heading": r"\A\s*([A-Z][A-Za-z][A-Za-z /&'-]{0,38}):\s*(?![\s\d+<>-])",
+        "end": _END,
+        "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?]))\s+(?=[a-z])",
+        "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?|,?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
+        r"|,?\s+\band\b(?=\s+(?:he |she |the patient )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for)\b))\s*",
+        "denied": r"(?is)\A(?:(?:but|however|although),? )?(?P<who>(?:(?:the )?(?:patient|I|he|she|they)|there) )?(?:also |otherwise |currently )?"
+        r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported) )?"
+        r"(?:not had (?:any )?|no (?:known )?(?:history of |evidence of )?|negative for |without (?:any )?|with no )"
+        r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?|absence of )(?P<rest>.+?)\.?\Z",
+        "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)|\s+(?=without\b|with no\b)",
+        "comma": r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*",
     },
     "zh": {
-        "heading": re.compile(r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])"),
-        "end": re.compile(r"(?<=[。！？；])\s*"),
-        "turn": re.compile(r"[；;，,]\s*(?=(?:但|而|且)?(?:[无無]|[没沒]有|否[认認]|未[见見]|不伴))|[；;]|，(?=但)"),
-        "denied": re.compile(
-            r"\A(?P<who>患者|病人)?(?:但|而|且)?(?P<cue>[无無]明[显顯]|[无無]|[没沒]有|否[认認]有?|未[见見]明[显顯]|未[见見]|不伴有?)(?P<rest>.+?)[。，]?\Z",
-            re.DOTALL,
-        ),
-        "comma": re.compile(r"[、，,]|及|或"),
-        "comma_text": "，, ",
-        "stop": "。",
-        "characters": 2,
+        "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
+        "end": r"(?<=[。！？；])\s*",
+        "lower_end": r"(?<=[。！？；])\s*",
+        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|不伴))|[；;]|，(?=但)",
+        "denied": r"(?s)\A(?P<who>患者|病人)?[但而且]?(?P<cue>无明显|无|没有|否认有?|未见明显|未见|不伴有?)(?P<rest>.+?)[。，]?\Z",
+        "clause": r"[，,；;、。！]|(?=但)",
+        "comma": r"[、，,]|及|或",
     },
+}  # but for headings, of texts in simplified characters
+_MARKS = {
+    "en": {"comma_text": ", ", "stop": ".", "characters": 0},
+    "zh": {"comma_text": "，, ", "stop": "。", "characters": 2},
 }
 
 
@@ -104,16 +105,22 @@ def _rules(language: str) -> _Rules:
     def any_of(fragments: Sequence[str]) -> re.Pattern[str]:
         return re.compile(whole.format("|".join(fragments)), re.IGNORECASE)
 
+    verdict = "|".join(said["verdicts"])
     return _Rules(
-        **_SHAPES[language],  # type: ignore[arg-type]  # one kind of value a key
+        **{name: re.compile(text) for name, text in _PATTERNS[language].items()} | _MARKS[language],  # type: ignore[arg-type]
         presentation=said["presentation"],
         history=said["history"],
         kinds=tuple((kind, any_of(fragments)) for kind, fragments in said["kinds"].items()),
         goes_on=said["goes_on"],
         unless=re.compile("|".join(said["unless"]), re.IGNORECASE),
-        verdicts=re.compile(rf"(?:{'|'.join(said['verdicts'])})\Z", re.IGNORECASE),
+        verdicts=re.compile(rf"\s*(?:{verdict})(?:\s*(?:and|&|/)\s*(?:{verdict}))?\s*[:：]", re.IGNORECASE),
+        abbreviation=re.compile(rf"\b(?:{'|'.join(said['abbreviations'])})\.\Z"),
         denies=any_of(said["denies"]),
         still_there=any_of(said["still_there"]),
+        carries=any_of(said["carries"]),
+        own=any_of(said["own"]),
+        leads=any_of(said["leads"]),
+        affirms=any_of(said["affirms"]),
     )
 
 
@@ -141,21 +148,58 @@ def statements_of(text: str, language: str, topic: str | None = None) -> Iterato
 
 
 def is_present(text: str, language: str) -> bool:
-    """Whether a statement says that something is there; False where it is denied or not found."""
+    """Whether a statement says that something is there; False where every clause of it is denied or not found.
+
+    Words without a verb go with what they stand beside: with a denial before them ("no fever, chills"), or as its
+    subject with one that they begin ("heart and lungs unremarkable"). An answer's yes or no counts for what follows.
+    """
     rules = _rules(language)
-    return rules.denies.search(rules.still_there.sub(" ", simplified(text))) is None
+    clauses = [clause for clause in rules.clause.split(simplified(text)) if clause]
+    if not clauses or rules.affirms.match(clauses[0]):
+        return True
+    if rules.denies.fullmatch(clauses[0]):
+        return False
+    bare = denied = carried = False
+    for clause in clauses:
+        said = rules.still_there.sub(" ", clause).strip()
+        if rules.denies.search(said):
+            if bare and (rules.denies.match(said) or rules.denied.match(said)):
+                return True
+            bare, denied, carried = False, True, rules.carries.search(said) is not None
+        elif rules.leads.match(said):
+            continue
+        elif said != clause.strip() or rules.own.match(said) or (denied and not carried):
+            return True
+        else:
+            bare = not denied
+    return not denied
 
 
 def _sentences(text: str, rules: _Rules) -> Iterator[tuple[str, str]]:
-    """(heading of its section, or "", and sentence) in order, without questions."""
-    heading = ""
+    """(heading of its section, or "", and sentence) in order, without questions and what a doctor concluded; that may
+    begin within a line.
+    """
+    heading, concluded = "", False
+    end = rules.end if _CAPITAL.search(text) else rules.lower_end
     for line in re.split(r"\s*\n\s*", text.strip()):
         found = rules.heading.match(line)
         heading = found[1].strip() if found else heading
-        for sentence in rules.end.split(line[found.end() :] if found else line):
+        concluded = rules.verdicts.match(simplified(line)) is not None or (concluded and not found)
+        for sentence in _ended(line[found.end() :] if found else line, end, rules.abbreviation):
+            concluded = concluded or rules.verdicts.match(simplified(sentence)) is not None
             stripped = sentence.strip(' \t"“”')
-            if stripped and stripped[-1] not in "?？:：" and not rules.verdicts.match(simplified(heading)):
+            if stripped and stripped[-1] not in "?？:：" and not concluded:
                 yield heading, stripped
+
+
+def _ended(line: str, end: re.Pattern[str], abbreviation: re.Pattern[str]) -> Iterator[str]:
+    """A line parted where its sentences end."""
+    begin = 0
+    for found in end.finditer(line):
+        if not abbreviation.search(line, begin, found.start()):
+            yield line[begin : found.start()]
+            begin = found.end()
+    yield line[begin:]
 
 
 def _kind(sentence: str, rules: _Rules, before: str) -> str:
@@ -168,14 +212,40 @@ def _kind(sentence: str, rules: _Rules, before: str) -> str:
 
 def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
     """A sentence parted where it turns, and lists of denials at their commas."""
-    for part in filter(None, (piece.strip(rules.comma_text) for piece in rules.turn.split(sentence))):
-        found = rules.denied.match(part)
-        items = [item.strip() for item in rules.comma.split(found["rest"])] if found else []
-        short = all(0 < rules.length(item) <= MAX_DENIED_WORDS for item in items)
-        if found and len(items) > 1 and short and not any(_ADJECTIVE.match(item) for item in items[:-1]):
-            yield from (_finished(f"{found['who'] or ''}{found['cue']}{item}", rules) for item in items)
-        else:
+    for part in _turns(sentence, rules):
+        found = rules.denied.match(simplified(part))
+        if not found or rules.still_there.match(simplified(part), found.start("cue")):
             yield _finished(part, rules)
+            continue
+        who, cue, rest = part[slice(*found.span("who"))], part[slice(*found.span("cue"))], part[found.start("rest") :]
+        end, after = _reach(rest, rules)
+        items = [item.strip(f" {rules.stop}") for item in rules.comma.split(rest[:end])]
+        short = all(0 < rules.length(item) <= MAX_DENIED_WORDS for item in items)
+        if len(items) > 1 and short and not any(_ADJECTIVE.match(item) for item in items[:-1]):
+            yield from (_finished(f"{who}{cue}{item}", rules) for item in items)
+        else:
+            yield _finished(part[: found.start("rest") + end], rules)
+        if after:
+            yield from _parts(rest[after:], rules)
+
+
+def _turns(sentence: str, rules: _Rules) -> Iterator[str]:
+    """A sentence parted where it turns; where no word but a denial says so, it must be one."""
+    begin, compared = 0, simplified(sentence)
+    for turn in rules.turn.finditer(compared):
+        if turn[0].strip(rules.comma_text) or not rules.still_there.match(compared, turn.end()):
+            yield from filter(None, [sentence[begin : turn.start()].strip(rules.comma_text)])
+            begin = turn.end()
+    yield from filter(None, [sentence[begin:].strip(rules.comma_text)])
+
+
+def _reach(rest: str, rules: _Rules) -> tuple[int, int]:
+    """Where what is denied ends, and where a clause of its own begins after it; 0 if none does."""
+    compared = simplified(rest)
+    for comma in rules.clause.finditer(compared):
+        if rules.own.match(compared[comma.end() :]) or rules.denied.match(compared[comma.end() :]):
+            return comma.start(), comma.end()
+    return len(rest), 0
 
 
 def _finished(text: str, rules: _Rules) -> str:

@@ -34,6 +34,9 @@ def guess_mapping(table: Table, path: Path) -> str:
     found = {
         field: plain[name] for field, names in NAMES.items() if (name := next((n for n in names if n in plain), None))
     }
+    texts = [plain[name] for name in NAMES["vignette"] if name in plain]
+    if texts:
+        found["vignette"] = max(texts, key=lambda column: _length(table, column))
     if not {"vignette", "dialogue"} & set(found):
         longest = max(table.columns, key=lambda column: _length(table, column), default="")
         if longest and longest not in found.values() and _length(table, longest) >= LONG_TEXT:

@@ -51,7 +51,8 @@ class Mapping(_Section):
     )
     facts: tuple[Column, ...] = Field(
         default=(),
-        description="columns of what the patient can tell, the column's name being the topic; in JSON and Parquet a cell may be a list of texts or of {topic, present, text}",
+        description="columns of what the patient can tell, the column's name being the topic; "
+        "a column of 0 and 1, true and false or yes and no tells its name (Fever., No fever.); a cell may be a list of texts or of {topic, present, text}",
     )
     tests: tuple[Column, ...] = Field(
         default=(), description="columns of examinations and tests, told when they are ordered; a cell is one result"

@@ -3,7 +3,7 @@
 """
 
 import hashlib
-import json
+import re
 from collections.abc import Iterator
 from collections.abc import Mapping as Dict
 from pathlib import Path
@@ -13,6 +13,7 @@ from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
 from clinic.errors import ClinicError
 from clinic.language import EN, PHRASES
+from clinic.loaders.cells import named, parsed, text_of, with_flags
 from clinic.loaders.free_text import Statement, is_present, opening_of, statements_of
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
@@ -22,6 +23,8 @@ from clinic.splits import split_of
 
 TESTS = {"en": "Test results: {}", "zh": "检查结果：{}"}  # how the topic of a test is told from that of a history
 RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
+_ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])"
+_CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z")  # of ICD-10, with its dot
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
 
@@ -44,7 +47,8 @@ def load(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejec
     for path in tables_at(Path(source.path)):
         table = read_table(str(path))
         check_columns(mapping, Path(source.mapping), path, table.columns)
-        found, bad = collect(path, table.rows, build, seen)
+        rows = with_flags(table.rows, [*mapping.facts, *mapping.tests])
+        found, bad = collect(path, rows, build, seen)
         seen |= {case.case_id: path.name for case in found}
         cases += found
         rejected += bad
@@ -57,7 +61,7 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     Raises:
         BadRecord: it lacks a diagnosis, tells nothing, or says something that cannot be.
     """
-    if not any(_text(value) for value in row.values()):
+    if not any(text_of(value) for value in row.values()):
         raise BadRecord("the row is empty")
     language = _field(row, mapping.language) or source.language or EN.code
     if language not in PHRASES:
@@ -107,13 +111,18 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
 
 
 def _names(row: Row, mapping: Mapping) -> tuple[str, tuple[str, ...]]:
-    """The diagnosis, corrected, and the names in it."""
+    """The diagnosis without a code of ICD-10, corrected, and the names in it."""
     stated = _field(row, mapping.diagnosis)
     if not stated:
-        raise BadRecord(f"no diagnosis: column {mapping.diagnosis!r} is empty")
+        raise BadRecord(f"no diagnosis: column {mapping.diagnosis!r} {_blank(row.get(mapping.diagnosis))}")
     corrected = {normalise(wrong): right for wrong, right in mapping.corrections.items()}
-    diagnosis = corrected.get(normalise(stated), stated)
+    named = _CODE.sub("", stated).strip() or stated
+    diagnosis = corrected.get(normalise(stated)) or corrected.get(normalise(named), named)
     return diagnosis, names_of(diagnosis)
+
+
+def _blank(value: Any) -> str:
+    return f"says {value!r}" if isinstance(value, str) and value.strip() else "is empty"
 
 
 def _case_id(row: Row, mapping: Mapping, digest: str, diagnosis: str) -> str:
@@ -121,7 +130,7 @@ def _case_id(row: Row, mapping: Mapping, digest: str, diagnosis: str) -> str:
         return f"{mapping.name}-{hashlib.sha256(f'{digest}{normalise(diagnosis)}'.encode()).hexdigest()[:10]}"
     stated = _field(row, mapping.case_id)
     if not stated:
-        raise BadRecord(f"no case id: column {mapping.case_id!r} is empty")
+        raise BadRecord(f"no case id: column {mapping.case_id!r} {_blank(row.get(mapping.case_id))}")
     return stated
 
 
@@ -139,26 +148,30 @@ def _statements(row: Row, mapping: Mapping, language: str) -> Iterator[Statement
 
 def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> Iterator[Statement]:
     """The facts in one cell: a text, or a list of texts and of {topic, present, text}."""
-    for entry in value if isinstance(value := _parsed(row.get(column)), list) else [value]:
+    for entry in value if isinstance(value := parsed(row.get(column)), list) else [value]:
+        text = text_of(entry, denial=True)
         if isinstance(entry, Dict):
             yield _stated(column, entry, topic, language)
-        elif test or not _text(entry):
-            yield from (Statement(topic, is_present(text, language), text) for text in [_text(entry)] if text)
+        elif isinstance(entry, bool):
+            yield Statement(topic, entry, named(column, entry, language))
+        elif text and test:
+            yield Statement(topic, is_present(text, language), text)
         else:
-            yield from statements_of(_text(entry), language, topic)
+            yield from statements_of(text, language, topic)
 
 
 def _stated(column: str, entry: Dict[str, Any], topic: str, language: str) -> Statement:
-    text = _text(entry.get("text"))
+    text = text_of(entry.get("text"), denial=True)
     if not text:
         raise BadRecord(f"column {column!r}: a fact without text; write {{topic, present, text}}")
-    if not isinstance(present := entry.get("present", is_present(text, language)), bool):
+    present = is_present(text, language) if entry.get("present") is None else entry["present"]
+    if not isinstance(present, bool):
         raise BadRecord(f"column {column!r}: present = {present!r} of a fact is neither true nor false")
-    return Statement(_text(entry.get("topic")) or topic, present, text)
+    return Statement(text_of(entry.get("topic")) or topic, present, text)
 
 
 def _recorded(column: str, row: Row, language: str) -> Iterator[Statement]:
-    turns = _parsed(row.get(column)) or []
+    turns = parsed(row.get(column)) or []
     if not isinstance(turns, list) or not all(isinstance(turn, Dict) for turn in turns):
         raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}")
     for turn in turns:
@@ -168,7 +181,9 @@ def _recorded(column: str, row: Row, language: str) -> Iterator[Statement]:
 
 
 def _joined(said: Any) -> str:
-    return " ".join(filter(None, map(_text, said if isinstance(said, list) else [said])))
+    return " ".join(
+        text for part in (said if isinstance(said, list) else [said]) if (text := text_of(part, denial=True))
+    )
 
 
 def _named(text: str, statements: list[Statement]) -> bool:
@@ -178,29 +193,10 @@ def _named(text: str, statements: list[Statement]) -> bool:
 def _field(row: Row, column: str | Constant | None) -> str:
     if isinstance(column, Constant):
         return column.constant
-    return _text(row.get(column)) if column is not None else ""
+    return text_of(row.get(column)) if column is not None else ""
 
 
 def _several(row: Row, column: str | None, separator: str) -> list[str]:
-    value = _parsed(row.get(column)) if column is not None else None
-    entries = value if isinstance(value, list) else _text(value).split(separator)
-    return [text for entry in entries if (text := _text(entry))]
-
-
-def _parsed(value: Any) -> Any:
-    """The value of a cell; a list that a CSV holds as JSON is read."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _text(value: Any) -> str:
-    """A cell as text; what is not there, and not a number, is ""."""
-    if value is None or value != value:  # NaN differs from itself
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value).strip()
+    value = parsed(row.get(column)) if column is not None else None
+    entries = value if isinstance(value, list) else text_of(value).split(separator)
+    return [text for entry in entries if (text := text_of(entry))]

@@ -1,12 +1,14 @@
 """Rows of a table in any of four formats: JSON lines, CSV, Excel or Parquet. A row is a dict, column to value.
 
-Text is UTF-8, with or without a byte order mark. A row that cannot be read is a `BadRecord` in its place.
+Text is UTF-8, with or without a byte order mark. A row that cannot be read is a `BadRecord` in its place; a blank row of
+CSV or Excel is none.
 """
 
 import csv
 import importlib
 import importlib.util
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +19,9 @@ import pyarrow.parquet
 from clinic.errors import ClinicError
 from clinic.loaders.records import BadRecord, damaged, existing, lines, parse_line
 
-FORMATS = (".jsonl", ".csv", ".tsv", ".xlsx", ".parquet")
+FORMATS = (".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".json")
 DELIMITERS = ",;\t"
+_NO_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of such bytes
 Row = Mapping[str, Any]
 
 
@@ -47,9 +50,16 @@ def read_table(place: str) -> Table:
     """Read a table by the end of its name; `.jsonl`, `.csv` and `.tsv` may be gzipped (`.gz`).
 
     Raises:
-        ClinicError: it is missing, of another format, or unreadable as a whole.
+        ClinicError: it is missing, of another format, or unreadable as a whole or in every row.
     """
     path = existing(place)
+    table = _table(path)
+    if table.rows and all(isinstance(row, BadRecord) for _, row in table.rows):
+        raise ClinicError(f"{path}: no row can be read; line {table.rows[0][0]}: {table.rows[0][1]}")
+    return table
+
+
+def _table(path: Path) -> Table:
     ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     match ending.lower().removesuffix(".gz"):
         case ".jsonl" | ".json":
@@ -91,24 +101,26 @@ def _separated(path: Path) -> Table:
         raise ClinicError(f"{path} is UTF-16; save it as CSV in UTF-8")
     text = content.decode("utf-8-sig", errors="surrogateescape")
     header = text.partition("\n")[0]
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=header.count))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=header.count), strict=True)
     rows: list[tuple[int, Row | BadRecord]] = []
+    before = 0
     try:
         columns = [name.strip() for name in next(reader, [])]
         _check_header(path, columns)
         before = reader.line_num
         for cells in reader:
-            rows.append((before + 1, _row(columns, cells)))
+            if _filled(cells):
+                rows.append((before + 1, _row(columns, cells)))
             before = reader.line_num
     except csv.Error as error:
-        raise ClinicError(f"{path}, line {reader.line_num}: {error}; mend the line, or save the table again") from error
+        raise ClinicError(
+            f"{path}, line {before + 1}: {error}; close its quotes and double those within a text, or save the table again"
+        ) from error
     return Table(columns, rows)
 
 
 def _row(columns: Sequence[str], cells: Sequence[str]) -> Row | BadRecord:
-    if not any(cell.strip() for cell in cells):
-        return BadRecord("the row is empty")
-    if wrong := next((cell for cell in cells if any("\udc80" <= mark <= "\udcff" for mark in cell)), None):
+    if wrong := next(filter(_NO_UTF8.search, cells), None):
         byte = wrong.encode("utf-8", "surrogateescape")
         return _not_utf8(byte) or BadRecord("the row is no UTF-8; save the file as UTF-8")
     if len(cells) != len(columns):
@@ -119,6 +131,8 @@ def _row(columns: Sequence[str], cells: Sequence[str]) -> Row | BadRecord:
 def _check_header(path: Path, columns: Sequence[str]) -> None:
     if not any(columns):
         raise ClinicError(f"{path} is empty; its first line must name the columns")
+    if any(map(_NO_UTF8.search, columns)):
+        raise ClinicError(f"{path}: the header is no UTF-8; save the file as UTF-8")
     if twice := [name for name in columns if name and columns.count(name) > 1]:
         raise ClinicError(f"{path}: two columns are named {twice[0]!r}; rename one")
 
@@ -130,18 +144,26 @@ def _sheet(path: Path) -> Table:
         )
     try:
         book = importlib.import_module("openpyxl").load_workbook(path, read_only=True, data_only=True)
-        cells = [
-            ["" if cell is None else cell for cell in row] for row in book.worksheets[0].iter_rows(values_only=True)
+        sheets = [
+            [["" if c is None else c for c in row] for row in s.iter_rows(values_only=True)] for s in book.worksheets
         ]
     except Exception as error:  # openpyxl raises zip's, XML's and its own errors
         raise damaged(path, error) from error
+    filled = [(sheet, cells) for sheet, cells in zip(book.worksheets, sheets, strict=True) if any(map(_filled, cells))]
+    if len(filled) > 1:
+        names = ", ".join(repr(sheet.title) for sheet, _ in filled)
+        raise ClinicError(
+            f"{path} has {len(filled)} sheets with something in them ({names}); save that of the cases alone"
+        )
+    cells = filled[0][1] if filled else []
     columns = [str(name).strip() for name in cells[0]] if cells else []
     _check_header(path, columns)
-    rows = [
-        (number, dict(zip(columns, row, strict=False)) if any(map(str, row)) else BadRecord("the row is empty"))
-        for number, row in enumerate(cells[1:], start=2)
-    ]
-    return Table(columns, rows)
+    rows = enumerate(cells[1:], start=2)
+    return Table(columns, [(number, dict(zip(columns, row, strict=False))) for number, row in rows if _filled(row)])
+
+
+def _filled(row: Sequence[Any]) -> bool:
+    return any(str(cell).strip() for cell in row)
 
 
 def _parquet(path: Path) -> Table:

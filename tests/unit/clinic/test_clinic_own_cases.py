@@ -107,7 +107,7 @@ def test_every_field_of_the_mapping_finds_its_place(place, split):
         ("habits (2)", False, "Does not smoke."),
         ("more", True, "Sleeps badly."),
         ("Fever", False, "No fever"),
-        ("Test results: urine", False, "Urate 9 mg/dL. No blood."),
+        ("Test results: urine", True, "Urate 9 mg/dL. No blood."),
         ("Is it red?", True, "Yes, very."),
         ("Unasked", True, "And hot."),
         ("Warning sign", True, "Cannot walk"),
@@ -143,17 +143,24 @@ def test_a_sheet_is_read_where_openpyxl_is_there(place, split, monkeypatch):
         ClinicError, match=r"cases\.xlsx: reading Excel needs the package openpyxl.*save the sheet as CSV"
     ):
         load_source(given, split)
-    cells = [("story", "dx"), (STORY, "Gout"), (None, None), (STORY, None)]
-    book = SimpleNamespace(worksheets=[SimpleNamespace(iter_rows=lambda values_only: iter(cells))])
+    cells = [("story", "dx"), (STORY, "Gout"), (None, " "), (STORY, None), (None, None)]
+
+    def sheet(title, cells):
+        return SimpleNamespace(title=title, iter_rows=lambda values_only: iter(cells))
+
+    book = SimpleNamespace(worksheets=[sheet("Sheet1", [(None,)]), sheet("Cases", cells), sheet("Sheet3", [])])
     fake = SimpleNamespace(load_workbook=lambda path, read_only, data_only: book)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setitem(sys.modules, "openpyxl", fake)
     cases, rejected = load_source(given, split)
     assert [case.diagnosis for case in cases] == ["Gout"]
-    assert [(r.line, r.reason) for r in rejected] == [
-        (3, "the row is empty"),
-        (4, "no diagnosis: column 'dx' is empty"),
-    ]
+    assert [(r.line, r.reason) for r in rejected] == [(4, "no diagnosis: column 'dx' is empty")]
+    book.worksheets.append(sheet("More", cells))
+    with pytest.raises(
+        ClinicError,
+        match=r"cases\.xlsx has 2 sheets with something in them \('Cases', 'More'\); save that of the cases",
+    ):
+        load_source(given, split)
 
 
 def test_bad_rows_are_rejected_with_line_and_reason(place, split):
@@ -179,7 +186,6 @@ def test_bad_rows_are_rejected_with_line_and_reason(place, split):
     cases, rejected = load_source(given, split)
     assert [case.case_id for case in cases] == ["1", "5"]
     assert {r.line: r.reason for r in rejected} == {
-        3: "the row is empty",
         4: "case id '1' is used twice, first in line 2",
         5: "no diagnosis: column 'dx' is empty",
         6: "byte 0xe9 is no UTF-8; save the file as UTF-8",
@@ -251,10 +257,15 @@ def test_a_wrong_mapping_is_one_line(place, split, mapping, told_as):
         ("cases.csv", b"", r"cases\.csv is empty; its first line must name the columns"),
         ("cases.csv", b"story,dx,dx\n", r"cases\.csv: two columns are named 'dx'"),
         ("cases.csv", "story,dx\n".encode("utf-16"), r"cases\.csv is UTF-16; save it as CSV in UTF-8"),
+        ("cases.csv", b"story,dx\nA man comes. It hurts.,Gout\n\"A woman comes. It hurts,Gout\nA boy comes. It hurts.,Gout\n", r"cases\.csv, line 3: .*; close its quotes"),
+        ("cases.csv", b'story,dx\n"A man comes.\n""Ow.""",Gout\n"A woman comes. It hurts,Gout\n"A boy comes.",Gout\n', r"cases\.csv, line 4: .*; close its quotes"),
+        ("cases.csv", "história,dx\nx,y\n".encode("cp1252"), r"cases\.csv: the header is no UTF-8; save the file as UTF-8"),
+        ("cases.csv", "病历,诊断\nx,y\n".encode("gbk"), r"cases\.csv: the header is no UTF-8; save the file as UTF-8"),
+        ("cases.jsonl", (json.dumps(ROW) + "\n").encode("utf-16"), r"cases\.jsonl: no row can be read; line 1: byte 0xff is no UTF-8; save"),
         ("cases.parquet", b"x", r"cases\.parquet cannot be read \("),
         ("cases.csv.gz", b"x", r"cases\.csv\.gz cannot be read \("),
     ],
-)
+)  # fmt: skip
 def test_a_table_that_cannot_be_read_is_one_line(place, split, name, content, told_as):
     with pytest.raises(ClinicError, match=told_as) as caught:
         load_source(place(content, name=name), split)
@@ -287,6 +298,88 @@ def test_words_make_the_group_and_rows_may_move(place, split):
 def test_an_opening_that_names_the_diagnosis_is_flagged(place, split):
     (case,), _ = load_source(place([{"story": "A man comes with gout. It hurts.", "dx": "Gout"}]), split)
     assert case.flags == (OPENING_STATES_DIAGNOSIS,)
+
+
+@pytest.mark.parametrize(
+    "word", ["N/A", "na", "nan", "None", "null", "-", "Unknown", "TBD", "不详", None, float("nan")]
+)
+def test_a_word_for_nothing_is_nothing(place, split, word):
+    mapping = MAPPING + "group: who\nsynonyms: also\nred_flags: watch\ncategory: kind\nfacts: [more]\n"
+    row = {**ROW, "who": word, "also": word, "watch": word, "kind": word, "more": "well"}
+    (case, other), _ = load_source(place([row, {**row, "story": STORY.replace("knee", "toe")}], mapping), split)
+    assert (case.synonyms, case.urgent, case.red_flags, case.category) == ((), False, (), "unclassified")
+    assert case.group_id != other.group_id
+    cases, (rejected,) = load_source(place([{**row, "dx": word}], mapping), split)
+    assert cases == []
+    assert rejected.reason.startswith("no diagnosis: column 'dx' ")
+
+
+def test_none_is_a_denial_where_something_is_told_of_the_patient(place, split):
+    row = {**ROW, "Allergies": "none", "scan": "nil", "more": "N/A", "talk": [{"doctor": "Ill?", "patient": "None"}]}
+    mapping = MAPPING + "facts: [Allergies, more]\ntests: [scan]\ndialogue: talk\n"
+    (case,), _ = load_source(place([row], mapping), split)
+    assert texts(case)[-3:] == [("Allergies", False, "None."), ("Test results: scan", False, "nil"), ("Ill?", False, "None")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "language", "want"),
+    [
+        ("chest_pain", "1 0", "en", [(True, "Chest pain."), (False, "No chest pain.")]),
+        ("Fever", "TRUE FALSE", "en", [(True, "Fever."), (False, "No fever.")]),
+        ("HIV", "y N", "en", [(True, "HIV."), (False, "No HIV.")]),
+        ("Rash", "yes N/A no", "en", [(True, "Rash."), None, (False, "No rash.")]),
+        ("Rash", [True, None, False], "en", [(True, "Rash."), None, (False, "No rash.")]),
+        ("Rash", [1.0, float("nan"), 0.0], "en", [(True, "Rash."), None, (False, "No rash.")]),
+        ("Do you smoke?", "1 0", "en", [(True, "Yes."), (False, "No.")]),
+        ("发热", "是 否", "zh", [(True, "发热。"), (False, "无发热。")]),
+        ("发热", "有 无", "zh", [(True, "发热。"), (False, "无发热。")]),
+        ("Children", "0 1 2", "en", [(True, "0."), (True, "1."), (True, "2.")]),
+        ("Smoking", "no often", "en", [(False, "No."), (True, "Often.")]),
+    ],
+)
+def test_a_column_of_flags_tells_its_name(place, split, column, cells, language, want):
+    cells = cells.split() if isinstance(cells, str) else cells
+    rows = [{**ROW, "story": f"{STORY} {n}.", column: cell} for n, cell in enumerate(cells)]
+    cases, rejected = load_source(place(rows, MAPPING + f'facts: ["{column}"]\n', language=language), split)
+    assert rejected == []
+    found = [next(((f.present, f.text) for f in case.facts if f.topic == column), None) for case in cases]
+    assert found == want
+
+
+@pytest.mark.parametrize("cell", ['["Sleeps badly", "Eats well"]', "['Sleeps badly', 'Eats well']", "['Sleeps badly' 'Eats well']", "[{'text': 'Sleeps badly', 'present': None}, {'text': 'Eats well', 'present': True}]"])  # fmt: skip
+def test_a_list_in_a_cell_is_read(place, split, cell):
+    (case,), _ = load_source(place([{**ROW, "more": cell}], MAPPING + "facts: [more]\n"), split)
+    assert [(f.present, f.text.strip(".")) for f in case.facts[-2:]] == [(True, "Sleeps badly"), (True, "Eats well")]
+
+
+def test_bytes_of_a_parquet_are_text(place, split, tmp_path):
+    frame = pd.DataFrame([{"story": STORY, "dx": b"Gout"}, {"story": STORY, "dx": b"\xe9"}])
+    frame.to_parquet(tmp_path / "t.parquet")
+    (case,), (rejected,) = load_source(place((tmp_path / "t.parquet").read_bytes(), name="b.parquet"), split)
+    assert case.diagnosis == "Gout"
+    assert rejected.reason == "byte 0xe9 is no UTF-8; write the column as text"
+
+
+@pytest.mark.parametrize(
+    ("stated", "diagnosis"),
+    [
+        ("Pneumonia (J18.9)", "Pneumonia"),
+        ("J18.9 Pneumonia", "Pneumonia"),
+        ("E11.9 - Type 2 diabetes mellitus", "Type 2 diabetes mellitus"),
+        ("Type 2 diabetes mellitus [E11.9]", "Type 2 diabetes mellitus"),
+        ("Pneumonia, J18.9", "Pneumonia"),
+        ("Pneumonia (ICD-10: J18.9)", "Pneumonia"),
+        ("J18.9肺炎", "肺炎"),
+        ("Whooping cough (A37.90)", "Pertussis"),
+        ("Deficiency of vitamin (B12)", "Deficiency of vitamin (B12)"),
+        ("Gout", "Gout"),
+        ("J18.9", "J18.9"),
+    ],
+)
+def test_a_code_is_no_part_of_a_diagnosis(place, split, stated, diagnosis):
+    mapping = MAPPING + "corrections: {Whooping cough: Pertussis}\n"
+    (case,), _ = load_source(place([{**ROW, "dx": stated}], mapping), split)
+    assert case.diagnosis == diagnosis
 
 
 def test_chinese_cases_are_chinese(place, split):
@@ -330,6 +423,33 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("The rash has not been improving.", True),
         ("Triple-negative tumour on biopsy.", True),
         ("Nobody else is ill; knowledge is normal.", True),
+        ("No fever or chills", False),
+        ("Denies fever, chills", False),
+        ("Denies tobacco, alcohol, and drug use.", False),
+        ("Denies fever, weight loss of more than 5 kg, or night sweats", False),
+        ("He has no cough and no fever", False),
+        ("He does not smoke, drink alcohol or use drugs", False),
+        ("No. It began on Sunday.", False),
+        ("None", False),
+        ("Urine and blood cultures were negative", False),
+        ("Heart, lungs and abdomen were unremarkable.", False),
+        ("CT head without contrast showed no bleeding", False),
+        ("When asked to cough, there is no bulge.", False),
+        ("On physical examination, there is no nuchal rigidity.", False),
+        ("However, she does not recall any bites.", False),
+        ("Stool is negative for blood, pus, and ova.", False),
+        ("At discharge, he had no chest pain or dyspnea.", False),
+        ("At rest, chest pain, no dyspnea.", True),
+        ("Blood cultures were negative and urine grew E. coli.", True),
+        ("ANA negative, anti-CCP positive.", True),
+        ("fever, cough, no chills", True),
+        ("Cough but no fever", True),
+        ("No fever but a rash", True),
+        ("Swelling without redness", True),
+        ("No fever, no relief with rest", True),
+        ("Yes, 39 since Monday, no cough.", True),
+        ("Yes. No appetite.", True),
+        ("I never fell but I twisted it while skiing.", True),
     ],
 )
 def test_denials_are_heard(text, present):
@@ -337,7 +457,28 @@ def test_denials_are_heard(text, present):
 
 
 @pytest.mark.parametrize(
-    ("text", "present"), [("无发热", False), ("否认腹痛", False), ("四肢无力", True), ("休息后无缓解", True)]
+    ("text", "present"),
+    [
+        ("无发热", False),
+        ("否认腹痛", False),
+        ("没有，昨天开始的。", False),
+        ("未发热，未呕吐。", False),
+        ("不发烧，不咳嗽。", False),
+        ("没發燒", False),
+        ("无尿频、尿急", False),
+        ("心、肺、腹未见异常", False),
+        ("入院后，无发热", False),
+        ("四肢无力", True),
+        ("休息后无缓解", True),
+        ("无痛性血尿", True),
+        ("没吃药", True),
+        ("咳不出来", True),
+        ("有，39度，不咳", True),
+        ("咳嗽但不发烧", True),
+        ("发热、咳嗽，无寒战", True),
+        ("不抽烟，喝点红酒。", True),
+        ("HBsAg阴性，HCV抗体阳性", True),
+    ],
 )
 def test_chinese_denials_are_heard(text, present):
     assert is_present(text, "zh") is present
@@ -358,6 +499,55 @@ def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("Denies fever, chills, or cough.", ["-Denies fever.", "-Denies chills.", "-Denies cough."]),
+        ("No fever, no chills.", ["-No fever.", "-No chills."]),
+        ("He has no known allergies, takes warfarin daily.", ["-He has no known allergies.", "+Takes warfarin daily."]),
+        ("He has no allergies and takes warfarin.", ["-He has no allergies.", "+Takes warfarin."]),
+        ("Denies tobacco use, drinks alcohol socially.", ["-Denies tobacco use.", "+Drinks alcohol socially."]),
+        ("He denies fever, reports chills.", ["-He denies fever.", "+Reports chills."]),
+        ("No fever, BP 90/60, HR 120.", ["-No fever.", "+BP 90/60, HR 120."]),
+        (
+            "No murmurs, rubs or gallops, lungs clear, abdomen soft.",
+            ["-No murmurs.", "-No rubs.", "-No gallops.", "+Lungs clear, abdomen soft."],
+        ),
+        ("No history of gout, does not smoke.", ["-No history of gout.", "-Does not smoke."]),
+        ("No fever, chills, has no cough, rash.", ["-No fever.", "-No chills.", "-Has no cough.", "-Has no rash."]),
+        ("No relief with acetaminophen, heat, or massage.", ["+No relief with acetaminophen, heat, or massage."]),
+        ("He sleeps but has not slept well.", ["+He sleeps.", "+Has not slept well."]),
+        ("No appetite, nausea, and fatigue.", ["+No appetite, nausea, and fatigue."]),
+        (
+            "CT head without contrast shows subdural hematoma.",
+            ["+CT head without contrast shows subdural hematoma."],
+        ),
+    ],
+)
+def test_a_denial_reaches_no_further_than_its_list(text, want):
+    found = list(statements_of(f"A man comes. {text}", "en"))[1:]
+    assert ["-+"[s.present] + s.text for s in found] == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("无咳嗽、咳痰、发热。", ["-无咳嗽。", "-无咳痰。", "-无发热。"]),
+        ("無咳嗽、發熱。", ["-無咳嗽。", "-無發熱。"]),
+        ("无发热，伴咳嗽。", ["-无发热。", "+伴咳嗽。"]),
+        ("无咳嗽，腰痛3天。", ["-无咳嗽。", "+腰痛3天。"]),
+        ("无明显诱因出现咳嗽、咳痰、发热。", ["+无明显诱因出现咳嗽、咳痰、发热。"]),
+        ("患者昨日，无明显诱因出现咳嗽。", ["+患者昨日，无明显诱因出现咳嗽。"]),
+        ("无痛性肉眼血尿、腰痛1月。", ["+无痛性肉眼血尿、腰痛1月。"]),
+        ("无力、头晕、恶心。", ["+无力、头晕、恶心。"]),
+        ("未发热，未呕吐。", ["-未发热，未呕吐。"]),
+    ],
+)
+def test_a_chinese_denial_reaches_no_further_than_its_list(text, want):
+    found = list(statements_of(f"患者来诊。{text}", "zh"))[1:]
+    assert ["-+"[s.present] + s.text for s in found] == want
+
+
 def test_sections_keep_their_headings_and_verdicts_stay_out():
     text = "CC: sore knee\nHPI: Swollen but not red.\nLabs:\nCRP: 80\nAssessment: Gout. Give colchicine.\nPMH: none\nWhat is the diagnosis?"
     assert list(statements_of(text, "en")) == [
@@ -366,6 +556,34 @@ def test_sections_keep_their_headings_and_verdicts_stay_out():
         Statement("HPI", False, "Not red."),
         Statement("Labs", True, "CRP: 80."),
         Statement("PMH", False, "None."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("language", "opening", "heading", "told"),
+    [
+        *(("en", "A man comes. It hurts.", heading, False) for heading in ("Diagnosis", "Discharge diagnosis", "Assessment and Plan", "Assessment/Plan", "A/P", "Differential diagnosis", "Treatment plan", "Impression & Recommendations", "Final answer")),
+        *(("en", "A man comes. It hurts.", heading, True) for heading in ("Past diagnoses", "Previous treatment", "Pain assessment", "Allergies")),
+        *(("zh", "患者来诊。疼痛。", heading, False) for heading in ("诊断", "入院诊断", "鉴别诊断", "诊疗计划", "处理意见")),
+        *(("zh", "患者来诊。疼痛。", heading, True) for heading in ("既往诊断", "过敏史")),
+    ],
+)  # fmt: skip
+def test_what_a_doctor_concluded_is_not_told(language, opening, heading, told):
+    words, colon = ("acute thrombosis", ": ") if language == "en" else ("急性血栓", "：")
+    for text in (f"{opening}\n{heading}{colon}{words}", f"{opening}\n{heading}{colon.strip()}\n{words}"):
+        assert any(words in s.text.lower() for s in statements_of(text, language)) is told
+    if not told:
+        for text in (f"{opening} {heading}{colon}{words}", f"{opening} {heading}{colon}1. {words}. Give rest."):
+            assert len(list(statements_of(text, language))) == 2
+
+
+def test_a_verdict_within_a_line_ends_at_the_next_heading():
+    text = "HPI: Knee pain. Worse at night. Assessment: gout likely. Plan: colchicine.\nPMH: asthma. He has a plan: to rest."
+    assert [s.text for s in statements_of(text, "en")] == [
+        "Knee pain.",
+        "Worse at night.",
+        "Asthma.",
+        "He has a plan: to rest.",
     ]
 
 
@@ -392,6 +610,19 @@ def test_a_long_first_sentence_is_cut():
     assert len(opening_of("A man " + "comes and " * 60 + "goes. It hurts.", "en").split()) == 60
     assert opening_of("Dr. Smith sees a man at 3 a.m. with pain. It hurts.", "en").endswith("with pain.")
     assert len(opening_of("咳" * 300 + "。", "zh")) == 120
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("a man has a sore knee. no fever. he denies cough. he smokes. pt. is well. resp. rate is 18.", ["No fever.", "He denies cough.", "He smokes.", "Pt. is well.", "Resp. rate is 18."]),
+        ("a man has a sore knee. temp. 38.2, bp approx. 120/80. no rash.", ["Temp. 38.2, bp approx. 120/80.", "No rash."]),
+        ("A man has a sore knee. Weight loss of approx. 5 kg. Pt. James smokes.", ["Weight loss of approx. 5 kg.", "Pt. James smokes."]),
+        ("A man has a sore knee. It began in the a.m. hours or so. see above.", ["It began in the a.m. hours or so. see above."]),
+    ],
+)  # fmt: skip
+def test_sentences_without_capitals_end_too_and_abbreviations_end_none(text, want):
+    assert [s.text for s in statements_of(text, "en")][1:] == want
 
 
 def rejections():
@@ -428,6 +659,7 @@ def test_the_tables_of_a_folder_share_a_mapping_and_a_case_counts_once(place, sp
     (tmp_path / "cases.jsonl").rename(tmp_path / "tables" / "a.jsonl")
     other = STORY.replace("knee", "neck")
     (tmp_path / "tables/2026/b.csv").write_text(f'story,dx\n"{STORY}",Gout\n"{other}",Gout\n"{other} Twice.",\n')
+    (tmp_path / "tables/c.json").write_text(json.dumps({**ROW, "story": STORY.replace("knee", "toe")}))
     (tmp_path / "tables/.half.csv").write_text("st")
     (tmp_path / "tables/README.md").write_text("What these are.")
     source = given.model_copy(update={"path": str(tmp_path / "tables")})
@@ -435,11 +667,12 @@ def test_the_tables_of_a_folder_share_a_mapping_and_a_case_counts_once(place, sp
     assert [case.self_report for case in cases] == [
         "A man of 40 comes with a sore knee.",
         "A man of 40 comes with a sore neck.",
+        "A man of 40 comes with a sore toe.",
     ]
     assert [(one.path.rpartition("/")[2], one.line) for one in rejected] == [("b.csv", 4), ("a.jsonl", 1)]
     assert "is used twice, first in b.csv" in rejected[1].reason
-    lines = told(source.path, rejected, 4)
-    assert lines[0] == "tables: 2 of 4 records are no cases"
+    lines = told(source.path, rejected, 5)
+    assert lines[0] == "tables: 2 of 5 records are no cases"
     assert any(line.endswith("(2026/b.csv:4)") for line in lines)
     (tmp_path / "none").mkdir()
     assert load_source(given.model_copy(update={"path": str(tmp_path / "none")}), split) == ([], [])
