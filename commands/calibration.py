@@ -17,6 +17,7 @@ What is measured:
     names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
     leaks       what the leak filter hears of data/calibration/leaks_*.jsonl
     search      what one forced search costs a doctor (--model) in tokens, and does to its accuracy
+    searches    what the searches that it makes of its own find, and its accuracy with them and without
     judge       the model of language_models.reward_judge (or evaluation_judge) against
                 data/calibration/judge.jsonl
 """
@@ -43,6 +44,7 @@ def main() -> int:
             "names",
             "leaks",
             "search",
+            "searches",
             "judge",
         ],
     )
@@ -58,10 +60,16 @@ def main() -> int:
         help="patient, fit_patient, fit_cross_encoder: the folder of the public case sets",
     )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
-    parser.add_argument("--model", type=Path, default=Path("models/doctor"), help="search: folder of the doctor")
-    parser.add_argument("--table", type=Path, default=Path("data/cases"), help="search: folder of the case table")
-    parser.add_argument("--index", type=Path, default=Path("data/kb_index"), help="search: the knowledge base")
-    parser.add_argument("--count", type=int, default=200, help="search: test cases; default 200")
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/doctor"), help="search, searches: folder of the doctor"
+    )
+    parser.add_argument(
+        "--table", type=Path, default=Path("data/cases"), help="search, searches: folder of the case table"
+    )
+    parser.add_argument(
+        "--index", type=Path, default=Path("data/kb_index"), help="search, searches: the knowledge base"
+    )
+    parser.add_argument("--count", type=int, default=200, help="search, searches: test cases; default 200")
     given = parser.parse_args()
     from clinic.errors import ClinicError
     from doctor.parameters import ParameterError
@@ -82,7 +90,7 @@ def _measured(given: argparse.Namespace) -> list[str]:
     from doctor.parameters import load_params
     from doctor.patient_calibration import chinese_patient_lines, patient_lines
     from doctor.patient_fitting import fit_lines
-    from doctor.search_calibration import search_lines
+    from doctor.search_calibration import own_search_lines, search_lines
 
     params = load_params()
     match given.what:
@@ -106,6 +114,8 @@ def _measured(given: argparse.Namespace) -> list[str]:
             return hearing_lines()
         case "search":
             return search_lines(params, given.model, given.table, given.index, given.count)
+        case "searches":
+            return own_search_lines(params, given.model, given.table, given.index, given.count)
         case _:
             return recorded_pairs(params, given.imported) if given.imported else questions(params)
 

@@ -1,8 +1,8 @@
-"""What one search costs and gives a doctor that did not ask for it: its first turn looks up the opening words, and the
-rest is its own. Beside it the same consultations with "Nothing found." in place of the passages.
+"""What searching costs and gives a doctor: one search that it did not ask for, of the opening words in its first turn;
+and those that it makes of its own. Beside both the same consultations with "Nothing found." in place of the passages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,8 @@ from clinic.cases import Case, read_cases
 from clinic.consultation import Consultation, Message, Reply, largest_turn_budget
 from clinic.dialogues import at_once
 from clinic.errors import ClinicError
-from clinic.events import FoundPassage
-from clinic.intervals import mean
+from clinic.events import FoundPassage, Searched, read_events
+from clinic.intervals import difference, mean
 from clinic.language import phrases
 from clinic.library import Fits, Library, names_condition
 from clinic.patients.scripted import ScriptedPatient
@@ -21,7 +21,7 @@ from clinic.splits import sampled
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import Params
 from doctor.scoring import right
-from rl.environment import Count, EpisodeSpec
+from rl.environment import Count, Environment, EpisodeSpec
 from rl.experience import StopReason, Trajectory
 from rl.machine import place_of
 from rl.workers.local import LocalSession
@@ -69,20 +69,9 @@ def search_lines(params: Params, model: Path, cases: Path, index: Path, count: i
     Raises:
         ClinicError: there are no such cases.
     """
-    factory = open_factory(params, index, cases)
-    found = [case for case in read_cases(cases / "cases.parquet", "test") if case.source == factory.clinic.name]
-    if not found:
-        raise ClinicError(f"no test cases of {factory.clinic.name!r} in {cases}; run python -m flows.patient_cases")
-    chosen = sampled(found, count, params.patient_cases.split.salt)
+    factory, chosen = _opened(params, cases, index, count)
     forced: dict[str, Forced] = {}
-    session = LocalSession(
-        str(model),
-        place_of(params.machines),
-        params.rollout,
-        None,
-        params.seed,
-        seat=lambda spec, _: forced[spec.case_id],
-    )
+    session = _session(params, model, forced)
     counted = session.chat.count
     lines, rights = [], []
     for name, library in (("passages", factory.library(counted)), ("nothing found", Empty(counted))):
@@ -93,6 +82,66 @@ def search_lines(params: Params, model: Path, cases: Path, index: Path, count: i
     with_them, without = map(np.array, rights)
     less = mean(list(with_them - without), (-1.0, 1.0))
     return [*lines, f"accuracy, passages minus nothing found: {less.mean:+.3f} [{less.low:+.3f}, {less.high:+.3f}]"]
+
+
+def own_search_lines(params: Params, model: Path, cases: Path, index: Path, count: int) -> list[str]:
+    """What a doctor's own searches find on test cases of the starter clinic, and its accuracy with and without it; those
+    whose condition only the library knows apart.
+
+    Raises:
+        ClinicError: there are no such cases.
+    """
+    factory, chosen = _opened(params, cases, index, count)
+    seated: dict[str, Consultation] = {}
+    session = _session(params, model, seated)
+    counted = session.chat.count
+    played: list[Sequence[Trajectory]] = []
+    for library in (factory.library(counted), Empty(counted)):
+        seated |= {case.case_id: _seated(factory, case, library) for case in chosen}
+        played.append(session.rollout(_specs(params, chosen), params.decoding.evaluate.temperature))
+    known = {condition.condition_id for condition in factory.clinic.common.conditions}
+    trios = list(zip(chosen, *played, strict=True))
+    learned = [trio for trio in trios if trio[0].diagnosis_id in known]
+    alone = [trio for trio in trios if trio[0].diagnosis_id not in known]
+    return [*_own_lines("of conditions that it learned", learned), *_own_lines("that only the library knows", alone)]
+
+
+def _own_lines(name: str, trios: Sequence[tuple[Case, Trajectory, Trajectory]]) -> list[str]:
+    if not trios:
+        return []
+    searches = [[one for one in read_events(with_it.events) if isinstance(one, Searched)] for _, with_it, _ in trios]
+    shown = [
+        any(names_condition(case, passage) for search in own for passage in search.passages)
+        for (case, *_), own in zip(trios, searches, strict=True)
+        if own
+    ]
+    rights = [(right(case, with_it), right(case, without)) for case, with_it, without in trios]
+    ours, theirs = np.mean(rights, axis=0)
+    gain = difference(rights.count((True, False)), rights.count((False, True)), len(rights))
+    return [
+        f"{len(trios)} cases {name}: {np.mean([len(own) for own in searches]):.2f} searches each"
+        + (f", {np.mean(shown):.1%} of those who search are shown its name" if shown else ""),
+        f"  accuracy {ours:.3f}, with nothing found {theirs:.3f}, difference {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]",
+    ]
+
+
+def _session(params: Params, model: Path, seated: Mapping[str, Environment]) -> LocalSession:
+    return LocalSession(
+        str(model),
+        place_of(params.machines),
+        params.rollout,
+        None,
+        params.seed,
+        seat=lambda spec, _: seated[spec.case_id],
+    )
+
+
+def _opened(params: Params, cases: Path, index: Path, count: int) -> tuple[ConsultationFactory, list[Case]]:
+    factory = open_factory(params, index, cases)
+    found = [case for case in read_cases(cases / "cases.parquet", "test") if case.source == factory.clinic.name]
+    if not found:
+        raise ClinicError(f"no test cases of {factory.clinic.name!r} in {cases}; run python -m flows.patient_cases")
+    return factory, sampled(found, count, params.patient_cases.split.salt)
 
 
 def _seated(factory: ConsultationFactory, case: Case, library: Library) -> Consultation:
