@@ -2,9 +2,11 @@
 
 A name that was met in training can be known by heart; one that was drawn for a single dialogue can only be read. An
 invented condition takes its findings from two conditions of the clinic, so its patients say what real ones say, and its
-article says in a few sentences what they have. Names are built from syllables, thousands of them.
+article says in a few sentences what they have. Names are built from syllables and from parts of the clinic's own words,
+so that no piece of a real name is one that never had to be copied.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -41,21 +43,42 @@ _SECONDS = (
 )
 
 
-def invented_name(rng: np.random.Generator, taken: Collection[str] = ()) -> str:
-    """A name like those of rare diseases, none of `taken` (in small letters)."""
+def invented_name(rng: np.random.Generator, words: Sequence[str], taken: Collection[str] = ()) -> str:
+    """A name like those of rare diseases, none of `taken` (in small letters).
+
+    Args:
+        rng: chance.
+        words: whose parts are joined anew, in half of the names.
+        taken: names that it must not be.
+    """
     while True:
-        root = "".join(_syllable(rng) for _ in range(int(rng.integers(2, 4)))).capitalize()
-        form = rng.random()
-        if form < 0.4:
-            name = f"{root}'s {_one(_KINDS, rng)}"
-        elif form < 0.55:
-            name = f"{root} {_one(_KINDS, rng)}"
-        elif form < 0.85:
-            name = f"{root}{_one(_ENDINGS, rng)}"
-        else:
-            name = f"{_one(_QUALITIES, rng)} {root.lower()}{_one(_ENDINGS, rng)}"
+        root, second = _root(rng, words).capitalize(), _root(rng, words)
+        kind, ending = _one(_KINDS, rng), _one(_ENDINGS, rng)
+        forms = (
+            *(f"{root}'s {kind}", f"{root} {kind}", f"{root}{ending}", f"{root}{ending}", f"{root} {second}"),
+            *(f"{_one(_QUALITIES, rng)} {second}{ending}", f"{root} {second} {kind}", f"{root}{ending} with {second}"),
+            *(f"{root}-{second.capitalize()} {kind}", f"{_one(_QUALITIES, rng)} {root.lower()} {second}"),
+        )
+        name = _one(forms, rng)
         if name.lower() not in taken:
             return name
+
+
+def name_words(clinic: GenerativeClinic) -> tuple[str, ...]:
+    """The words of a clinic's conditions and findings, of which parts of names are cut."""
+    texts = [condition.name for condition in clinic.conditions] + [finding.name for finding in clinic.findings]
+    return tuple(dict.fromkeys(word for text in texts for word in re.findall(r"[a-z]{4,}", text.lower())))
+
+
+def _root(rng: np.random.Generator, words: Sequence[str]) -> str:
+    if rng.random() < 0.5:
+        return "".join(_syllable(rng) for _ in range(int(rng.integers(2, 4))))
+    return "".join(_part(_one(words, rng), rng) for _ in range(2))
+
+
+def _part(word: str, rng: np.random.Generator) -> str:
+    start = int(rng.integers(len(word) - 1))
+    return word[start : start + int(rng.integers(2, 6))]
 
 
 def _syllable(rng: np.random.Generator) -> str:
@@ -78,8 +101,9 @@ def invented_clinic(
         rng: chance.
     """
     names: dict[str, None] = {}
+    words = name_words(clinic)
     while len(names) < count:
-        names.setdefault(invented_name(rng, taken))
+        names.setdefault(invented_name(rng, words, taken))
     return replace(
         clinic, name="invented", conditions=tuple(_mixed(clinic, n, name, rng) for n, name in enumerate(names))
     )

@@ -7,22 +7,25 @@ fits.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clinic.actions import diagnosis, search
 from clinic.cases import Case
 from clinic.config import ConsultationParams
 from clinic.consultation import Consultation, Message
 from clinic.dialogues import at_once, final_turn, interview
-from clinic.doctors import Ask, ReferenceDoctor
+from clinic.doctors import Ask, Chase, ReferenceDoctor
 from clinic.events import FoundPassage
-from clinic.generative import Condition, GenerativeClinic
+from clinic.generative import Array, Condition, GenerativeClinic
 from clinic.invented import passage
 from clinic.library import Fits
 from clinic.patients.base import Matcher
 from clinic.patients.scripted import ScriptedPatient
 
+LATE = 0.7  # share of the consultations with a search in which it comes after all questions but one
 QUERY_FINDINGS = 6  # in a search, at most: the last ones told
 INVENTED_ON_SHELF = 20  # beside the clinic's own conditions
 
@@ -38,23 +41,22 @@ class PracticeLibrary:
         count: Callable[[str], int],
         rng: np.random.Generator,
     ) -> None:
-        """Args: a clinic with the findings; the conditions; the one that every search finds, if there is one; tokens
-        of a text; chance.
+        """Args: a clinic with the findings; the conditions; the one that every search finds first, if there is one;
+        tokens of a text; chance.
         """
         self._clinic, self._shelf, self._found, self._rng = clinic, shelf, found, rng
         self.tokens = count
 
     async def search(self, query: str, results: int, fits: Fits) -> Sequence[FoundPassage]:
         """Lines of the conditions that share most findings with the query, as many as fit, at least one."""
-        order = self._ranked(query)[:results]
-        if self._found is not None and self._found not in order:
-            order[int(self._rng.integers(len(order)))] = self._found
-        lines = [passage(self._clinic, condition, self._rng) for condition in order]
+        order = self._ranked(query)
+        if self._found is not None:
+            order = [self._found, *(condition for condition in order if condition is not self._found)]
+        lines = [passage(self._clinic, condition, self._rng) for condition in order[:results]]
         titles = [replace(line, text="") for line in lines]
         while len(titles) > 1 and not fits(titles):
-            place = -2 if self._found is not None and titles[-1].title == self._found.name else -1
-            titles.pop(place)
-            lines.pop(place)
+            titles.pop()
+        lines = lines[: len(titles)]
         shown = len(lines)  # with their texts, from the first on
         while shown and not fits([*lines[:shown], *titles[shown:]]):
             shown -= 1
@@ -71,6 +73,13 @@ def query_of(clinic: GenerativeClinic, told: Sequence[str]) -> str:
     return ", ".join(clinic.findings[clinic.finding_index[topic]].name for topic in told[-QUERY_FINDINGS:])
 
 
+class Lookup(NamedTuple):
+    """A consultation with a search."""
+
+    messages: list[Message]
+    searches: list[str]  # turns: what could be searched for in place of each question
+
+
 def lookup_dialogue(  # noqa: PLR0913  the parts of one lesson
     clinic: GenerativeClinic,
     invented: Sequence[Condition],
@@ -80,36 +89,45 @@ def lookup_dialogue(  # noqa: PLR0913  the parts of one lesson
     ask: Ask,
     count: Callable[[str], int],
     rng: np.random.Generator,
-) -> list[Message]:
+) -> Lookup:
     """A resident who asks, searches for what was told, reads, and names the chart's diagnosis.
 
     Args:
         clinic: as the resident knows it, whose illnesses it chases.
         invented: conditions beside the clinic's own in the library.
-        case: of the clinic, or of one of these conditions, whose line is then always found.
+        case: of the clinic, or of one of these conditions, whose line is then always found first.
         matcher: of questions to findings.
-        rules: of the consultation; the number of questions is uniform on 0 to turn_budget - 2.
+        rules: of the consultation; mostly all questions but one are asked first.
         ask: the resident's way.
         count: tokens of a text, as the doctor reads it.
         rng: chance.
     """
     budget = rules.turn_budget
-    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=int(rng.integers(budget - 1)), rng=rng)
+    last = budget - 2
+    questions = last if rng.random() < LATE else int(rng.integers(last))
+    searches: list[str] = []
+
+    def looking_up() -> str:
+        here = [clinic.findings[column].finding_id for column, present in doctor.answers.items() if present]
+        return search(query_of(clinic, [*case.opening, *here]), clinic.words)
+
+    def asking(
+        clinic: GenerativeClinic, posterior_C: Array, open_F: NDArray[np.bool_], rng: np.random.Generator
+    ) -> int | Chase:
+        searches.append(looking_up())
+        return ask(clinic, posterior_C, open_F, rng)
+
+    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=asking, questions=questions, rng=rng)
     found = next((condition for condition in invented if condition.condition_id == case.diagnosis_id), None)
     others = [invented[int(row)] for row in rng.choice(len(invented), INVENTED_ON_SHELF, replace=False)]
     shelf = [*clinic.conditions, *(one for one in others if one is not found), *([found] if found is not None else [])]
     library = PracticeLibrary(clinic, shelf, found, count, rng)
     consultation = Consultation(case, ScriptedPatient(case, matcher), rules, budget, library)
     messages = interview(doctor, consultation)
-    told = [*case.opening, *(clinic.findings[column].finding_id for column, here in doctor.answers.items() if here)]
-    turn = search(query_of(clinic, told), clinic.words)
+    turn = looking_up()
     reply = at_once(consultation.step(turn))
-    return [
-        *messages,
-        {"role": "assistant", "content": turn},
-        {"role": "user", "content": reply.text or ""},
-        final_turn(case),
-    ]
+    looked_up: list[Message] = [{"role": "assistant", "content": turn}, {"role": "user", "content": reply.text or ""}]
+    return Lookup([*messages, *looked_up, final_turn(case)], searches)
 
 
 def reading_exercise(

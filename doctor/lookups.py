@@ -9,28 +9,40 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from clinic.cases import Case
+from clinic.consultation import Message
 from clinic.doctors import resident
 from clinic.generative import GenerativeClinic
-from clinic.invented import invented_clinic, invented_name
+from clinic.invented import invented_clinic, invented_name, name_words
+from clinic.language import Phrases
 from clinic.lookups import lookup_dialogue, reading_exercise
 from clinic.starter import draw_cases
 from doctor.environments import ConsultationFactory
 from doctor.parameters import LookupParams, Params
+from rl.branches import Branch
 from rl.chat import ChatFormat
 from rl.ranking import Rank
 from rl.sft import Example
+
+PIECES = 6  # of the tokenizer, as long as a name
+PIECES_SHARE = 0.5  # of the lists: of pieces at random in place of names
 
 
 def name_lists(
     chat: ChatFormat, clinic: GenerativeClinic, count: int, names: int, tokens: int, rng: np.random.Generator
 ) -> Iterator[Example]:
     """Lists of one to `names` invented names, written again until they are about `tokens` long; what is learned is to
-    write them again.
+    write them again. Half of them are lists of pieces at random: nothing but copying tells what comes next, so that a
+    small model finds it out in thousands of steps instead of not at all, and of every piece alike.
     """
-    taken = reserved(clinic)
+    taken, words = reserved(clinic), name_words(clinic)
+    control = set(chat.tokenizer.all_special_ids)
+    pieces = [piece for piece in range(len(chat.tokenizer)) if piece not in control]
     for _ in range(count):
         listed = range(int(rng.integers(1, names + 1)))
-        ids = chat.content_ids("".join(f" {invented_name(rng, taken)}," for _ in listed))
+        if rng.random() < PIECES_SHARE:
+            ids = rng.choice(pieces, PIECES * len(listed)).tolist()
+        else:
+            ids = chat.content_ids("".join(f" {invented_name(rng, words, taken)}," for _ in listed))
         again = max(tokens // len(ids) - 1, 1)
         yield Example(ids * (1 + again), [0] * len(ids) + [1] * (len(ids) * again))
 
@@ -72,10 +84,24 @@ def lookup_examples(
         unrelated_share=section.unrelated_share,
     )
     for case in [*drawn, *(cases[int(i)] for i in rng.integers(len(cases), size=known))]:
-        dialogue = lookup_dialogue(
+        lookup = lookup_dialogue(
             factory.clinic.common, invented.conditions, case, factory.topics.match, factory.rules, ask, chat.count, rng
         )
-        yield Example(*chat.dialogue_ids(dialogue))
+        yield _with_searches(chat, factory.clinic.words, *lookup)
+
+
+def _with_searches(chat: ChatFormat, words: Phrases, dialogue: Sequence[Message], searches: Sequence[str]) -> Example:
+    """A dialogue with a branch before each question, what could be searched for there; that it is searched carries no
+    loss, only for what.
+    """
+    ids, mask = chat.dialogue_ids(dialogue)
+    starts = [i for i in range(1, len(mask)) if mask[i] and not mask[i - 1]]
+    branches = []
+    for cut, turn in zip(starts, searches, strict=False):
+        keyword = f"<answer>{words.search.rstrip()}"
+        before, after = chat.content_ids(keyword), chat.content_ids(turn.removeprefix(keyword))
+        branches.append(Branch(cut, (*before, *after), (0.0,) * len(before) + (1.0,) * len(after)))
+    return Example(ids, mask, tuple(branches))
 
 
 def copying_accuracy(

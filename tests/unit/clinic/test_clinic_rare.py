@@ -67,10 +67,11 @@ def test_rare_conditions_have_findings_and_a_language_of_the_clinic(tmp_path: Pa
 
 def test_invented_names_are_many_and_none_is_taken():
     rng = np.random.default_rng(0)
-    names = [invented_name(rng) for _ in range(2000)]
-    assert len(set(names)) > 1950
+    names = [invented_name(rng, ["swelling", "headache"]) for _ in range(2000)]
+    assert len(set(names)) > 1900
+    assert any("swel" in name.lower() or "dach" in name.lower() for name in names)
     assert not {name.lower() for name in names[:50]} & {
-        invented_name(np.random.default_rng(0), {name.lower() for name in names}).lower()
+        invented_name(np.random.default_rng(0), ["swelling", "headache"], {name.lower() for name in names}).lower()
     }
 
 

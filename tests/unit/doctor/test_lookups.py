@@ -1,22 +1,27 @@
 """Lessons in looking things up: what they read, and what they must not."""
 
 import io
+import re
+from collections.abc import Iterator, Sequence
+from functools import reduce
 
+import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from clinic.lookups import QUERY_FINDINGS
 from clinic.starter import draw_cases
 from doctor.base_model import reading_texts
 from doctor.base_model_recipe import BaseModelParams, load_reader_params
 from doctor.environments import ConsultationFactory, open_factory
-from doctor.lookups import lookup_examples
+from doctor.lookups import lookup_examples, name_lists
 from doctor.parameters import ROOT, Params, parse_params
 from doctor.profiles import rewritten
 from doctor.warm_start import examples
 from rl.chat import ChatFormat
 from rl.lengths import open_chat
 
-RUN = 12  # tokens in a row that no warm start may share with a rare article
+RUN = 8  # words in a row, besides names of findings, that no warm start may share with a rare article
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +78,17 @@ def test_no_rare_condition_stands_in_the_warm_start(params, chat, factory, lesso
     for condition in factory.clinic.rare.conditions:
         for name in (condition.name, *condition.synonyms):
             assert f" {name.lower()}" not in texts, name
-    runs = {tuple(ids[i : i + RUN]) for ids in lessons for i in range(len(ids) - RUN + 1)}
+    names = sorted((finding.name.lower() for finding in factory.clinic.findings), key=len, reverse=True)
+    runs = {run for ids in lessons for run in _runs(chat.text(ids), names)}
     for path in sorted((ROOT / "data/rare/articles").glob("*.md")):
-        ids = chat.content_ids(path.read_text(encoding="utf-8").split("---", 2)[-1])
-        shared = [ids[i : i + RUN] for i in range(len(ids) - RUN + 1) if tuple(ids[i : i + RUN]) in runs]
-        assert not shared, f"{path.name}: {chat.text(shared[0])}"
+        text = re.sub(r"(?m)^#.*", "", path.read_text(encoding="utf-8").split("---", 2)[-1])  # headings are everybody's
+        assert not runs & set(_runs(text, names)), path.name
+
+
+def _runs(text: str, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Every few words in a row, without the names of findings, which stand in lists everywhere."""
+    said = re.findall(r"\w+", reduce(lambda left, name: left.replace(name, " "), names, text.lower()))
+    return (tuple(said[i : i + RUN]) for i in range(len(said) - RUN + 1))
 
 
 def test_no_rare_condition_stands_in_what_the_base_model_reads(factory):
@@ -90,6 +101,22 @@ def test_no_rare_condition_stands_in_what_the_base_model_reads(factory):
 def test_the_lessons_follow_from_the_seed(params, chat, factory, lessons, reader):
     assert lessons == _lessons(params, chat, factory, reader)
     assert lessons != _lessons(params.model_copy(update={"seed": 1}), chat, factory, reader)
+
+
+def test_lists_are_said_again_to_the_letter_half_of_them_of_pieces_at_random(chat, factory):
+    lists = list(name_lists(chat, factory.clinic, 200, 3, 60, np.random.default_rng(0)))
+    taken = {name.lower() for name in (c.name for c in factory.clinic.conditions)}
+    names = 0
+    for example in lists:
+        once = example.loss_mask.index(1)
+        ids = example.token_ids
+        assert set(example.loss_mask[once:]) == {1}
+        assert all(ids[at] == ids[at % once] for at in range(len(ids)))
+        assert not set(ids) & set(chat.tokenizer.all_special_ids)
+        listed = chat.text(ids[:once]).removesuffix(",").split(", ")
+        names += chat.text(ids[:once]).endswith(",")
+        assert not {name.strip().lower() for name in listed} & taken
+    assert 70 < names < 130
 
 
 def test_a_lesson_searches_for_what_was_told_and_names_what_was_found(params, chat, factory):
@@ -105,5 +132,25 @@ def test_a_lesson_searches_for_what_was_told_and_names_what_was_found(params, ch
         named = turn.splitlines()[0]
         if named not in known:
             invented += 1
-            assert f"] {named}, " in reply
+            assert reply.split("] ")[1].startswith(f"{named}, ")  # the first line
     assert invented == round(lookups.dialogues * (1 - lookups.known_share))
+
+
+def test_before_each_question_what_was_told_so_far_could_be_searched_for(params, chat, factory):
+    lookups = params.warm_start.lookups
+    assert lookups is not None
+    names = {finding.name for finding in factory.clinic.findings}
+    alone = lookups.model_copy(update={"known_share": 0})
+    for example in lookup_examples(chat, factory, [], alone, params, params.seed):
+        told: list[str] = []
+        for asked, branch in enumerate(example.branches):
+            before = chat.text(example.token_ids[: branch.cut])
+            assert before.count("<answer>Question: ") == asked
+            head = branch.loss_weight.count(0.0)
+            assert branch.loss_weight == (0.0,) * head + (1.0,) * (len(branch.token_ids) - head)
+            assert chat.text(branch.token_ids[:head]) == "<answer>Search:"
+            wanted = chat.text(branch.token_ids).removeprefix("<answer>Search: ").removesuffix("</answer>").split(", ")
+            assert set(wanted) <= names
+            assert asked == 0 or wanted in (told, [*told, wanted[-1]][-QUERY_FINDINGS:])
+            told = wanted
+        assert chat.text(example.token_ids).count("<answer>Question: ") == len(example.branches)
