@@ -46,7 +46,7 @@ def test_the_whole_recipe_is_the_one_that_made_the_bundled_models():
     recipe = load_base_model_params().base_model.model_dump(mode="json")
     reader = recipe.pop("reader")
     assert _digest(recipe) == "0a23a65e1a610704c7587494f706a936b3eec22ccd810b74f3c630e47addab13"
-    assert _digest(reader) == "7ab71ce5e81b3384b6a9c20d79bcb2634c4a34b38609cfc874228a759adf3a7f"
+    assert _digest(reader) == "f94a071ba9fe290ee635766c7641cc65fd97c5292fb8d018fb89b8773cbbb8c2"
 
 
 def _digest(content):
@@ -157,6 +157,6 @@ def test_fixed_ideas_are_not_learned_but_the_questions_after_them_are(params, ch
 def test_a_round_of_searches_without_cases_to_search_for_is_one_line(tmp_path):
     path = tmp_path / "base_model.yaml"
     text = (ROOT / "recipes/base_model.yaml").read_text()
-    path.write_text(text.replace("searches: 3000\n      dialogues: 3000", "searches: 3000\n      dialogues: 0"))
+    path.write_text(text.replace("searches: 5000\n      dialogues: 3000", "searches: 5000\n      dialogues: 0"))
     with pytest.raises(ParameterError, match=r"base_model\.yaml: .*reader\.rounds\.2.*set dialogues to 1 or more"):
         load_base_model_params(None, path)
