@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clinic.actions import diagnosis, search
 from clinic.cases import Case
 from clinic.config import ConsultationParams
-from clinic.consultation import Consultation, Message
+from clinic.consultation import Consultation, Message, largest_turn_budget
 from clinic.dialogues import at_once, final_turn, interview
 from clinic.doctors import Ask, Chase, ReferenceDoctor
 from clinic.events import FoundPassage
@@ -102,9 +102,9 @@ def lookup_dialogue(  # noqa: PLR0913  the parts of one lesson
         count: tokens of a text, as the doctor reads it.
         rng: chance.
     """
-    budget = rules.turn_budget
-    last = budget - 2
-    questions = last if rng.random() < LATE else int(rng.integers(last))
+    budget = largest_turn_budget(rules)
+    last = max(budget - 2, 0)
+    questions = last if rng.random() < LATE else int(rng.integers(max(last, 1)))
     searches: list[str] = []
 
     def looking_up() -> str:

@@ -2,8 +2,10 @@
 and those that it makes of its own. Beside both the same consultations with "Nothing found." in place of the passages.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from rl.experience import StopReason, Trajectory
 from rl.machine import place_of
 from rl.workers.local import LocalSession
 
+S = TypeVar("S", bound=Environment)
 STEP = -4  # in the noise key: of nothing else
 
 
@@ -70,15 +73,11 @@ def search_lines(params: Params, model: Path, cases: Path, index: Path, count: i
         ClinicError: there are no such cases.
     """
     factory, chosen = _opened(params, cases, index, count)
-    forced: dict[str, Forced] = {}
-    session = _session(params, model, forced)
-    counted = session.chat.count
     lines, rights = [], []
-    for name, library in (("passages", factory.library(counted)), ("nothing found", Empty(counted))):
-        forced |= {case.case_id: Forced(_seated(factory, case, library)) for case in chosen}
-        played = session.rollout(_specs(params, chosen), params.decoding.evaluate.temperature)
+    both = _with_and_without(params, model, factory, chosen, Forced)
+    for name, (seats, played, counted) in zip(("passages", "nothing found"), both, strict=True):
         rights.append([float(right(case, held)) for case, held in zip(chosen, played, strict=True)])
-        lines.append(_line(name, chosen, [forced[case.case_id] for case in chosen], played, rights[-1], counted))
+        lines.append(_line(name, chosen, seats, played, rights[-1], counted))
     with_them, without = map(np.array, rights)
     less = mean(list(with_them - without), (-1.0, 1.0))
     return [*lines, f"accuracy, passages minus nothing found: {less.mean:+.3f} [{less.low:+.3f}, {less.high:+.3f}]"]
@@ -92,13 +91,7 @@ def own_search_lines(params: Params, model: Path, cases: Path, index: Path, coun
         ClinicError: there are no such cases.
     """
     factory, chosen = _opened(params, cases, index, count)
-    seated: dict[str, Consultation] = {}
-    session = _session(params, model, seated)
-    counted = session.chat.count
-    played: list[Sequence[Trajectory]] = []
-    for library in (factory.library(counted), Empty(counted)):
-        seated |= {case.case_id: _seated(factory, case, library) for case in chosen}
-        played.append(session.rollout(_specs(params, chosen), params.decoding.evaluate.temperature))
+    played = [held for _, held, _ in _with_and_without(params, model, factory, chosen, lambda seat: seat)]
     known = {condition.condition_id for condition in factory.clinic.common.conditions}
     trios = list(zip(chosen, *played, strict=True))
     learned = [trio for trio in trios if trio[0].diagnosis_id in known]
@@ -123,6 +116,18 @@ def _own_lines(name: str, trios: Sequence[tuple[Case, Trajectory, Trajectory]]) 
         + (f", {np.mean(shown):.1%} of those who search are shown its name" if shown else ""),
         f"  accuracy {ours:.3f}, with nothing found {theirs:.3f}, difference {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]",
     ]
+
+
+def _with_and_without(
+    params: Params, model: Path, factory: ConsultationFactory, cases: Sequence[Case], begun: Callable[[Consultation], S]
+) -> Iterator[tuple[list[S], Sequence[Trajectory], Count]]:
+    """Seats and consultations of the cases with the library, then with one in which nothing is found."""
+    seated: dict[str, S] = {}
+    with closing(_session(params, model, seated)) as session:
+        for library in (factory.library(session.chat.count), Empty(session.chat.count)):
+            seated |= {case.case_id: begun(_seated(factory, case, library)) for case in cases}
+            played = session.rollout(_specs(params, cases), params.decoding.evaluate.temperature)
+            yield list(seated.values()), played, session.chat.count
 
 
 def _session(params: Params, model: Path, seated: Mapping[str, Environment]) -> LocalSession:

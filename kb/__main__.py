@@ -123,7 +123,7 @@ def _check(given: argparse.Namespace) -> str:
         raise KnowledgeBaseError(
             f"none of the {len(queries)} queries falls into the half {given.half}: take --half all"
         )
-    relevance = given.relevance or found_from(qrels)
+    relevance = found_from(qrels) if given.relevance is None else given.relevance
     weight = made.fusion.lexical_weight if given.lexical_weight is None else given.lexical_weight
     embedder = load_embedder(made.embedder, QUERY_BATCH, made.compute)
     return whole + compared(index, embedder, chosen, qrels, relevance, weight)

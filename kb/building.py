@@ -21,7 +21,7 @@ from kb.lexical import Stems
 from kb.manifest import Manifest
 from kb.nearest import RECALL_QUERIES
 from kb.passages import Passage
-from kb.quality import found_from, load_queries
+from kb.quality import load_queries
 from kb.reading import Corpus
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _check_beforehand(params: KnowledgeBaseParams, root: Path, out: Path) -> Non
     check_replaceable(out)
     Stems(params.bm25.stemmer)
     if params.queries is not None and params.qrels is not None:
-        found_from(load_queries(root / params.queries, root / params.qrels)[1])
+        load_queries(root / params.queries, root / params.qrels)
 
 
 def _check_length(embedder: Embedder, params: KnowledgeBaseParams) -> None:

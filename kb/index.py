@@ -261,7 +261,10 @@ def _replacing(directory: Path) -> Iterator[Path]:
 def _take_up(directory: Path) -> None:
     """Clear away what killed builds left beside a folder; an index that one of them had moved aside comes back."""
     for work in directory.parent.glob(f".{glob.escape(directory.name)}-{'?' * 8}{PARTIAL}"):  # as mkdtemp names them
-        with suppress(Timeout), FileLock(work / LOCK, timeout=0):  # held by a build that is still at work
+        with (
+            suppress(Timeout, OSError),
+            FileLock(work / LOCK, timeout=0),
+        ):  # a build's at work there, or somebody else's
             if not directory.exists() and (work / "old").exists():
                 (work / "old").replace(directory)
             shutil.rmtree(work, ignore_errors=True)

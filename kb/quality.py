@@ -99,15 +99,8 @@ def quality_by_query(
 
 
 def found_from(qrels: Qrels) -> int:
-    """The lowest grade that counts as found, if nobody says: 2, or 1 where no document has more.
-
-    Raises:
-        KnowledgeBaseError: if no document is relevant at all.
-    """
-    highest = max((grade for grades in qrels.values() for grade in grades.values()), default=0)
-    if highest < 1:
-        raise KnowledgeBaseError("no document of the qrels has a relevance of 1 or more: nothing could be measured")
-    return min(highest, STRICT)
+    """The lowest grade that counts as found, if nobody says: 2, or 1 where no document has more."""
+    return min(max(grade for grades in qrels.values() for grade in grades.values()), STRICT)
 
 
 def tell_unknown(qrels: Qrels, relevance: int, known: Collection[str]) -> None:
@@ -132,8 +125,8 @@ def load_queries(queries_path: Path, qrels_path: Path) -> tuple[dict[str, str], 
         Query id to text, in file order, and the qrels.
 
     Raises:
-        KnowledgeBaseError: if a line is malformed, an id repeats, or a query is in one file only:
-            a measure over half the queries would look like one over all.
+        KnowledgeBaseError: if a line is malformed, an id repeats, no document is relevant, or a query is in one file
+            only: a measure over half the queries would look like one over all.
     """
     queries = _read_queries(queries_path)
     qrels = _read_qrels(qrels_path)
@@ -144,6 +137,8 @@ def load_queries(queries_path: Path, qrels_path: Path) -> tuple[dict[str, str], 
                 f"{place} lacks {len(strangers)} queries of its partner, such as "
                 f"{strangers[0]!r}: use a queries file and a qrels file that belong together"
             )
+    if not any(grade >= 1 for grades in qrels.values() for grade in grades.values()):
+        raise KnowledgeBaseError(f"{qrels_path} has no document of relevance 1 or more: nothing could be measured")
     return queries, qrels
 
 

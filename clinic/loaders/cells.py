@@ -13,8 +13,8 @@ from clinic.loaders.rows import Row
 NOTHING = frozenset(["-", "--", "?", "n/a", "n.a.", "na", "nan", "<na>", "null", "unknown", "not available", "tbd", "未知", "不详"])  # fmt: skip
 NONE = frozenset(["none", "nil", "无", "無", "没有"])  # nothing, but a denial where something is told of the patient
 FLAGS = {
-    **dict.fromkeys(["1", "1.0", "true", "t", "yes", "y", "是", "有"], True),
-    **dict.fromkeys(["0", "0.0", "false", "f", "no", "n", "否", "无"], False),
+    **dict.fromkeys(["1", "1.0", "true", "yes", "y", "是", "有"], True),
+    **dict.fromkeys(["0", "0.0", "false", "no", "n", "否", "无"], False),
 }
 NAMED = {"en": ("No {}.", "{}."), "zh": ("无{}。", "{}。")}  # a flag told: denied, present
 _BETWEEN = re.compile(r"(?<=['\"])\s+(?=['\"])")  # entries of an array as numpy writes it

@@ -335,6 +335,7 @@ def test_none_is_a_denial_where_something_is_told_of_the_patient(place, split):
         ("发热", "有 无", "zh", [(True, "发热。"), (False, "无发热。")]),
         ("Children", "0 1 2", "en", [(True, "0."), (True, "1."), (True, "2.")]),
         ("Smoking", "no often", "en", [(False, "No."), (True, "Often.")]),
+        ("Sex", "F F", "en", [(True, "F."), (True, "F.")]),
     ],
 )
 def test_a_column_of_flags_tells_its_name(place, split, column, cells, language, want):
@@ -439,6 +440,9 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("However, she does not recall any bites.", False),
         ("Stool is negative for blood, pus, and ova.", False),
         ("At discharge, he had no chest pain or dyspnea.", False),
+        ("He does not take any medications.", False),
+        ("I do not take anything.", False),
+        ("She has not taken her insulin for a week.", True),
         ("At rest, chest pain, no dyspnea.", True),
         ("Blood cultures were negative and urine grew E. coli.", True),
         ("ANA negative, anti-CCP positive.", True),

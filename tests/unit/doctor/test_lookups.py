@@ -3,10 +3,12 @@
 import io
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 import pytest
+import torch
 from ruamel.yaml import YAML
 
 from clinic.lookups import QUERY_FINDINGS
@@ -20,6 +22,7 @@ from doctor.profiles import rewritten
 from doctor.warm_start import examples
 from rl.chat import ChatFormat
 from rl.lengths import open_chat
+from rl.models import load_model
 
 RUN = 8  # words in a row, besides names of findings, that no warm start may share with a rare article
 
@@ -117,6 +120,37 @@ def test_lists_are_said_again_to_the_letter_half_of_them_of_pieces_at_random(cha
         names += chat.text(ids[:once]).endswith(",")
         assert not {name.strip().lower() for name in listed} & taken
     assert 70 < names < 130
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_bundled_reader_copies_names_that_it_never_met_and_the_base_does_not(factory, chat, seed):
+    """Real names of rare conditions, written a second time in lists of four; what is left of each after its first piece."""
+    rng, copied = np.random.default_rng(seed), {}
+    names = [chat.content_ids(f" {condition.name},") for condition in factory.clinic.rare.conditions]
+    lists = [[names[int(row)] for row in rng.choice(len(names), 4, replace=False)] for _ in range(20)]
+    for model in ("reader", "base"):
+        policy, _ = load_model(str(ROOT / "models" / model), "float32")
+        shares = []
+        for listed in lists:
+            twice = torch.tensor([[piece for name in listed for piece in name] * 2])
+            with torch.inference_mode():
+                logprobs = policy(input_ids=twice).logits[0].float().log_softmax(-1)
+            at = twice.shape[1] // 2
+            for name in listed:
+                told = [logprobs[at + n - 1, piece] for n, piece in enumerate(name)][1:]
+                shares.append(float(torch.stack(told).sum().exp()))
+                at += len(name)
+        copied[model] = np.mean(shares)
+    assert copied["reader"] >= 0.8
+    assert copied["base"] <= 0.05
+
+
+@pytest.mark.parametrize("budget", [2, -1])
+def test_a_lesson_fits_any_turn_budget(params, chat, factory, budget):
+    lookups = params.warm_start.lookups.model_copy(update={"known_share": 0, "dialogues": 20})
+    rules = replace(factory, rules=factory.rules.model_copy(update={"turn_budget": budget}))
+    for example in lookup_examples(chat, rules, [], lookups, params, params.seed):
+        assert chat.text(example.token_ids).count("<answer>Search: ") == 1
 
 
 def test_a_lesson_searches_for_what_was_told_and_names_what_was_found(params, chat, factory):

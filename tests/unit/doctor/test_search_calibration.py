@@ -53,6 +53,9 @@ class Scripted:
         self._seats = seats
         self.chat = type("Chat", (), {"count": staticmethod(lambda text: len(text.split()))})
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def rollout(self, specs: Sequence[EpisodeSpec], temperature: float) -> list[Trajectory]:
         del temperature
         return [self._played(spec) for spec in specs]
