@@ -14,8 +14,9 @@ Components:
                   (`clinic.worth`) of the present facts that the answer told.
     test          -`test_cost` for each examination or test, on cases of no generative clinic
     turn          -`turn_cost` each turn
-    repeat        -`repeat_cost` for a question about something already told or already asked, and for a search repeated
-    search        -`search_cost` for each search
+    repeat        -`repeat_cost` for a question about something already told or already asked; for a search repeated beside
+                  `search_cost`
+    search        -`search_cost` for each other search
     evidence      last turn, beside a right diagnosis: `evidence` x the share of the cited passages that a search of this
                   consultation showed and that, as shown, name the condition
     invalid       -`invalid_cost` for a turn outside the grammar
@@ -44,13 +45,13 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
         components = {"turn": -constants.turn_cost, "information": constants.information * told}
         if isinstance(event, Invalid):
             components["invalid"] = -constants.invalid_cost
-        if isinstance(event, Searched):
+        if isinstance(event, Searched) and not event.repeated:
             components["search"] = -constants.search_cost
         asked = [one for one in one_by_one([event]) if isinstance(one, Inquiry | Searched)]
         if len(asked) > 1:
             components["turn"] *= len(asked)
         if any(one.repeated for one in asked):
-            components["repeat"] = -constants.repeat_cost * sum(one.repeated for one in asked)
+            components["repeat"] = -sum(_repeat_cost(constants, one) for one in asked)
         if record.clinic is None and isinstance(event, Examined):
             components["test"] = -constants.test_cost
         turns.append(components)
@@ -64,6 +65,10 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
         earned = sum(turn["information"] for turn in turns)
         last["safety"] = -max(earned, 0.0) - constants.missed_red_flag_cost
     return turns
+
+
+def _repeat_cost(constants: OutcomeParams, one: Inquiry | Searched) -> float:
+    return one.repeated * (constants.repeat_cost + (constants.search_cost if isinstance(one, Searched) else 0.0))
 
 
 def _worth(params: OutcomeParams, record: Record) -> float:

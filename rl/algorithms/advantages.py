@@ -6,6 +6,7 @@ reward pass over it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +26,15 @@ def turn_returns(rewards: Sequence[float], discount: float) -> list[float]:
     return returns[::-1]
 
 
-def group_centred(values: Sequence[Sequence[float]]) -> list[list[float]]:
+def group_centred(values: Sequence[Sequence[float]], kinds: Sequence[Sequence[int]] = ()) -> list[list[float]]:
     """Centre each trajectory's values on its group, turn by turn.
 
-    The baseline of turn k is the mean over the members that have a turn k; a turn that only one member reached gets 0.
-    With one value each this is GRPO's R - mean.
+    The baseline of turn k is the mean over the members whose turn k is of the same kind; a turn that has no such fellow
+    gets 0. With one value each this is GRPO's R - mean.
 
     Args:
         values: per member of the group, one value per turn (one in all for episode credit), reward units.
+        kinds: as many whole numbers from 0 on, equal for turns that may be compared; none: all may be.
 
     Returns:
         Same shape and units.
@@ -43,10 +45,10 @@ def group_centred(values: Sequence[Sequence[float]]) -> list[list[float]]:
     Source:
         GRPO, arXiv:2402.03300 (outcome supervision). Per-turn baselines within a group are ours.
     """
-    return _against_the_group(values, lambda members_K: np.ones_like(members_K, dtype=np.float64))
+    return _against_the_group(values, kinds, lambda members_K: np.ones_like(members_K, dtype=np.float64))
 
 
-def leave_one_out(values: Sequence[Sequence[float]]) -> list[list[float]]:
+def leave_one_out(values: Sequence[Sequence[float]], kinds: Sequence[Sequence[int]] = ()) -> list[list[float]]:
     """Each value minus the mean of the other members' values, turn by turn: n / (n - 1) times `group_centred`.
 
     Args, Returns, Raises: as `group_centred`.
@@ -54,20 +56,26 @@ def leave_one_out(values: Sequence[Sequence[float]]) -> list[list[float]]:
     Source:
         RLOO, arXiv:2402.14740, equation 6. Per turn is ours.
     """
-    return _against_the_group(values, lambda members_K: members_K / np.maximum(members_K - 1.0, 1.0))
+    return _against_the_group(values, kinds, lambda members_K: members_K / np.maximum(members_K - 1.0, 1.0))
 
 
-def _against_the_group(values: Sequence[Sequence[float]], factor: Callable[[Array], Array]) -> list[list[float]]:
+def _against_the_group(
+    values: Sequence[Sequence[float]], kinds: Sequence[Sequence[int]], factor: Callable[[Array], Array]
+) -> list[list[float]]:
+    """A column for each kind of each turn: what stands in one is compared."""
     if len(values) < 2:
         raise TrainingError("group_size 1 leaves no other sample to compare with; set group_size to 2 or more")
     longest = max(map(len, values))
-    table_GK = np.full((len(values), longest), np.nan)
-    for row, turns in enumerate(values):
-        table_GK[row, : len(turns)] = turns
-    relative_GK = (table_GK - np.nanmean(table_GK, axis=0)) * factor(
-        np.sum(~np.isnan(table_GK), axis=0).astype(np.float64)
-    )
-    return [[float(x) for x in relative_GK[row, : len(turns)]] for row, turns in enumerate(values)]
+    columns = [
+        [turn + longest * kind for turn, kind in enumerate(row)] for row in kinds or [[0] * len(row) for row in values]
+    ]
+    table_GK = np.full((len(values), 1 + max(chain.from_iterable(columns), default=-1)), np.nan)
+    for row, (at, turns) in enumerate(zip(columns, values, strict=True)):
+        table_GK[row, at] = turns
+    members_K = np.sum(~np.isnan(table_GK), axis=0)
+    mean_K = np.nansum(table_GK, axis=0) / np.maximum(members_K, 1)
+    relative_GK = (table_GK - mean_K) * factor(members_K.astype(np.float64))
+    return [[float(x) for x in relative_GK[row, at]] for row, at in enumerate(columns)]
 
 
 def deviation(centred: Iterable[Sequence[float]]) -> float:

@@ -4,7 +4,8 @@
     A_k = (R_k - mean_group R_k) / (s + eps)               credit: turn (R_k: return from turn k on)
         + own_turn_weight (o_k - mean_group o_k) / (s_o + eps)     o_k: components that only the turn itself can have earned
 
-Every token of a turn carries its turn's advantage. Source: arXiv:2402.03300; returns and own-turn components normalised
+The second mean is of the turns k of one kind (`own_turn_kinds`): a search, which tells nothing of the patient, is no bad
+question. Every token of a turn carries its turn's advantage. Source: arXiv:2402.03300; returns and own-turn components normalised
 apart as rewards are in GDPO, arXiv:2601.05242.
 """
 
@@ -31,6 +32,8 @@ class GroupRelativeRecipe(PolicyGradientRecipe):
     # reward components that credit the turn that earned them and no earlier one; used with turn credit
     own_turn: tuple[str, ...]
     own_turn_weight: float = Field(ge=0)
+    # reward components that mark a turn as of another kind: on own_turn's it is compared with turns of that kind alone
+    own_turn_kinds: tuple[str, ...]
     # deviation over the group (the paper) or over all groups of the rollout step
     divide_by_std: Literal["none", "group", "step"]
     eps: float = Field(gt=0)
@@ -40,7 +43,7 @@ class GroupRelative(PolicyGradient):
     """A return of each trajectory or turn, compared within its group."""
 
     recipe: GroupRelativeRecipe
-    against_the_group: Callable[[Sequence[Sequence[float]]], Values] = staticmethod(group_centred)
+    against_the_group: Callable[[Sequence[Sequence[float]], Sequence[Sequence[int]]], Values] = staticmethod(group_centred)
 
     def __init__(self, recipe: GroupRelativeRecipe) -> None:
         """Take over the recipe's numbers.
@@ -49,7 +52,7 @@ class GroupRelative(PolicyGradient):
             recipe: as `recipe_class` parsed it.
         """
         super().__init__(recipe)
-        self.reward_components = recipe.own_turn
+        self.reward_components = (*recipe.own_turn, *recipe.own_turn_kinds)
 
     def turn_rewards(self, record: TokenRecord) -> list[float]:
         """Without the components that credit their own turn only: those come in at `advantages`."""
@@ -68,7 +71,7 @@ class GroupRelative(PolicyGradient):
         returns = self._relative(
             groups, [self._returns(r, reward_A) for r, reward_A in zip(records, rewards, strict=True)]
         )
-        own = self._relative(groups, [self._own(r) for r in records])
+        own = self._relative(groups, [self._own(r) for r in records], [self._kinds(r) for r in records])
         advantage = [np.zeros(record.size) for record in records]
         silent = len(members) - len(groups)
         for group in groups:
@@ -92,9 +95,24 @@ class GroupRelative(PolicyGradient):
             return []
         return [sum(turn.get(name, 0.0) for name in self.recipe.own_turn) for turn in record.scores.turns]
 
-    def _relative(self, groups: Sequence[Sequence[int]], values: Sequence[Sequence[float]]) -> dict[int, list[float]]:
-        """Centred on the group and divided as the recipe says, by record."""
-        centred = [self.against_the_group([values[i] for i in group]) for group in groups]
+    def _kinds(self, record: TokenRecord) -> list[int]:
+        """Of each turn; the n-th name has bit n."""
+        if self.recipe.credit == "episode":
+            return []
+        names = self.recipe.own_turn_kinds
+        return [sum(1 << bit for bit, name in enumerate(names) if name in turn) for turn in record.scores.turns]
+
+    def _relative(
+        self,
+        groups: Sequence[Sequence[int]],
+        values: Sequence[Sequence[float]],
+        kinds: Sequence[Sequence[int]] = (),
+    ) -> dict[int, list[float]]:
+        """Centred on the group, or on its turns of a kind, and divided as the recipe says, by record."""
+        centred = [
+            self.against_the_group([values[i] for i in group], [kinds[i] for i in group] if kinds else ())
+            for group in groups
+        ]
         step = deviation(chain.from_iterable(centred))
         relative: dict[int, list[float]] = {}
         for group, rows in zip(groups, centred, strict=True):

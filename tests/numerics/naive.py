@@ -101,17 +101,24 @@ def reward_of_token(
 
 
 def group_relative(  # noqa: C901  as long as the formula
-    numbers: dict, trajectories: list[Trajectory], rewards: list[dict[int, float]], own: list[list[float]]
+    numbers: dict,
+    trajectories: list[Trajectory],
+    rewards: list[dict[int, float]],
+    own: list[list[float]],
+    kinds: list[list[set[str]]],
 ) -> list[dict[int, float]]:
     """GRPO and its relatives."""
 
-    def relative(values: list[list[float]]) -> list[list[float]]:
+    def relative(values: list[list[float]], kinds: list[list[set[str]]] | None = None) -> list[list[float]]:
         out: list[list[float]] = [[] for _ in values]
         for members in groups.values():
             for i in members:
                 for k, x in enumerate(values[i]):
                     others = [
-                        values[j][k] for j in members if len(values[j]) > k and (numbers["name"] != "rloo" or j != i)
+                        values[j][k]
+                        for j in members
+                        if len(values[j]) > k and (numbers["name"] != "rloo" or j != i)
+                        if kinds is None or kinds[j][k] == kinds[i][k]
                     ]
                     out[i].append(x - (statistics.fmean(others) if others else x))
         for members in groups.values():
@@ -147,7 +154,7 @@ def group_relative(  # noqa: C901  as long as the formula
                     for k in range(len(per_turn))
                 ]
             )
-    a, b = relative(returns), relative([o if i in inside else [] for i, o in enumerate(own)])
+    a, b = relative(returns), relative([o if i in inside else [] for i, o in enumerate(own)], kinds)
     advantages = []
     for i, (t, reward) in enumerate(zip(trajectories, rewards, strict=True)):
         if i not in inside:
@@ -275,6 +282,7 @@ def policy_gradient_loss(
             trajectories,
             rewards,
             [[sum(turn.get(n, 0.0) for n in own_names) for turn in s.turns] if own_names else [] for s in scores],
+            [[turn.keys() & set(numbers.get("own_turn_kinds", [])) for turn in s.turns] for s in scores],
         )
     learn = [
         i

@@ -23,6 +23,7 @@ CORRECTED = {"level": "token", "mode": "clip", "upper": 1.1}
 REFERENCED = {"coefficient": 0.3}
 VARIANTS = {
     "grpo": {"own_turn": ["b"], "own_turn_weight": 0.5, "discount": 0.9},
+    "grpo, turns of two kinds": {"own_turn": ["b"], "own_turn_kinds": ["c"], "own_turn_weight": 3.0},
     "grpo, as in the paper": {
         "credit": "episode",
         "own_turn": [],
@@ -51,7 +52,7 @@ VARIANTS = {
         "kl": {"place": "loss", "estimator": "mse", **REFERENCED},
     },
     "rloo": {"own_turn": [], "credit": "episode", "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
-    "rloo, turn credit": {"own_turn": ["b"], "kl": {"place": "reward", "estimator": "abs", **REFERENCED}},
+    "rloo, turn credit": {"own_turn": ["b"], "own_turn_kinds": ["c"], "kl": {"place": "reward", "estimator": "abs", **REFERENCED}},
     "reinforce_pp": {
         "baseline": "none",
         "credit": "episode",
@@ -156,9 +157,9 @@ def experience(models) -> tuple[list[Trajectory], list[Scores]]:
                 ended_s=1.0,
             )
         )
-        scores.append(
-            Scores(f"g{i // 3}/{i % 3}", tuple({"a": rng.uniform(-1, 1), "b": rng.uniform(0, 0.5)} for _ in turns))
-        )
+        earned = [{"a": rng.uniform(-1, 1), "b": rng.uniform(0, 0.5)} for _ in turns]
+        apart = [{"c": 0.0} if (i + k) % 3 == 0 else {} for k in range(len(turns))]
+        scores.append(Scores(f"g{i // 3}/{i % 3}", tuple(a | b for a, b in zip(earned, apart, strict=True))))
     recorded = logprobs_of(Policy(models[0]), trajectories, 10**6, naive.T)
     for i, (t, found) in enumerate(zip(trajectories, recorded, strict=True)):
         values = iter(found)

@@ -39,6 +39,7 @@ def test_leave_one_out():
     """R = 1, 2, 6: 1 - 4, 2 - 3.5, 6 - 1.5. Turn 2 has one member, turn 3 none else."""
     assert leave_one_out([[1.0], [2.0], [6.0]]) == [[-3.0], [-1.5], [4.5]]
     assert leave_one_out([[1.0, 5.0], [2.0], [6.0]]) == [[-3.0, 0.0], [-1.5], [4.5]]
+    assert leave_one_out([[1.0, 5.0], [2.0, 3.0], [6.0]], [[0, 1], [1, 1], [0]]) == [[-5.0, 2.0], [0.0, -2.0], [5.0]]
     with pytest.raises(TrainingError, match="group_size 1"):
         leave_one_out([[1.0]])
 

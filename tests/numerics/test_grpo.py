@@ -246,6 +246,17 @@ def test_own_turn_components_credit_only_their_turn_by_hand():
     assert flat(numbers | {"credit": "episode"}, group, scores) == pytest.approx([0.6, 0.6, -0.6, 0.5, -0.5])
 
 
+def test_turns_of_another_kind_are_compared_on_own_components_with_each_other_alone():
+    """Two ask (i = .4, .2) and two search (i = 0, and one costs .1 of its return): among four a search is the worst."""
+    scores = [Scores("", (turn,)) for turn in ({"i": 0.4}, {"i": 0.2}, {"i": 0.0, "s": 0.0}, {"i": 0.0, "s": -0.1})]
+    group = [episode("g", i, ((0, 1),), 1) for i in range(4)]
+    numbers = RECIPE | {"credit": "turn", "own_turn": ["i"], "own_turn_weight": 2.0, "divide_by_std": "none"}
+    returns = [0.025, 0.025, 0.025, -0.075]
+    for kinds, own in (((), (0.25, 0.05, -0.15, -0.15)), (("s",), (0.1, -0.1, 0.0, 0.0))):
+        expected = [r + 2 * o for r, o in zip(returns, own, strict=True)]
+        assert flat(numbers | {"own_turn_kinds": list(kinds)}, group, scores) == pytest.approx(expected)
+
+
 def flat(numbers, trajectories, scores):
     return [x for values in advantages(make_algorithm(numbers), trajectories, scores)[0] for x in values]
 
