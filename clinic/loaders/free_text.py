@@ -23,6 +23,7 @@ MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a
 MAX_OPENING_WORDS = 60
 _END = r"(?<=[.!?])[\"”']?\s+(?=[A-Z\d\"“(])|(?<=[a-z]\.)(?=[A-Z][a-z])"
 _CAPITAL = re.compile(r"[.!?]\s+[A-Z]")
+_MARK = re.compile(r"\A(?:[-–—•·●▪*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
@@ -56,6 +57,7 @@ class _Rules:
     goes_on: Mapping[str, str]
     unless: re.Pattern[str]
     verdicts: re.Pattern[str]  # with their colon
+    sections: re.Pattern[str]  # with theirs
     denies: re.Pattern[str]
     still_there: re.Pattern[str]
     carries: re.Pattern[str]
@@ -73,8 +75,11 @@ _PATTERNS = {
         "end": _END,
         "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?]))\s+(?=[a-z])",
         "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?|,?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
+        r"|,\s+(?:though|yet)(?=\s+\w)"
         r"|,?\s+\band\b(?=\s+(?:he |she |the patient )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for)\b))\s*",
-        "denied": r"(?is)\A(?:(?:but|however|although),? )?(?P<who>(?:(?:the )?(?:patient|I|he|she|they)|there) )?(?:also |otherwise |currently )?"
+        "denied": r"(?is)\A(?:(?:but|however|although),? )?"
+        r"(?P<who>[a-z][\w /&'-]{0,38}: +|(?:(?:the )?(?:patient|I|he|she|they)|there) )?"
+        r"(?:also |otherwise |currently )?"
         r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported) )?"
         r"(?:not had (?:any )?|no (?:known )?(?:history of |evidence of )?|negative for |without (?:any )?|with no )"
         r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?|absence of )(?P<rest>.+?)\.?\Z",
@@ -86,7 +91,8 @@ _PATTERNS = {
         "end": r"(?<=[。！？；])\s*",
         "lower_end": r"(?<=[。！？；])\s*",
         "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|不伴))|[；;]|，(?=但)",
-        "denied": r"(?s)\A(?P<who>患者|病人)?[但而且]?(?P<cue>无明显|无|没有|否认有?|未见明显|未见|不伴有?)(?P<rest>.+?)[。，]?\Z",
+        "denied": r"(?s)\A(?P<who>患者|病人|[\u4e00-\u9fff]{2,8}[：:])?[但而且]?"
+        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未见|不伴有?)(?P<rest>.+?)[。，]?\Z",
         "clause": r"[，,；;、。！]|(?=但)",
         "comma": r"[、，,]|及|或",
     },
@@ -114,6 +120,7 @@ def _rules(language: str) -> _Rules:
         goes_on=said["goes_on"],
         unless=re.compile("|".join(said["unless"]), re.IGNORECASE),
         verdicts=re.compile(rf"\s*(?:{verdict})(?:\s*(?:and|&|/)\s*(?:{verdict}))?\s*[:：]", re.IGNORECASE),
+        sections=re.compile(rf"\s*({'|'.join(said['sections'])})\s*[:：]\s*", re.IGNORECASE),
         abbreviation=re.compile(rf"\b(?:{'|'.join(said['abbreviations'])})\.\Z"),
         denies=any_of(said["denies"]),
         still_there=any_of(said["still_there"]),
@@ -138,7 +145,7 @@ def opening_of(text: str, language: str) -> str:
 def statements_of(text: str, language: str, topic: str | None = None) -> Iterator[Statement]:
     """The facts of a text in its order; the first sentence is the presentation, unless a `topic` is given for all."""
     rules, kind = _rules(language), ""
-    for place, (heading, sentence) in enumerate(_sentences(text, rules)):
+    for place, (heading, sentence) in enumerate(_sentences(text, rules, headed=topic is None)):
         if topic is None and not place:
             yield Statement(rules.presentation, True, sentence)
             continue
@@ -175,19 +182,21 @@ def is_present(text: str, language: str) -> bool:
     return not denied
 
 
-def _sentences(text: str, rules: _Rules) -> Iterator[tuple[str, str]]:
-    """(heading of its section, or "", and sentence) in order, without questions and what a doctor concluded; that may
-    begin within a line.
+def _sentences(text: str, rules: _Rules, *, headed: bool = True) -> Iterator[tuple[str, str]]:
+    """(heading of its section, or "", and sentence) in order, without questions and what a doctor concluded; both may
+    begin within a line, where a heading stays a part of its sentence, as it does before a number or if not `headed`.
     """
     heading, concluded = "", False
     end = rules.end if _CAPITAL.search(text) else rules.lower_end
     for line in re.split(r"\s*\n\s*", text.strip()):
-        found = rules.heading.match(line)
-        heading = found[1].strip() if found else heading
-        concluded = rules.verdicts.match(simplified(line)) is not None or (concluded and not found)
-        for sentence in _ended(line[found.end() :] if found else line, end, rules.abbreviation):
+        item = _MARK.sub("", line)
+        for place, sentence in enumerate(_ended(item, end, rules.abbreviation)):
+            found = None if place or item != line else rules.heading.match(sentence)
+            named = found or (None if place and concluded else rules.sections.match(simplified(sentence)))
+            if named:
+                heading, concluded = sentence[slice(*named.span(1))].strip(), False
             concluded = concluded or rules.verdicts.match(simplified(sentence)) is not None
-            stripped = sentence.strip(' \t"“”')
+            stripped = sentence[found.end() if found and headed else 0 :].strip(' \t"“”')
             if stripped and stripped[-1] not in "?？:：" and not concluded:
                 yield heading, stripped
 
@@ -243,7 +252,7 @@ def _reach(rest: str, rules: _Rules) -> tuple[int, int]:
     """Where what is denied ends, and where a clause of its own begins after it; 0 if none does."""
     compared = simplified(rest)
     for comma in rules.clause.finditer(compared):
-        if rules.own.match(compared[comma.end() :]) or rules.denied.match(compared[comma.end() :]):
+        if rules.own.match(compared, comma.end()) or rules.denied.match(compared[comma.end() :]):
             return comma.start(), comma.end()
     return len(rest), 0
 

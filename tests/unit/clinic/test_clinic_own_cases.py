@@ -454,6 +454,17 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("Yes, 39 since Monday, no cough.", True),
         ("Yes. No appetite.", True),
         ("I never fell but I twisted it while skiing.", True),
+        ("I don't have a fever.", False),
+        ("I haven’t had any cough.", False),
+        ("There weren't any rashes.", False),
+        ("I don't feel well.", True),
+        ("He hasn't eaten since Tuesday.", True),
+        ("It isn't getting better.", True),
+        ("I don't know.", True),
+        ("Nope.", False),
+        ("NKDA", False),
+        ("Troponin neg.", False),
+        ("Headache w/o fever", False),
     ],
 )
 def test_denials_are_heard(text, present):
@@ -482,6 +493,11 @@ def test_denials_are_heard(text, present):
         ("发热、咳嗽，无寒战", True),
         ("不抽烟，喝点红酒。", True),
         ("HBsAg阴性，HCV抗体阳性", True),
+        ("双下肢水肿（-）", False),
+        ("(-)", False),
+        ("压痛（-），Murphy征（+）", True),
+        ("咳嗽无痰", True),
+        ("无痰", False),
     ],
 )
 def test_chinese_denials_are_heard(text, present):
@@ -519,6 +535,9 @@ def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
         ),
         ("No history of gout, does not smoke.", ["-No history of gout.", "-Does not smoke."]),
         ("No fever, chills, has no cough, rash.", ["-No fever.", "-No chills.", "-Has no cough.", "-Has no rash."]),
+        ("He denied any trauma, though he fell last week.", ["-He denied any trauma.", "+He fell last week."]),
+        ("No fever, yet he has chills.", ["-No fever.", "+He has chills."]),
+        ("It feels as though he had no fever.", ["-It feels as though he had no fever."]),
         ("No relief with acetaminophen, heat, or massage.", ["+No relief with acetaminophen, heat, or massage."]),
         ("He sleeps but has not slept well.", ["+He sleeps.", "+Has not slept well."]),
         ("No appetite, nausea, and fatigue.", ["+No appetite, nausea, and fatigue."]),
@@ -545,6 +564,9 @@ def test_a_denial_reaches_no_further_than_its_list(text, want):
         ("无痛性肉眼血尿、腰痛1月。", ["+无痛性肉眼血尿、腰痛1月。"]),
         ("无力、头晕、恶心。", ["+无力、头晕、恶心。"]),
         ("未发热，未呕吐。", ["-未发热，未呕吐。"]),
+        ("无药物过敏史，对虾过敏。", ["-无药物过敏史。", "+对虾过敏。"]),
+        ("否认对青霉素、对头孢过敏。", ["-否认对青霉素。", "-否认对头孢过敏。"]),
+        ("没有发烧，就是咳嗽。", ["-没有发烧。", "+就是咳嗽。"]),
     ],
 )
 def test_a_chinese_denial_reaches_no_further_than_its_list(text, want):
@@ -560,6 +582,53 @@ def test_sections_keep_their_headings_and_verdicts_stay_out():
         Statement("HPI", False, "Not red."),
         Statement("Labs", True, "CRP: 80."),
         Statement("PMH", False, "None."),
+    ]
+
+
+def test_a_section_may_begin_within_a_line_and_before_a_number():
+    text = (
+        "CC: sore knee. HPI: 54M, swollen. PMH: HTN. ROS: no fever, chills. PE: warm knee. Plan: rest. Imaging: knee.\n"
+        "Meds: 2 pills a day"
+    )
+    assert list(statements_of(text, "en")) == [
+        Statement("Presentation", True, "sore knee."),
+        Statement("HPI", True, "HPI: 54M, swollen."),
+        Statement("PMH", True, "PMH: HTN."),
+        Statement("ROS", False, "ROS: no fever."),
+        Statement("ROS", False, "ROS: no chills."),
+        Statement("PE", True, "PE: warm knee."),
+        Statement("Meds", True, "Meds: 2 pills a day."),
+    ]
+    told = statements_of("主诉：咳嗽5天。现病史：5天前咳嗽，无胸痛。既往史：否认哮喘、肺炎。初步诊断：肺炎。", "zh")
+    assert [("-+"[s.present] + s.topic, s.text) for s in told] == [
+        ("+主诉", "咳嗽5天。"),
+        ("+现病史", "现病史：5天前咳嗽。"),
+        ("-现病史", "无胸痛。"),
+        ("-既往史", "既往史：否认哮喘。"),
+        ("-既往史", "既往史：否认肺炎。"),
+    ]
+
+
+def test_marks_of_a_list_are_no_words():
+    text = "1. A sore knee\n2) No fever\n- Family history:\n* Mother: gout\n• 1.5 mg of colchicine\n-5 mmHg"
+    assert [s.text for s in statements_of(text, "en")] == [
+        "A sore knee",
+        "No fever.",
+        "Mother: gout.",
+        "1.5 mg of colchicine.",
+        "-5 mmHg.",
+    ]
+    assert [s.text for s in statements_of("1、咳嗽\n2、无发热", "zh")] == ["咳嗽", "无发热。"]
+
+
+def test_a_heading_in_a_cell_is_told():
+    assert [s.text for s in statements_of("Mother: gout. Father: well.\nBrother: none", "en", "Family")] == [
+        "Mother: gout.",
+        "Father: well.",
+        "Brother: none.",
+    ]
+    assert list(statements_of("Penicillin: rash", "en", "Allergies")) == [
+        Statement("Allergies", True, "Penicillin: rash.")
     ]
 
 
@@ -596,6 +665,12 @@ def test_sentences_are_told_apart_by_kind():
         "A man comes with pain. His mother has gout. He is allergic to penicillin. He drinks wine. His pulse is 80. The knee is red. "
         "Laboratory studies show a urate of 9 mg/dL. It was 7 before. He feels tired. Surgery was done 3 years ago."
     )
+    assert [s.topic for s in statements_of("A man comes. BP 90/60, HR 100. SpO2 94%. NKDA.", "en")] == [
+        "Presentation",
+        "Vital signs",
+        "Vital signs",
+        "Allergies",
+    ]
     assert [s.topic for s in statements_of(text, "en")] == [
         "Presentation",
         "Family history",
