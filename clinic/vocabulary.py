@@ -115,7 +115,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
         ClinicError: the file is missing, lacks a column or has no term.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             rows: list[Mapping[str, str | None]] = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ClinicError(

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Sequence
+from datetime import datetime, time
 from typing import Any
 
 from clinic.language import phrases
@@ -11,6 +12,7 @@ from clinic.loaders.records import BadRecord
 from clinic.loaders.rows import Row
 
 NOTHING = frozenset(["-", "--", "?", "n/a", "n.a.", "na", "nan", "<na>", "null", "unknown", "not available", "tbd", "未知", "不详"])  # fmt: skip
+ERRORS = frozenset(["#n/a", "#ref!", "#value!", "#name?", "#div/0!", "#null!", "#num!"])  # of Excel, nothing too
 NONE = frozenset(["none", "nil", "无", "無", "没有"])  # nothing, but a denial where something is told of the patient
 FLAGS = {
     **dict.fromkeys(["1", "1.0", "true", "yes", "y", "是", "有"], True),
@@ -35,9 +37,13 @@ def text_of(value: Any, *, denial: bool = False) -> str:
             value = value.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise BadRecord(f"byte {value[error.start]:#04x} is no UTF-8; write the column as text") from error
+    if isinstance(value, float) and value.is_integer():  # an integer beside empty cells
+        value = int(value)
+    if isinstance(value, datetime) and value.time() == time.min:  # a date in Excel
+        value = value.date()
     text = str(value).strip()
     said = text.casefold()
-    return "" if said in NOTHING or (said in NONE and not denial) else text
+    return "" if said in NOTHING | ERRORS or (said in NONE and not denial) else text
 
 
 def parsed(value: Any) -> Any:

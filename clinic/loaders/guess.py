@@ -1,5 +1,6 @@
 """A first mapping file from the names of columns, to be corrected by hand."""
 
+import json
 import re
 from pathlib import Path
 
@@ -62,7 +63,11 @@ def _length(table: Table, column: str) -> float:
 
 
 def _quoted(column: str) -> str:
-    return column if re.fullmatch(r"\w[\w -]*\w|\w", column) and not column.isdigit() else f'"{column}"'
+    return (
+        column
+        if re.fullmatch(r"\w[\w -]*\w|\w", column) and not column.isdigit()
+        else json.dumps(column, ensure_ascii=False)
+    )
 
 
 def _name(path: Path) -> str:

@@ -14,6 +14,10 @@ from ruamel.yaml.error import YAMLError
 from clinic.errors import ClinicError
 from clinic.yaml_files import load_yaml
 
+MENDS = {  # type of a mistake -> how to mend it, where the checker's words do not say
+    "tuple_type": "write a list of columns, in brackets",
+    "string_type": "write one text; a number in quotes",
+}
 TAKEN = ("starter", "questions", "agentclinic", "mtmeddialog", "ddxplus")  # names of the other sources
 
 
@@ -142,7 +146,7 @@ def _mistake(error: ValidationError) -> str:
         return f"unknown field {key}{did_you_mean(key, fields) or '; the fields are: ' + ', '.join(fields)}"
     if first["type"] == "missing":
         return f"{key} is missing; name its column"
-    message = first["msg"].removeprefix("Value error, ")
+    message = MENDS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
     return f"{key} = {first['input']!r}: {message}" if key else message
 
 

@@ -172,7 +172,7 @@ def _stated(column: str, entry: Dict[str, Any], topic: str, language: str) -> St
 
 def _recorded(column: str, row: Row, language: str) -> Iterator[Statement]:
     turns = parsed(row.get(column)) or []
-    if not isinstance(turns, list) or not all(isinstance(turn, Dict) for turn in turns):
+    if not isinstance(turns, list) or not all(isinstance(t, Dict) and t.keys() & {"doctor", "patient"} for t in turns):
         raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}")
     for turn in turns:
         doctor, patient = (_joined(turn.get(side)) for side in ("doctor", "patient"))
@@ -193,7 +193,10 @@ def _named(text: str, statements: list[Statement]) -> bool:
 def _field(row: Row, column: str | Constant | None) -> str:
     if isinstance(column, Constant):
         return column.constant
-    return text_of(row.get(column)) if column is not None else ""
+    value = row.get(column) if column is not None else None
+    if isinstance(value, list | Dict):
+        raise BadRecord(f"column {column!r} holds a list or an object; it must be one text")
+    return text_of(value)
 
 
 def _several(row: Row, column: str | None, separator: str) -> list[str]:

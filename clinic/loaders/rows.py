@@ -21,6 +21,7 @@ from clinic.loaders.records import BadRecord, damaged, existing, lines, parse_li
 
 FORMATS = (".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".json")
 DELIMITERS = ",;\t"
+_QUOTED = re.compile(r'"[^"]*"')
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of such bytes
 Row = Mapping[str, Any]
 
@@ -55,7 +56,8 @@ def read_table(place: str) -> Table:
     path = existing(place)
     table = _table(path)
     if table.rows and all(isinstance(row, BadRecord) for _, row in table.rows):
-        raise ClinicError(f"{path}: no row can be read; line {table.rows[0][0]}: {table.rows[0][1]}")
+        lines_only = "; JSON must be an object on each line" if ".json" in path.name.lower() else ""
+        raise ClinicError(f"{path}: no row can be read; line {table.rows[0][0]}: {table.rows[0][1]}{lines_only}")
     return table
 
 
@@ -100,7 +102,7 @@ def _separated(path: Path) -> Table:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ClinicError(f"{path} is UTF-16; save it as CSV in UTF-8")
     text = content.decode("utf-8-sig", errors="surrogateescape")
-    header = text.partition("\n")[0]
+    header = _QUOTED.sub("", text.partition("\n")[0])
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=header.count), strict=True)
     rows: list[tuple[int, Row | BadRecord]] = []
     before = 0

@@ -3,6 +3,8 @@
 import gzip
 import json
 import sys
+from datetime import date
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -13,6 +15,10 @@ from clinic.config import CaseSource
 from clinic.errors import ClinicError
 from clinic.loaders import load_source
 from clinic.loaders.free_text import Statement, is_present, opening_of, statements_of
+from clinic.loaders.guess import guess_mapping
+from clinic.loaders.mapping import read_mapping
+from clinic.loaders.own import case_of
+from clinic.loaders.rows import Table
 from clinic.rejections import by_reason, refuse_too_many, told
 
 MAPPING = "name: mine\nvignette: story\ndiagnosis: dx\n"
@@ -133,6 +139,19 @@ def test_all_formats_of_a_table_give_the_same_cases(place, split, tmp_path):
         assert load_source(place(content, name=name), split) == (want, []), name
 
 
+def test_separators_within_quotes_of_the_header_part_no_columns(place, split):
+    content = f'"dx (final, coded, checked)";story\nGout;"{STORY}"\n'.encode()
+    mapping = 'name: mine\nvignette: story\ndiagnosis: "dx (final, coded, checked)"\n'
+    assert [case.diagnosis for case in load_source(place(content, mapping, "cases.csv"), split)[0]] == ["Gout"]
+
+
+def test_a_guessed_mapping_quotes_any_name(tmp_path):
+    columns = ['A "long" story\\of it', "diagnosis"]
+    table = Table(columns, [(2, dict(zip(columns, ("It hurts. " * 10, "Gout"), strict=True)))])
+    (tmp_path / "m.yaml").write_text(guess_mapping(table, Path("t.csv")), encoding="utf-8")
+    assert read_mapping(tmp_path / "m.yaml").vignette == columns[0]
+
+
 def test_a_sheet_is_read_where_openpyxl_is_there(place, split, monkeypatch):
     import importlib
     import importlib.util
@@ -209,6 +228,8 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
         json.dumps({**ROW, "more": [{"text": "x", "present": "maybe"}]}).encode(),
         json.dumps(ROW).encode(),
         json.dumps({"story": " ", "dx": None}).encode(),
+        json.dumps({**ROW, "dx": ["Gout", "Podagra"]}).encode(),
+        json.dumps({**ROW, "talk": [{"role": "doctor", "content": "Is it red?"}]}).encode(),
     ]
     mapping = MAPPING + "language: lang\ndialogue: talk\nfacts: [more]\n"
     cases, rejected = load_source(place(b"\n".join(lines), mapping), split)
@@ -224,6 +245,8 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
         7: "column 'more': a fact without text; write {topic, present, text}",
         8: "column 'more': present = 'maybe' of a fact is neither true nor false",
         10: "the row is empty",
+        11: "column 'dx' holds a list or an object; it must be one text",
+        12: "column 'talk' is no list of {doctor, patient}",
     }
 
 
@@ -240,6 +263,8 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
         ("name: My Cases\nvignette: story\ndiagnosis: dx\n", "name = 'My Cases': "),
         ("name: mine\nvignete: story\ndiagnosis: dx\n", "unknown field vignete; did you mean 'vignette'"),
         ("name: mine\nvignette: story\ndiagnosis: dx\nqqq: dx\n", "unknown field qqq; the fields are: name, diagnosis, vignette"),
+        ("name: mine\nvignette: story\ndiagnosis: dx\nfacts: dx\n", "facts = 'dx': write a list of columns, in brackets"),
+        ("name: mine\nvignette: story\ndiagnosis: 2\n", "diagnosis = 2: write one text; a number in quotes"),
         ("name: [\n", "m.yaml is not valid YAML"),
         ("just words\n", "must say `field: column` on each line"),
     ],
@@ -262,6 +287,7 @@ def test_a_wrong_mapping_is_one_line(place, split, mapping, told_as):
         ("cases.csv", "história,dx\nx,y\n".encode("cp1252"), r"cases\.csv: the header is no UTF-8; save the file as UTF-8"),
         ("cases.csv", "病历,诊断\nx,y\n".encode("gbk"), r"cases\.csv: the header is no UTF-8; save the file as UTF-8"),
         ("cases.jsonl", (json.dumps(ROW) + "\n").encode("utf-16"), r"cases\.jsonl: no row can be read; line 1: byte 0xff is no UTF-8; save"),
+        ("cases.json", json.dumps([ROW]).encode(), r"cases\.json: no row can be read; .*; JSON must be an object on each line"),
         ("cases.parquet", b"x", r"cases\.parquet cannot be read \("),
         ("cases.csv.gz", b"x", r"cases\.csv\.gz cannot be read \("),
     ],
@@ -312,6 +338,25 @@ def test_a_word_for_nothing_is_nothing(place, split, word):
     cases, (rejected,) = load_source(place([{**row, "dx": word}], mapping), split)
     assert cases == []
     assert rejected.reason.startswith("no diagnosis: column 'dx' ")
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (pd.Timestamp("2024-03-05"), "2024-03-05."),
+        (date(2024, 3, 5), "2024-03-05."),
+        (pd.Timestamp("2024-03-05 08:30"), "2024-03-05 08:30:00."),
+        (45.0, "45."),
+        (38.5, "38.5."),
+        ("38.0", "38.0."),
+        ("#N/A", None),
+        ("#DIV/0!", None),
+    ],
+)
+def test_dates_numbers_and_errors_of_a_sheet_are_told_as_people_write_them(place, split, cell, text):
+    source = place([ROW], MAPPING + "facts: [since]\n")
+    case = case_of({**ROW, "since": cell}, read_mapping(Path(source.mapping)), source, split)
+    assert [fact.text for fact in case.facts if fact.topic == "since"] == ([text] if text else [])
 
 
 def test_none_is_a_denial_where_something_is_told_of_the_patient(place, split):

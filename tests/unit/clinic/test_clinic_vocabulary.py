@@ -20,6 +20,11 @@ def vocabulary(tmp_path):
     return read_vocabulary(tmp_path / "terms.csv")
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path, vocabulary):
+    (tmp_path / "marked.csv").write_text(TABLE, encoding="utf-8-sig")
+    assert len(read_vocabulary(tmp_path / "marked.csv")) == len(vocabulary)
+
+
 def test_a_known_diagnosis_gets_id_synonyms_and_parents(make_case, vocabulary):
     case = with_vocabulary(make_case(parents=()), vocabulary)
     assert (case.diagnosis_id, case.parents) == ("D:1", ("lung disease",))
