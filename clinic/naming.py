@@ -104,6 +104,13 @@ _SAME_WORDS = {
     "peritoneal": "peritoneum",
     "pericardial": "pericardium",
     "pleural": "pleura",
+    "femoral": "femur",
+    "humeral": "humerus",
+    "radial": "radius",
+    "ulnar": "ulna",
+    "tibial": "tibia",
+    "fibular": "fibula",
+    "patellar": "patella",
     "retinal": "retina",
     "corneal": "cornea",
     "carcinoma": "cancer",
@@ -154,6 +161,7 @@ def _one_word(token: str) -> str:
     token = re.sub(r"(?<=[^aeiou])ae\Z", "a", token)
     token = re.sub(r"(?<!^)our(?=s?\Z)", "or", re.sub("ae|oe", "e", token))
     token = re.sub("is(?=(?:e|ed|ing|ation)s?\\Z)", "iz", token) if len(token) > 6 else token
+    token = re.sub(r"(?<=[bt])re(?=s?\Z)", "er", token)
     token = token.replace("yse", "yze").replace("sulph", "sulf").replace("leuco", "leuko")
     token = re.sub(r"omata\Z", "oma", re.sub(r"itides\Z", "itis", token))
     token = re.sub(r"(embol|thromb|calcul|bronch|toph|nev|cocc)i\Z", r"\1us", token)

@@ -76,7 +76,8 @@ _TRAILS = tuple(
         rf"|explanation|candidate|culprit))?\)?\Z",
         r"\s+(?:is|would be|was) (?:the|my|your) (?:\w+ ){0,2}(?:diagnosis|cause|explanation|impression)\Z",
         r"[\s,;–-]*(?:until proven otherwise|is suspected|suspected|i think|i believe|i suspect|in my opinion"
-        r"|nos|unspecified|(?:on|of) the (?:left|right)(?: side)?)\Z",
+        r"|nos|unspecified(?: organism| type| site)?|(?:organism|type|site) not specified|without complications?"
+        r"|(?:on|of) the (?:left|right)(?: side)?)\Z",
         r"(?:可能性大|可能|待查)\Z",
         r"[\s.!?;:,。！？；，\"'*_`\]]+\Z",
     )

@@ -112,6 +112,7 @@ _AFTER_A_COLD = re.compile(
     r"|from|lasting|going|coming|i|he|she|we|my|it|not|symptoms?|virus)\b)",
     re.IGNORECASE,
 )
+_IT = re.compile(r"(?:\A|[.!?;,:]|\b(?:and|but|because|if|that|until|when))\s*\b(?:it|he|she)\s+\Z", re.IGNORECASE)
 
 
 class Span(NamedTuple):
@@ -188,7 +189,7 @@ def stands_as_name(text: str, start: int, end: int) -> bool:
         if _IT_IS.search(before) and _I_THINK.match(after):
             return True
         return bool(_A_COLD.search(before)) and not _NOT_A_COLD.search(before) and bool(_AFTER_A_COLD.match(after))
-    if _TITLE.search(before):
+    if _TITLE.search(before) or (said.endswith("s") and _IT.search(before)):  # "it burns"
         return False
     if word in lexicon().surnames:
         return (

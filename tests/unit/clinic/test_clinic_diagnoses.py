@@ -36,6 +36,9 @@ READ = [
     ("acute appendicitis. You need a surgeon today.", "acute appendicitis"),
     ("acute appendicitis, not gastroenteritis", "acute appendicitis"),
     ("severe acute appendicitis", "acute appendicitis"),
+    ("acute appendicitis, unspecified type", "acute appendicitis"),
+    ("acute appendicitis, site not specified", "acute appendicitis"),
+    ("acute appendicitis without complications", "acute appendicitis"),
     ("初步诊断为急性阑尾炎。", "急性阑尾炎"),
     ("您可能患有急性阑尾炎", "急性阑尾炎"),
 ]
@@ -96,6 +99,10 @@ def test_lists_denials_and_other_diseases_are_not_exact(make_case, text):
         ("类风湿關節炎", "類風濕关节炎"),
         ("Heart failure", "心衰"),
         ("急性心肌梗死", "Acute MI"),
+        ("Essential (primary) hypertension", "essential hypertension"),
+        ("Pneumonia, unspecified organism", "pneumonia"),
+        ("2型糖尿病", "糖尿病2型"),
+        ("帕金森病", "帕金森"),
     ],
 )
 def test_other_names_of_the_disease_are_exact(make_case, truth, said):
@@ -119,6 +126,9 @@ def test_other_names_of_the_disease_are_exact(make_case, truth, said):
         ("Cushing disease", "Cushing's syndrome"),
         ("Lobar pneumonia", "pneumonia"),
         ("Acute kidney injury", "chronic kidney disease"),
+        ("帕金森病", "帕金森综合征"),
+        ("2型糖尿病", "糖尿病1型"),
+        ("Thyroid disease", "thyroid"),
     ],
 )
 def test_neighbours_parts_and_shared_abbreviations_are_not(make_case, truth, said):

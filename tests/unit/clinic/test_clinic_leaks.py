@@ -166,6 +166,15 @@ TOLD = [
     ("脑梗死", "以前得过脑梗", "脑梗"),
 ]
 NOT_TOLD = [
+    ("Burn", "It burns when I pass urine."),
+    ("Stroke", "She strokes the cat."),
+    ("Alcohol use disorder", "I use alcohol at weekends."),
+    ("Tobacco use disorder", "I do not use tobacco."),
+    ("Eating disorder", "I am eating well."),
+    ("Bleeding disorder", "My gums are bleeding."),
+    ("Gallbladder disease", "They took out my gallbladder."),
+    ("Thyroid disease", "Nobody looked at my thyroid."),
+    ("Seizure disorder", "He had a seizure."),
     ("Common cold", "I felt very cold last night."),
     ("Common cold", "My feet are cold."),
     ("Common cold", "I had a cold sweat and a cold drink."),

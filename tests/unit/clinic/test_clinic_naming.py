@@ -53,6 +53,11 @@ SAME = [
     ("陳舊性腦梗", "陈旧性脑梗死"),
     ("COPD稳定期", "慢阻肺稳定期"),
     ("帕金森氏综合症", "帕金森综合征"),
+    ("multinodular goitre", "multinodular goiter"),
+    ("femoral neck fracture", "fracture of the neck of the femur"),
+    ("distal radial fracture", "fracture of the distal radius"),
+    ("膝骨性关节炎", "膝骨关节炎"),
+    ("急性扁桃腺炎", "急性扁桃体炎"),
 ]
 DIFFERENT = [
     ("acute pancreatitis", "chronic pancreatitis"),
