@@ -24,6 +24,7 @@ from clinic.splits import split_of
 TESTS = {"en": "Test results: {}", "zh": "检查结果：{}"}  # how the topic of a test is told from that of a history
 RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
 _ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])"
+_HAN = re.compile(r"[\u4e00-\u9fff]")
 _CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z")  # of ICD-10, with its dot
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
@@ -72,6 +73,10 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     opening = _field(row, mapping.opening) or opening_of(vignette, language)
     if not opening:
         raise BadRecord(f"nothing to begin with: column {mapping.opening or mapping.vignette!r} is empty")
+    if language == EN.code and 2 * len(_HAN.findall(opening)) > len(opening):
+        raise BadRecord(
+            "its words are Chinese, but its language is en; say `language: zh` of the source, or --language zh"
+        )
     flags = _several(row, mapping.red_flags, mapping.separator)
     statements += [Statement(RED_FLAG[language], True, flag) for flag in flags if not _named(flag, statements)]
     facts = numbered([(s.topic, s.present, s.text) for s in statements])

@@ -428,6 +428,15 @@ def test_a_code_is_no_part_of_a_diagnosis(place, split, stated, diagnosis):
     assert case.diagnosis == diagnosis
 
 
+def test_chinese_cases_that_are_called_english_are_told(place, split):
+    row = {"story": "咳嗽3天，伴发热39℃。无胸痛。", "dx": "肺炎"}
+    cases, (rejected,) = load_source(place([row]), split)
+    assert cases == []
+    assert rejected.reason.startswith("its words are Chinese, but its language is en; say `language: zh`")
+    mixed = {"story": "A man says 咳嗽. No fever.", "dx": "肺炎"}
+    assert len(load_source(place([mixed]), split)[0]) == len(load_source(place([row], language="zh"), split)[0]) == 1
+
+
 def test_chinese_cases_are_chinese(place, split):
     row = {"病历": "主诉：咳嗽3天\n现病史：伴咳黄痰，无发热、胸痛。\n查体：体温36.8℃。\n诊断：肺炎", "诊断": "肺炎"}
     (case,), rejected = load_source(place([row], "name: mine\nvignette: 病历\ndiagnosis: 诊断\n", language="zh"), split)
