@@ -11,7 +11,7 @@ from clinic.language import phrases
 from clinic.loaders.records import BadRecord
 from clinic.loaders.rows import Row
 
-NOTHING = frozenset(["-", "--", "?", "n/a", "n.a.", "na", "nan", "<na>", "null", "unknown", "not available", "tbd", "未知", "不详"])  # fmt: skip
+NOTHING = frozenset(["-", "--", "?", ".", "n/a", "n.a.", "na", "nan", "<na>", "null", "unknown", "not available", "tbd", "未知", "不详"])  # fmt: skip
 ERRORS = frozenset(["#n/a", "#ref!", "#value!", "#name?", "#div/0!", "#null!", "#num!"])  # of Excel, nothing too
 NONE = frozenset(["none", "nil", "无", "無", "没有"])  # nothing, but a denial where something is told of the patient
 FLAGS = {

@@ -327,7 +327,7 @@ def test_an_opening_that_names_the_diagnosis_is_flagged(place, split):
 
 
 @pytest.mark.parametrize(
-    "word", ["N/A", "na", "nan", "None", "null", "-", "Unknown", "TBD", "不详", None, float("nan")]
+    "word", ["N/A", "na", "nan", "None", "null", "-", "Unknown", "TBD", "不详", ".", None, float("nan")]
 )
 def test_a_word_for_nothing_is_nothing(place, split, word):
     mapping = MAPPING + "group: who\nsynonyms: also\nred_flags: watch\ncategory: kind\nfacts: [more]\n"
