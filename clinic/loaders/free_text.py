@@ -81,8 +81,10 @@ _PATTERNS = {
         r"(?P<who>[a-z][\w /&'-]{0,38}: +|(?:(?:the )?(?:patient|I|he|she|they)|there) )?"
         r"(?:also |otherwise |currently )?"
         r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported) )?"
-        r"(?:not had (?:any )?|no (?:known )?(?:history of |evidence of )?|negative for |without (?:any )?|with no )"
-        r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?|absence of )(?P<rest>.+?)\.?\Z",
+        r"(?:not had (?:any )?|no (?:known )?(?:(?:[\w-]+ ){0,3}history of |evidence of )?"
+        r"|negative for |without (?:any )?|with no )"
+        r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?(?:(?:[\w-]+ ){0,3}history of )?|absence of )"
+        r"(?P<rest>.+?)\.?\Z",
         "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)|\s+(?=without\b|with no\b)",
         "comma": r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*",
     },
@@ -92,7 +94,7 @@ _PATTERNS = {
         "lower_end": r"(?<=[。！？；])\s*",
         "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|不伴))|[；;]|，(?=但)",
         "denied": r"(?s)\A(?P<who>患者|病人|[\u4e00-\u9fff]{2,8}[：:])?[但而且]?"
-        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未见|不伴有?)(?P<rest>.+?)[。，]?\Z",
+        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未见|不伴有?)(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
         "clause": r"[，,；;、。！]|(?=但)",
         "comma": r"[、，,]|及|或",
     },

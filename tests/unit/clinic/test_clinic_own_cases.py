@@ -591,6 +591,9 @@ def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
         ("No fever, chills, has no cough, rash.", ["-No fever.", "-No chills.", "-Has no cough.", "-Has no rash."]),
         ("He denied any trauma, though he fell last week.", ["-He denied any trauma.", "+He fell last week."]),
         ("No fever, yet he has chills.", ["-No fever.", "+He has chills."]),
+        ("No family history of gout or asthma.", ["-No family history of gout.", "-No family history of asthma."]),
+        ("Denies any history of gout or asthma.", ["-Denies any history of gout.", "-Denies any history of asthma."]),
+        ("No fever or chills, only mild cough.", ["-No fever.", "-No chills.", "+Only mild cough."]),
         ("It feels as though he had no fever.", ["-It feels as though he had no fever."]),
         ("No relief with acetaminophen, heat, or massage.", ["+No relief with acetaminophen, heat, or massage."]),
         ("He sleeps but has not slept well.", ["+He sleeps.", "+Has not slept well."]),
@@ -620,6 +623,7 @@ def test_a_denial_reaches_no_further_than_its_list(text, want):
         ("未发热，未呕吐。", ["-未发热，未呕吐。"]),
         ("无药物过敏史，对虾过敏。", ["-无药物过敏史。", "+对虾过敏。"]),
         ("否认对青霉素、对头孢过敏。", ["-否认对青霉素。", "-否认对头孢过敏。"]),
+        ("无高血压、糖尿病家族史。", ["-无高血压、糖尿病家族史。"]),
         ("没有发烧，就是咳嗽。", ["-没有发烧。", "+就是咳嗽。"]),
     ],
 )
