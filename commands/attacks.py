@@ -24,13 +24,14 @@ def main() -> int:
     from clinic.errors import ClinicError
     from doctor.attacks import MEASURED, on_imported, on_starter, paid_attacks, sources_of
     from doctor.parameters import ParameterError, load_params
+    from kb.errors import KnowledgeBaseError
 
     try:
         params = load_params()
         sources = [_named(given)] if given.imported else sources_of(params)
         tables = {} if given.imported else {"starter clinic": on_starter(params, given.cases, MEASURED, given.index)}
         tables |= {source.path: on_imported(params, source, given.cases, MEASURED) for source in sources}
-    except (ClinicError, ParameterError) as error:
+    except (ClinicError, KnowledgeBaseError, ParameterError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     for where, table in tables.items():
@@ -45,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m commands.attacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=200, help="of each set, at most half of it; default 200")
+    parser.add_argument("--cases", type=count, default=200, help="of each set, at most half of it; default 200")
     parser.add_argument(
         "--imported",
         metavar="FORMAT=FILE",
@@ -59,8 +60,19 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="knowledge base that is searched on the starter clinic; default: a literal library, which needs no model",
     )
-    parser.add_argument("--draw", type=int, default=1000, help="patients to draw, for --imported ddxplus=FILE")
+    parser.add_argument("--draw", type=count, default=1000, help="patients to draw, for --imported ddxplus=FILE")
     return parser
+
+
+def count(text: str) -> int:
+    """A number of cases, as an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of cases; give 1 or more")
+    return int(text)
 
 
 def _named(given: argparse.Namespace) -> "CaseSource":
@@ -69,6 +81,8 @@ def _named(given: argparse.Namespace) -> "CaseSource":
     Raises:
         ParameterError: it is no set.
     """
+    from pydantic import ValidationError
+
     from clinic.config import CaseSource
     from doctor.parameters import ParameterError
 
@@ -83,8 +97,8 @@ def _named(given: argparse.Namespace) -> "CaseSource":
     }
     try:
         return CaseSource.model_validate(stated)
-    except ValueError as error:
-        problem = str(error).splitlines()[2].strip()
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ParameterError(
             f"--imported {given.imported}: {problem}; write FORMAT=FILE, for own with --mapping"
         ) from error

@@ -27,6 +27,8 @@ import logging
 import sys
 from pathlib import Path
 
+from commands.attacks import count
+
 
 def main() -> int:
     """Measure and print."""
@@ -69,15 +71,16 @@ def main() -> int:
     parser.add_argument(
         "--index", type=Path, default=Path("data/kb_index"), help="search, searches: the knowledge base"
     )
-    parser.add_argument("--count", type=int, default=200, help="search, searches: test cases; default 200")
+    parser.add_argument("--count", type=count, default=200, help="search, searches: test cases; default 200")
     given = parser.parse_args()
     from clinic.errors import ClinicError
     from doctor.parameters import ParameterError
     from kb.errors import KnowledgeBaseError
+    from rl.errors import TrainingError
 
     try:
         lines = _measured(given)
-    except (ParameterError, ClinicError, KnowledgeBaseError) as error:
+    except (ParameterError, ClinicError, KnowledgeBaseError, TrainingError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     sys.stdout.write("\n".join(lines) + "\n")

@@ -9,6 +9,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from ruamel.yaml import YAML
 
 from clinic.tables import Evaluation
+from doctor.parameters import ParameterError, load_params, recipe_path
 from tasks.server import ROOT, prefect_server
 
 GAP_GOAL, CLOSED_GOAL, CASES_GOAL = 0.15, 0.60, 500
@@ -26,26 +28,39 @@ GAP_GOAL, CLOSED_GOAL, CASES_GOAL = 0.15, 0.60, 500
 
 def main() -> int:
     """Run the seeds and algorithms named on the command line."""
-    chosen = YAML(typ="safe").load(ROOT / "params.yaml")["algorithm"]["name"]
     parser = argparse.ArgumentParser(
         prog="python -m commands.learn", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--algorithms", default=chosen, help="names of recipes; default: the one in params.yaml")
+    parser.add_argument("--algorithms", help="names of recipes; default: the one in params.yaml")
     given = parser.parse_args()
+    try:
+        chosen = load_params().algorithm.name
+        seeds, algorithms = _seeds(given.seeds), (given.algorithms or chosen).split(",")
+        if missing := [name for name in algorithms if not recipe_path(name).is_file()]:
+            raise ParameterError(f"--algorithms {missing[0]!r} is not in recipes/; give names of files there: grpo,ppo")
+    except ParameterError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     rows = []
     with prefect_server() as address:
         environment = {**os.environ, "PREFECT_API_URL": address}
-        for seed in map(int, given.seeds.split(",")):
+        for seed in seeds:
             folder = ROOT / "runs" / "learn" / str(seed)
             _stage(
                 "warm_start", _params(folder / "params.yaml", seed, chosen), environment, "--out", folder / "warm_start"
             )
-            for algorithm in given.algorithms.split(","):
+            for algorithm in algorithms:
                 rows.append(_report(seed, algorithm, *_run(folder, seed, algorithm, environment)))
                 sys.stderr.write(rows[-1][0] + "\n")
     sys.stdout.write("\n".join(text for text, _ in rows) + "\n")
     return int(not all(passed for _, passed in rows))
+
+
+def _seeds(text: str) -> list[int]:
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise ParameterError(f"--seeds {text!r} are no whole numbers with commas between them; give 0,1,2")
+    return [int(seed) for seed in text.split(",")]
 
 
 def _params(path: Path, seed: int, algorithm: str) -> Path:

@@ -24,10 +24,14 @@ def main() -> int:
     except TrainingError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = given.out.with_suffix(".partial")
-    temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    os.replace(temporary, given.out)
+    try:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = given.out.with_suffix(".partial")
+        temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        os.replace(temporary, given.out)
+    except OSError as error:
+        sys.stderr.write(f"error: {given.out} cannot be written ({error.strerror}); give --out another file\n")
+        return 1
     sys.stdout.write(f"{len(rows)} pairs in {given.out}\n")
     return 0
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 from scipy.stats import spearmanr
 from sklearn.metrics import cohen_kappa_score
 
@@ -50,12 +51,17 @@ def recorded_pairs(params: Params, source: str) -> list[str]:
 
     Cases with at least two answers. "lexical" as the patient matches them, or says that it does not know; "nearest" is
     forced to choose; "chance" is choosing at random.
+
+    Raises:
+        ParameterError: `source` is no FORMAT=FILE.
     """
     name, _, path = source.partition("=")
-    cases, _ = load_source(
-        CaseSource.model_validate({"format": name, "path": path, "cases": 0, "licence": "see its source"}),
-        params.patient_cases.split,
-    )
+    stated = {"format": name, "path": path, "cases": 0, "licence": "see its source"}
+    try:
+        asked = CaseSource.model_validate(stated)
+    except ValidationError as error:
+        raise ParameterError(f"--imported {source}: {error.errors()[0]['msg']}; write FORMAT=FILE") from error
+    cases, _ = load_source(asked, params.patient_cases.split)
     embed = open_factory(params, ROOT / "data/kb_index").embed
     right: dict[str, list[float]] = {"lexical": [], "nearest by words": [], "nearest by embedding": [], "chance": []}
     for case in (case for case in cases if len(case.facts) > 1):

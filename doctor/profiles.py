@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 
-from doctor.parameters import ROOT, ParameterError, Params, parse_params
+from doctor.parameters import ROOT, ParameterError, Params, parse_params, read_yaml, validated
 
 
 class _Representer(RoundTripRepresenter):
@@ -37,7 +37,9 @@ def rewritten(name: str) -> dict[Path, str]:
         raise ParameterError(f"there is no profile {name!r}; choose one of: {known}")
     profile: Mapping[str, Mapping[str, Any]] = YAML().load(source)  # with its comments
     if missing := [file for file in profile if not (ROOT / file).is_file()]:
-        raise ParameterError(f"{source.name}: there is no file {missing[0]}; correct the profile")
+        raise ParameterError(
+            f"{source.name}: there is no file {missing[0]}; restore it with `git checkout {missing[0]}`, or correct the profile"
+        )
     return {ROOT / file: _overlaid(ROOT / file, changes, source.name) for file, changes in profile.items()}
 
 
@@ -46,6 +48,7 @@ def _overlaid(path: Path, changes: Mapping[str, Any], source: str) -> str:
     yaml.Representer = _Representer
     yaml.preserve_quotes = True
     yaml.width = 4096
+    validated(read_yaml(path), path, dict)  # a mapping, or a line that says why not
     content = yaml.load(path)
     _overlay(content, changes, f"{source}: ", path.name)
     out = io.StringIO()

@@ -87,6 +87,25 @@ def test_attacks_on_what_is_no_set_is_one_line(monkeypatch, capsys, imported):
     assert err.count("\n") == 1
 
 
+def test_attacks_on_a_set_without_its_mapping_say_so(monkeypatch, capsys):
+    _, _, err = call(attacks, monkeypatch, capsys, "--imported", "own=x.csv")
+    assert err == "error: --imported own=x.csv: format own needs a mapping; write FORMAT=FILE, for own with --mapping\n"
+
+
+def test_attacks_with_a_folder_that_is_no_index_are_one_line(monkeypatch, capsys, tmp_path):
+    status, out, err = call(attacks, monkeypatch, capsys, "--cases", 1, "--index", tmp_path)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"error: {tmp_path}/manifest.json is missing, so this is no knowledge base")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("module", "words"), [(attacks, ("--cases", 0)), (calibration, ("search", "--count", -3))])
+def test_no_cases_are_refused(monkeypatch, capsys, module, words):
+    with pytest.raises(SystemExit, match="2"):
+        call(module, monkeypatch, capsys, *words)
+    assert capsys.readouterr().err.endswith(" is no number of cases; give 1 or more\n")
+
+
 def test_attacks_on_an_imported_set_do_not_touch_the_starter_clinic(monkeypatch, capsys):
     monkeypatch.setattr(
         "doctor.attacks.on_imported",
@@ -102,6 +121,18 @@ def test_calibration_of_a_judge_that_is_not_there_is_one_line(monkeypatch, capsy
     assert (status, out) == (1, "")
     assert err.count("\n") == 1
     assert "language_models.reward_judge is null" in err
+
+
+def test_calibration_with_what_is_no_set_or_no_model_is_one_line(monkeypatch, capsys):
+    status, _, err = call(calibration, monkeypatch, capsys, "questions", "--imported", "x.jsonl")
+    assert (status, err.count("\n")) == (1, 1)
+    assert err.startswith("error: --imported x.jsonl: Input should be 'own', ")
+
+    def unreadable(*_):
+        raise TrainingError("no model")
+
+    monkeypatch.setattr("doctor.search_calibration.search_lines", unreadable)
+    assert call(calibration, monkeypatch, capsys, "search", "--model", "x") == (1, "", "error: no model\n")
 
 
 def test_calibration_prints_its_lines(monkeypatch, capsys):
@@ -161,6 +192,29 @@ def test_no_pairs_leave_no_file(tmp_path, monkeypatch, capsys):
         "error: no group\n",
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pairs_that_have_no_place_are_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("doctor.preferences.stored_pairs", lambda steps, margin: [{"group": "a"}])
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "pairs.jsonl"
+    status, _, err = call(preferences, monkeypatch, capsys, tmp_path, "--margin", 0.1, "--out", out)
+    assert (status, err.count("\n")) == (1, 1)
+    assert err.startswith(f"error: {out} cannot be written (")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--seeds", "0;1"), "--seeds '0;1' are no whole numbers"),
+        (("--algorithms", "grpo,pop"), "--algorithms 'pop' is not in recipes/"),
+    ],
+)
+def test_learn_is_told_a_mistake_before_anything_is_started(monkeypatch, capsys, words, told):
+    monkeypatch.setattr(learn, "prefect_server", lambda: pytest.fail("a server was started"))
+    status, out, err = call(learn, monkeypatch, capsys, *words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"error: {told}")
 
 
 def overall(mean, low, high, cases=600):

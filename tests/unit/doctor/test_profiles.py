@@ -87,6 +87,27 @@ def test_a_profile_with_an_unknown_key_is_refused(monkeypatch: pytest.MonkeyPatc
         rewritten("x")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("seed: [\n", "params.yaml is not valid YAML: "),
+        ("", "params.yaml must be a mapping of sections, not NoneType"),
+        ("seed: 0\nseed: 1\n", "params.yaml is not valid YAML: .*seed"),
+        (None, "x.yaml: there is no file params.yaml; restore it with `git checkout params.yaml`"),
+    ],
+)
+def test_a_file_that_cannot_be_overlaid_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, told: str
+) -> None:
+    (tmp_path / "recipes/profiles").mkdir(parents=True)
+    (tmp_path / "recipes/profiles/x.yaml").write_text("params.yaml: {seed: 3}\n")
+    if text is not None:
+        (tmp_path / "params.yaml").write_text(text)
+    monkeypatch.setattr("doctor.profiles.ROOT", tmp_path)
+    with pytest.raises(ParameterError, match=told):
+        rewritten("x")
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes/profiles").glob("*.yaml")), ids=lambda path: path.stem)
 def test_what_a_committed_profile_would_write_parses(path: Path) -> None:
     assert "gradient steps each" in plan(rewritten(path.stem))
