@@ -21,7 +21,7 @@ from doctor.parameters import ROOT
 from flows.challenge import Challenge, challenge, challenge_in
 from tasks.command_line import USER_ERRORS, process
 from tasks.gate import about, received, settle
-from tasks.inbox import file_away
+from tasks.inbox import file_away, inbox_folder
 from tasks.registry import prune_copies
 from tasks.server import AWAITED, wait_until_healthy
 from tasks.versioning import VersioningError
@@ -77,9 +77,13 @@ def retrain(
             raise WorkspaceError(
                 "an inbox needs a branch that its files are committed to; name one (--branch retrained)"
             )
+        if push:
+            raise WorkspaceError(
+                "without a branch nothing is committed that could be sent; name one (--branch retrained)"
+            )
         return _settled(challenge(targets, max_hours=max_hours), None)
     with workspace(ROOT, branch, shared=push) as place:
-        folder = (ROOT / inbox).resolve() if inbox else None
+        folder = inbox_folder(ROOT, inbox) if inbox else None
         made = challenge_in(place, targets, folder, max_hours)
         received(made.challenger, made.arrivals)
         commit = keep(

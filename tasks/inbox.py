@@ -5,7 +5,9 @@ it, else it goes into quarantine with the reason beside it.
 between a kill loses nothing, and admits nothing twice.
 """
 
+import errno
 import filecmp
+import hashlib
 import logging
 import os
 import shutil
@@ -33,12 +35,14 @@ from kb.reading import Corpus
 from kb.sources import SourceFile, new_file
 from rl.files import file_hash
 from tasks.patient_cases import at_root
-from tasks.workspace import is_ignored, tracked_by_dvc
+from tasks.workspace import WorkspaceError, holds_own_files, is_ignored, tracked_by_dvc
 
 log = logging.getLogger(__name__)
 ADMITTED, REJECTED = "admitted", "rejected"  # folders of an inbox
 REASON = ".reason.txt"  # end of the name of what says why
 MB = 1_000_000
+NAME_BYTES = 255  # of a file's name, at most
+FULL = (errno.ENOSPC, errno.EDQUOT)
 Shelf = str | DocumentSource  # an entry of knowledge_base.sources
 
 
@@ -51,11 +55,30 @@ class Arrival:
     reason: str = ""  # why it was not admitted
 
     def __str__(self) -> str:
-        return f"rejected {self.name}: {self.reason}" if self.reason else f"admitted {self.name}, sha256 {self.sha256}"
+        name = self.name if self.name.isprintable() else ascii(self.name)  # a name of another encoding is no text
+        return f"rejected {name}: {self.reason}" if self.reason else f"admitted {name}, sha256 {self.sha256}"
 
 
 class RefusedError(Exception):
     """A file cannot be admitted; the message says why and what to do."""
+
+
+def inbox_folder(project: Path, given: str) -> Path:
+    """Where an inbox is that is named from the project.
+
+    Raises:
+        WorkspaceError: it is no folder, or one of the project's own, whose files would be moved away.
+    """
+    folder = (project / given).resolve()
+    if folder.exists() and not folder.is_dir():
+        raise WorkspaceError(f"inbox {folder} is no folder; name one")
+    if holds_own_files(project, folder):
+        raise WorkspaceError(
+            f"inbox {folder} holds files of the project, which would be moved away; name a folder of its own (inbox)"
+        )
+    if not folder.exists():
+        log.info("inbox %s is not there, so nothing comes in", folder)
+    return folder
 
 
 def arrived(inbox: Path) -> list[Path]:
@@ -108,8 +131,18 @@ def file_away(inbox: Path, arrivals: Sequence[Arrival], commit: str) -> None:
         kept = (quarantine if arrival.reason else inbox / ADMITTED / commit[:12]) / arrival.name
         kept.parent.mkdir(parents=True, exist_ok=True)
         if arrival.reason:
+            kept = _with_room(kept)
             kept.with_name(f"{kept.name}{REASON}").write_text(f"{arrival.reason}\n", encoding="utf-8")
         os.replace(path, kept)
+
+
+def _with_room(path: Path) -> Path:
+    """A place whose name leaves room for the end of its reason's; of one that is too long its hash and its end stay."""
+    name, most = os.fsencode(path.name), NAME_BYTES - len(REASON)
+    if len(name) <= most:
+        return path
+    head = f"{hashlib.sha256(name).hexdigest()[:12]}-"
+    return path.with_name(head + name[len(head) - most :].decode(errors="ignore"))
 
 
 class Admission:
@@ -144,7 +177,11 @@ class Admission:
         Args:
             path: in the inbox.
             name: its path there.
+
+        Raises:
+            OSError: the disk is full, which is no fault of the file's.
         """
+        target = ROOT / name
         tables = [source for source in self.params.patient_cases.imported if _reads(source, name)]
         shelves = [shelf for shelf in self.params.knowledge_base.sources if _is_in(name, _path(shelf))]
         try:
@@ -152,7 +189,6 @@ class Admission:
                 raise RefusedError("it is no plain file with a plain name; copy the file itself")
             watched = [("patient_cases", source.path) for source in tables]
             self._check_is_watched([*watched, *(("knowledge_base", _path(shelf)) for shelf in shelves)])
-            target = ROOT / name
             if target.exists():
                 if not filecmp.cmp(path, target, shallow=False):
                     raise RefusedError("the project has another file of this name; give it another one")
@@ -161,6 +197,8 @@ class Admission:
                 self._place(path, target, tables, shelves)
             return Arrival(name=name, sha256=_sha256(target))
         except (RefusedError, ClinicError, KnowledgeBaseError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
             told = " ".join(str(error).replace(f"{ROOT}/", "").split())
             return Arrival(name=name, sha256=_sha256(path), reason=shortened(told))
 

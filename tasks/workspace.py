@@ -223,6 +223,15 @@ def tracked_by_dvc(place: Path, name: str) -> Path | None:
     return next((one for one in folders if (place / one).with_name(f"{one.name}.dvc").exists()), None)
 
 
+def holds_own_files(project: Path, folder: Path) -> bool:
+    """Whether a folder is a project, holds it, or has files in it that git or DVC tracks."""
+    root = project.resolve()
+    if not folder.is_relative_to(root):
+        return root.is_relative_to(folder)
+    inside = (folder / "any").relative_to(root).as_posix()
+    return tracked_by_dvc(root, inside) is not None or bool(_git(root, "ls-files", "--", str(folder)))
+
+
 def is_ignored(place: Path, name: str) -> bool:
     """Whether git would not be given a file of this name."""
     try:

@@ -1,7 +1,9 @@
 """What an inbox lets in, and where the rest goes."""
 
+import errno
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from doctor.parameters import Params, load_params
 from kb.documents import load_documents
 from tasks import inbox as module
 from tasks import patient_cases
-from tasks.inbox import admit, file_away
+from tasks.inbox import Arrival, admit, file_away, inbox_folder
+from tasks.workspace import WorkspaceError
 
 PAGE = "# Gout\n\nGout is a sudden, painful swelling of a joint, often of the big toe.\n"
 DVC_YAML = "stages:\n  patient_cases: {deps: [data/own]}\n  knowledge_base: {deps: [data/library]}\n"
@@ -180,3 +183,59 @@ def test_a_source_that_is_broken_already_is_no_files_fault(root: Path, tmp_path:
     with pytest.raises(ClinicError, match=r"m\.yaml does not exist"):
         admit.fn(params, tmp_path / "inbox")
     assert files(tmp_path / "inbox") == {"data/own/new.csv"}
+
+
+def test_a_full_disk_is_no_files_fault(
+    root: Path, tmp_path: Path, params: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was rejected for it would lie in quarantine when there is room again."""
+
+    def full(source: Path, _: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(source))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    put(tmp_path / "inbox", "data/own/new.csv", table("neck"))
+    with pytest.raises(OSError, match="No space left") as told:
+        admit.fn(params, tmp_path / "inbox")
+    assert told.value.filename == str(root / "data/own/new.csv")
+
+
+def test_a_name_without_room_for_its_reasons_is_put_away_shortened(root: Path, tmp_path: Path, params: Params) -> None:
+    inbox = tmp_path / "inbox"
+    names = [f"{head}{'痛' * 83}.md" for head in "ab"]  # 253 bytes
+    for name in names:
+        put(inbox, f"notes/{name}", PAGE)
+    file_away(inbox, admit.fn(params, inbox), "c" * 40)
+    kept = sorted(path.name for path in (inbox / "rejected").glob("*/notes/*"))
+    assert len(kept) == 4
+    assert all(name.endswith(("痛.md", "痛.md.reason.txt")) for name in kept)
+    file_away(inbox, [], "c" * 40)  # no reason has lost its file
+    assert len(list((inbox / "rejected").glob("*/notes/*"))) == 4
+
+
+def test_a_name_of_another_encoding_is_told_as_text(root: Path, tmp_path: Path, params: Params) -> None:
+    put(tmp_path / "inbox", os.fsdecode(b"data/own/caf\xe9.csv"), table("neck"))
+    (arrival,) = admit.fn(params, tmp_path / "inbox")
+    assert str(arrival).startswith("rejected 'data/own/caf\\udce9.csv': it is no plain file with a plain name")
+    assert str(arrival).encode()
+    assert str(Arrival(name="data/own/café.csv", sha256="0")) == "admitted data/own/café.csv, sha256 0"
+
+
+@pytest.mark.parametrize("given", [".", "..", "data", "data/library", "tracked/inner"])
+def test_a_folder_of_the_projects_own_is_no_inbox(root: Path, given: str) -> None:
+    put(root, "tracked.dvc", "outs: []\n")
+    subprocess.run(["git", "-C", str(root), "add", "-A"], check=True)
+    with pytest.raises(WorkspaceError, match="holds files of the project, which would be moved away; name a folder"):
+        inbox_folder(root, given)
+
+
+def test_an_inbox_lies_in_the_project_or_elsewhere(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(root, "inbox/data/own/new.csv", table("neck"))
+    assert inbox_folder(root, "inbox") == root / "inbox"
+    with caplog.at_level("INFO"):
+        assert inbox_folder(root, str(tmp_path / "inbx")) == tmp_path / "inbx"
+    assert caplog.messages == [f"inbox {tmp_path / 'inbx'} is not there, so nothing comes in"]
+    with pytest.raises(WorkspaceError, match=r"new\.csv is no folder; name one"):
+        inbox_folder(root, "inbox/data/own/new.csv")
