@@ -20,7 +20,7 @@ from tasks.gate import compare_with_champion
 from tasks.inbox import Arrival, admit
 from tasks.registry import MODEL_NAME, register_challenger
 from tasks.summary import summary
-from tasks.versioning import VersioningError, in_workspace, reproduce
+from tasks.versioning import VersioningError, in_workspace, reproduce, undisturbed
 from tasks.workspace import WorkspaceError, record
 from tracking import registry, runs
 from tracking.console import WATCHED
@@ -49,21 +49,23 @@ def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None, max_hour
         inbox: a folder; what is valid in it is copied into this checkout and committed first.
         max_hours: after which the stages are stopped.
     """
-    params = load_params()  # a mistake is told before DVC clears what a stage is to make
-    load_algorithm(params)
-    load_reward(params.reward.preset)
-    arrivals = admit(params, inbox) if inbox is not None else []
-    if admitted := [arrival for arrival in arrivals if not arrival.reason]:
-        told = "\n".join(map(str, admitted))
-        record(ROOT, [arrival.name for arrival in admitted], f"[data] {len(admitted)} files of the inbox\n\n{told}")
-    reproduce(targets, max_hours)
-    challenger, registered = register_challenger(params, ROOT / "models/doctor")
-    decision = compare_with_champion(params, challenger)
+    with undisturbed(max_hours) as (_, left):  # another run would replace what is registered and played here
+        params = load_params()  # a mistake is told before DVC clears what a stage is to make
+        load_algorithm(params)
+        load_reward(params.reward.preset)
+        arrivals = admit(params, inbox) if inbox is not None else []
+        if admitted := [arrival for arrival in arrivals if not arrival.reason]:
+            told = "\n".join(map(str, admitted))
+            record(ROOT, [arrival.name for arrival in admitted], f"[data] {len(admitted)} files of the inbox\n\n{told}")
+        reproduce(targets, left)
+        challenger, registered = register_challenger(params, ROOT / "models/doctor")
+        decision = compare_with_champion(params, challenger)
+        report = summary(registered)
     return Challenge(
         challenger=challenger,
         decision=decision,
         approval=params.retrain.approval,
-        report=summary(registered),
+        report=report,
         keep_promoted=params.retrain.keep_promoted,
         arrivals=tuple(arrivals),
     )

@@ -12,6 +12,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 log = logging.getLogger(__name__)
+MINE: set[str] = set()  # projects that this process has to itself
 HELD = "ANAMNESIS_HELD_PROJECT"  # in a stage's environment: the project that whoever started it has to itself
 
 
@@ -24,7 +25,7 @@ def alone(project: Path, within_s: float | None = None) -> Iterator[dict[str, st
         Timeout: another one was at work for longer than `within_s`.
     """
     told = {HELD: str(project)}
-    if os.environ.get(HELD) == told[HELD]:
+    if os.environ.get(HELD) == told[HELD] or told[HELD] in MINE:
         yield told
         return
     folder = project / ".dvc" / "tmp"
@@ -37,8 +38,10 @@ def alone(project: Path, within_s: float | None = None) -> Iterator[dict[str, st
         lock.acquire(timeout=-1 if within_s is None else within_s)
     try:
         holder.write_text(str(os.getpid()))
+        MINE.add(told[HELD])
         yield told
     finally:
+        MINE.discard(told[HELD])
         lock.release()
 
 

@@ -67,7 +67,12 @@ def folder_of(doctor: str) -> Path:
 def register_challenger(params: Params, model: Path) -> tuple[Version, str]:
     """Register the model as `challenger` unless this hash is registered already; returns the version and a line that
     says what was done.
+
+    Raises:
+        TrackingError: there is no model.
     """
+    if not model.is_dir():
+        raise TrackingError(f"{model} is not there, so no doctor is registered; bring train_doctor up to date, too")
     copy, digest = immutable_copy(model, COPIES)
     runs.setup(ROOT)
     run_id = run_of(model)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,23 @@ class VersioningError(RuntimeError):
     """`dvc` could not do its work; the message says which command failed."""
 
 
+@contextmanager
+def undisturbed(max_hours: float | None = None) -> Iterator[tuple[dict[str, str], float | None]]:
+    """A block in which no other run is at work in this project, nor begins to; gives what has to be in the environment of
+    what it starts, and the hours that waiting left.
+
+    Raises:
+        VersioningError: another one was at work for longer than `max_hours`.
+    """
+    began, limit_s = time.monotonic(), None if max_hours is None else max_hours * 3600
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(alone(ROOT, limit_s))
+        except Timeout:
+            raise VersioningError(f"another run is still at work here after {max_hours:g} hours (max_hours)") from None
+        yield held, None if max_hours is None else max(0.0, max_hours - (time.monotonic() - began) / 3600)
+
+
 @task(cache_policy=NO_CACHE)
 def reproduce(targets: Sequence[str], max_hours: float | None = None) -> None:
     """`dvc repro` the stages (all if none are named), passing its output on; cancelling this task stops DVC and its
@@ -46,13 +63,8 @@ def reproduce(targets: Sequence[str], max_hours: float | None = None) -> None:
         VersioningError: DVC ended with an error, or was stopped after `max_hours`.
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets]
-    began, limit_s = time.monotonic(), None if max_hours is None else max_hours * 3600
-    try:
-        with alone(ROOT, limit_s) as held, listening(screen()) as channel:
-            left = None if max_hours is None else max(0.0, max_hours - (time.monotonic() - began) / 3600)
-            status = _pass_on(command, _environment() | held | channel, ROOT, left)
-    except Timeout:
-        raise VersioningError(f"another run is still at work here after {max_hours:g} hours (max_hours)") from None
+    with undisturbed(max_hours) as (held, left), listening(screen()) as channel:
+        status = _pass_on(command, _environment() | held | channel, ROOT, left)
     if status:
         raise VersioningError(f"`dvc repro` ended with status {status}; the lines above say which stage failed and why")
 

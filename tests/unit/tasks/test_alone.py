@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
+import flows.challenge as flow
+from doctor.parameters import load_params
 from tasks import versioning
 from tasks.alone import HELD, alone
 
@@ -63,6 +67,41 @@ def test_what_the_holder_starts_does_not_wait_for_it(tmp_path: Path, monkeypatch
             assert time.monotonic() - began < 1
     other = holding(tmp_path, 0)  # the outer block alone has let go of it
     assert other.wait(5) == 0
+
+
+def test_the_holder_does_not_wait_for_itself(tmp_path: Path) -> None:
+    with alone(tmp_path):
+        with alone(tmp_path, 0) as told:
+            assert told == {HELD: str(tmp_path)}
+        with pytest.raises(Timeout):  # the inner block has let go of nothing
+            FileLock(tmp_path / ".dvc/tmp/anamnesis.lock").acquire(timeout=0)
+    with alone(tmp_path, 0):
+        pass
+
+
+def test_what_a_run_made_is_registered_and_played_before_another_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other would delete it, or make it by parameters that were changed in between."""
+    monkeypatch.setattr(versioning, "ROOT", tmp_path)
+    done = []
+
+    def seen(name: str, answer: object) -> Callable[..., object]:
+        def noted(*_: object) -> object:
+            with pytest.raises(Timeout):
+                FileLock(tmp_path / ".dvc/tmp/anamnesis.lock").acquire(timeout=0)
+            done.append(name)
+            return answer
+
+        return noted
+
+    params = load_params()
+    answers: dict[str, object] = {"load_params": params, "reproduce": None, "register_challenger": ("version", "told")}
+    answers |= {"compare_with_champion": None, "summary": "report"}
+    for name, answer in answers.items():
+        monkeypatch.setattr(flow, name, seen(name, answer))
+    assert flow.challenge.fn().report == "report"
+    assert done == list(answers)
 
 
 REPRODUCES = """

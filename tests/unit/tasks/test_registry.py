@@ -13,6 +13,7 @@ from rl.checkpoint import folder_hash
 from tasks import registry
 from tasks.registry import immutable_copy
 from tracking import provenance
+from tracking.errors import TrackingError
 
 
 def test_a_registered_copy_does_not_change_with_the_model(tmp_path):
@@ -30,6 +31,13 @@ def test_a_registered_copy_does_not_change_with_the_model(tmp_path):
     for path in copy.iterdir():
         assert not path.is_symlink()
         assert not path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+
+
+def test_no_model_is_no_version(tmp_path):
+    with pytest.raises(
+        TrackingError, match="doctor is not there, so no doctor is registered; bring train_doctor up to"
+    ):
+        registry.register_challenger.fn(load_params(), tmp_path / "doctor")
 
 
 def test_the_same_model_is_copied_once_and_a_killed_copy_is_made_anew(tmp_path):
