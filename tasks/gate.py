@@ -35,6 +35,7 @@ UNRECORDED = "which cases version {} learned from is not recorded; none were lef
 NOBODY = "no champion yet: one who always names the commonest diagnosis"
 DATA = {"cases": "dvc.md5 data/cases", "index": "dvc.md5 data/kb_index"}  # by tag of a version
 ARRIVALS_TOLD = 200  # the last ones, on a version
+ARRIVAL_CHARS = 400  # of each there: MLflow takes 100 000 in all
 
 
 @task(cache_policy=NO_CACHE)
@@ -129,7 +130,8 @@ def received(challenger: Version, arrivals: Sequence[Arrival]) -> None:
     """
     if arrivals:
         known = challenger.tags.get("inbox", "").splitlines()
-        lines = list(dict.fromkeys([*known, *map(str, arrivals)]))[-ARRIVALS_TOLD:]
+        told = [str(arrival)[:ARRIVAL_CHARS] for arrival in arrivals]
+        lines = list(dict.fromkeys([*known, *told]))[-ARRIVALS_TOLD:]
         registry.describe(MODEL_NAME, challenger.number, {"inbox": "\n".join(lines)})
 
 
@@ -262,10 +264,10 @@ def roll_back(number: str | None, reason: str) -> str:
     target = registry.numbered(MODEL_NAME, number, folder_hash)
     if target is None:
         raise TrackingError(f"{MODEL_NAME} has no version {number}")
-    registry.point(MODEL_NAME, CHAMPION, number)
     said = f"to version {number} on {time.strftime('%Y-%m-%d')}" + (f": {reason}" if reason else "")
     registry.describe(MODEL_NAME, champion.number, {"rolled_back": said})
     registry.describe(MODEL_NAME, number, {"rolled_back": ""})  # who is called back may be promoted again
+    registry.point(MODEL_NAME, CHAMPION, number)  # last: whoever begins again after a kill goes back no further
     create_markdown_artifact(
         f"# Rolled back\n\nfrom version {champion.number} {said}\n", key="gate", description="The champion of before"
     )

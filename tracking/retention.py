@@ -4,8 +4,10 @@ MLflow's record of a training, its points and traces, and the registry's copies 
 """
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,14 +77,16 @@ def delete(training: PastTraining) -> None:
         TrainingError: a training began in it meanwhile.
     """
     folder = training.folder
+    gone = folder.with_name(f".{folder.name}{GONE}")
     with held(folder):
-        folder.rename(folder.with_name(f".{folder.name}{GONE}"))
+        shutil.rmtree(gone, ignore_errors=True)
+        folder.rename(gone)
     for gone in folder.parent.glob(f".*{GONE}"):
         shutil.rmtree(gone)
 
 
 def _looked_at(folder: Path, needed: Needed) -> PastTraining:
-    files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    files = list(_files(folder))
     try:
         with held(folder):
             use = needed.get(folder.parts[-2:], needed.get(ANY, ""))
@@ -96,6 +100,14 @@ def _looked_at(folder: Path, needed: Needed) -> PastTraining:
         accuracy=max(_accuracies(folder), default=None),
         needed=use,
     )
+
+
+def _files(folder: Path) -> Iterator[os.stat_result]:
+    """Of all that lies below a folder, in which a training may be deleting what it needs no more."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield Path(place, name).stat()
 
 
 def _accuracies(folder: Path) -> Iterator[float]:

@@ -160,8 +160,9 @@ def setup(root: Path) -> str:
         os.environ.pop("MLFLOW_TRACKING_URI", None)
     if uri.startswith(("http://", "https://")):
         _reach(uri)
-    if not local:
         return patiently(_experiment, None)  # a tracking server knows its own place for artifacts
+    if not local:
+        return _elsewhere(uri)
     database.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(database.with_suffix(".lock"), timeout=60)) as turn:
         patiently(turn.execute, "BEGIN EXCLUSIVE")  # two processes that make MLflow's tables at once break both
@@ -175,6 +176,21 @@ def setup(root: Path) -> str:
                 f"{database} cannot be used as MLflow's store ({str(error).splitlines()[0]}); "
                 "move it away and a new one is made, or bring back a copy of it"
             ) from error
+
+
+def _elsewhere(uri: str) -> str:
+    """The experiment's id in a store that is neither a server nor a file of ours.
+
+    Raises:
+        TrackingError: MLflow can use none such.
+    """
+    try:
+        return patiently(_experiment, None)
+    except (MlflowException, SQLAlchemyError, ImportError) as error:
+        raise TrackingError(
+            f"MLFLOW_TRACKING_URI {without_password(uri)} cannot be used as MLflow's store "
+            f"({without_password(str(error).strip().splitlines()[0])}); name an address such as http://127.0.0.1:5000, or unset it"
+        ) from error
 
 
 def _make(database: Path, kept: Sequence[Path]) -> None:

@@ -11,6 +11,7 @@ from doctor.gate import Decision
 from doctor.parameters import Params, load_params
 from rl.checkpoint import folder_hash
 from tasks import gate
+from tasks.inbox import Arrival
 from tasks.registry import MODEL_NAME, immutable_copy
 from tests.stores import store_in
 from tests.unit.doctor.test_patient_calibration import CASE
@@ -148,6 +149,35 @@ def test_a_page_names_the_evidence_and_links_it_where_a_server_shows_it(project,
     assert linked["commit"] == "`c0ffee`"  # as it is on the version now
     monkeypatch.setenv("ANAMNESIS_MLFLOW_PAGES", "http://localhost:5000")
     assert gate.about(challenger, None)["training"].endswith("(http://localhost:5000/#/experiments/1/runs/0123abcd)")
+
+
+def test_what_came_in_fits_onto_a_version(project):
+    folder, _ = project
+    challenger = registered(folder, "challenger", "challenger")
+    arrivals = [Arrival(name=f"{number}.csv", reason="no column " * 100) for number in range(300)]
+    gate.received.fn(challenger, arrivals)
+    lines = registry.tags_of(gate.MODEL_NAME, challenger.number)["inbox"].splitlines()
+    assert [line.split(":")[0] for line in lines] == [f"rejected {number}.csv" for number in range(100, 300)]
+
+
+def test_a_way_back_that_is_killed_goes_back_no_further_when_it_is_repeated(project, monkeypatch):
+    folder, _ = project
+    first = registered(folder, "first", "champion")
+    second = registered(folder, "second", "champion", replaced=first.number)
+    third = registered(folder, "third", "champion", replaced=second.number)
+    monkeypatch.setattr(gate, "create_markdown_artifact", lambda *_, **__: None)
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    for name in ("describe", "point"):
+        with monkeypatch.context() as patch:
+            patch.setattr(registry, name, dies)
+            with pytest.raises(KeyboardInterrupt):
+                gate.roll_back.fn(None, "")
+    assert gate.roll_back.fn(None, "").startswith("rolled back: version 2 is the champion again, version 3 is not")
+    assert registry.tags_of(gate.MODEL_NAME, third.number)["rolled_back"].startswith("to version 2 on ")
+    assert not registry.tags_of(gate.MODEL_NAME, second.number)["rolled_back"]
 
 
 def test_without_a_commit_or_a_run_the_page_names_neither(project):

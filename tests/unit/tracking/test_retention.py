@@ -115,10 +115,23 @@ def test_a_training_that_runs_stays(root: Path) -> None:
         pass
 
 
+def test_a_training_that_deletes_meanwhile_is_listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = os.walk
+
+    def late(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        for place, folders, names in walk(folder):
+            yield place, folders, [*names, "deleted.partial"]
+
+    sizes = [one.size for one in past_trainings(root, None)]
+    monkeypatch.setattr(os, "walk", late)
+    assert [one.size for one in past_trainings(root, None)] == sizes
+
+
 def test_nothing_goes_unasked(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Then what was listed does, with what a kill left of an earlier time."""
     monkeypatch.setattr(parameters, "HOME", root)
     (root / PROJECT / ".run-7.deleted").mkdir()
+    (root / PROJECT / ".run-2.deleted/validation").mkdir(parents=True)  # it was trained again since
     command = ["prune", "--keep-last", "1", "--keep-best", "1"]
     monkeypatch.setattr(sys, "argv", command)
     assert prune.main() == 0

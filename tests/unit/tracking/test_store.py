@@ -140,3 +140,12 @@ def test_twenty_kills_while_the_store_is_made(tmp_path, base_seed):
             whole_s = took_s if died else whole_s / 2  # it was made before the kill: other work has let go
         maker.stdin.close()
     assert killed == 20
+
+
+@pytest.mark.parametrize("uri", ["localhost:5000", "/no/database", "sqlite://mlflow.db"])
+def test_an_address_that_is_no_store_is_one_line(project, monkeypatch, uri):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(
+        TrackingError, match=rf"^MLFLOW_TRACKING_URI {uri} cannot be used as MLflow's store \(.*; name an"
+    ):
+        store.setup(project)
