@@ -228,6 +228,12 @@ def about(challenger: Version, commit: str | None, why: str = "") -> dict[str, s
     return {name: text for name, text in told.items() if text}
 
 
+def champion_now() -> str:
+    """The number of the version in use; "" without one."""
+    champion = registry.version_at(MODEL_NAME, CHAMPION)
+    return champion.number if champion is not None else ""
+
+
 def _named(version: Version) -> str:
     page = registry.version_page(MODEL_NAME, version.number)
     return f"{_linked(f'version {version.number}', page)}, sha256 {version.sha256[:12]}"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import mlflow
 import pytest
 
+import flows.retrain as flow
 from doctor.gate import Decision
 from doctor.parameters import Params, load_params
 from rl.checkpoint import folder_hash
@@ -178,6 +179,23 @@ def test_a_way_back_that_is_killed_goes_back_no_further_when_it_is_repeated(proj
     assert gate.roll_back.fn(None, "").startswith("rolled back: version 2 is the champion again, version 3 is not")
     assert registry.tags_of(gate.MODEL_NAME, third.number)["rolled_back"].startswith("to version 2 on ")
     assert not registry.tags_of(gate.MODEL_NAME, second.number)["rolled_back"]
+
+
+def test_a_person_promotes_nobody_over_a_champion_that_was_not_met(project, monkeypatch):
+    folder, _ = project
+    registered(folder, "first", "champion")
+    challenger, other = (registered(folder, name, "challenger") for name in ("challenger", "other"))
+    made = flow.Challenge(challenger=challenger, decision=BETTER, approval=True, report="")
+
+    def ask(*_):
+        registry.point(gate.MODEL_NAME, "champion", other.number)
+        return flow.Approval(promote=True)
+
+    monkeypatch.setattr(flow, "_ask", ask)
+    with pytest.raises(
+        TrackingError, match=r"asked about version 2, the champion became version 3, which it has not met"
+    ):
+        flow._settled(made, None)
 
 
 def test_without_a_commit_or_a_run_the_page_names_neither(project):
