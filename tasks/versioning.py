@@ -1,6 +1,7 @@
 """The pipeline by DVC: reproduce what is stale, here or in a workspace."""
 
 import atexit
+import json
 import logging
 import os
 import re
@@ -64,9 +65,20 @@ def reproduce(targets: Sequence[str], max_hours: float | None = None) -> None:
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets]
     with undisturbed(max_hours) as (held, left), listening(screen()) as channel:
+        _take_half_a_lock_away(ROOT / ".dvc" / "tmp" / "rwlock")
         status = _pass_on(command, _environment() | held | channel, ROOT, left)
     if status:
         raise VersioningError(f"`dvc repro` ended with status {status}; the lines above say which stage failed and why")
+
+
+def _take_half_a_lock_away(lock: Path) -> None:
+    """DVC cannot go on with a list of who reads and writes what that a kill or a full disk cut off."""
+    try:
+        if lock.exists():
+            json.loads(lock.read_text(encoding="utf-8"))
+    except ValueError:
+        log.warning("%s was left half-written by a DVC that was killed, and is taken away", lock)
+        lock.unlink(missing_ok=True)
 
 
 @task(cache_policy=NO_CACHE)

@@ -133,6 +133,19 @@ def test_two_that_reproduce_at_once_both_end_well(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "ran\n"
 
 
+@pytest.mark.parametrize(("left", "stays"), [("", False), ('{"/a', False), ("{}", True)])
+def test_what_a_killed_dvc_left_of_its_locks_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, stays: bool
+) -> None:
+    monkeypatch.setattr(versioning, "ROOT", tmp_path)
+    lock = tmp_path / ".dvc/tmp/rwlock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text(left)
+    monkeypatch.setattr(versioning, "_environment", dict)
+    monkeypatch.setattr(versioning, "_pass_on", lambda *_: int(lock.exists() != stays))
+    versioning.reproduce.fn([])
+
+
 def test_a_run_with_a_limit_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versioning, "ROOT", tmp_path)
     other = holding(tmp_path, 60)
