@@ -21,7 +21,8 @@ from rl.algorithms.advantages import Array, deviation, group_centred, turn_retur
 from rl.algorithms.base import TokenRecord
 from rl.algorithms.policy_gradient import PolicyGradient, PolicyGradientRecipe
 
-Values = list[list[float]]
+Values = Sequence[Sequence[float]]
+Kinds = Sequence[Sequence[int]]
 
 
 class GroupRelativeRecipe(PolicyGradientRecipe):
@@ -43,7 +44,7 @@ class GroupRelative(PolicyGradient):
     """A return of each trajectory or turn, compared within its group."""
 
     recipe: GroupRelativeRecipe
-    against_the_group: Callable[[Sequence[Sequence[float]], Sequence[Sequence[int]]], Values] = staticmethod(group_centred)
+    against_the_group: Callable[[Values, Kinds], Values] = staticmethod(group_centred)
 
     def __init__(self, recipe: GroupRelativeRecipe) -> None:
         """Take over the recipe's numbers.
@@ -105,8 +106,8 @@ class GroupRelative(PolicyGradient):
     def _relative(
         self,
         groups: Sequence[Sequence[int]],
-        values: Sequence[Sequence[float]],
-        kinds: Sequence[Sequence[int]] = (),
+        values: Values,
+        kinds: Kinds = (),
     ) -> dict[int, list[float]]:
         """Centred on the group, or on its turns of a kind, and divided as the recipe says, by record."""
         centred = [

@@ -52,7 +52,11 @@ VARIANTS = {
         "kl": {"place": "loss", "estimator": "mse", **REFERENCED},
     },
     "rloo": {"own_turn": [], "credit": "episode", "kl": {"place": "reward", "estimator": "k1", **REFERENCED}},
-    "rloo, turn credit": {"own_turn": ["b"], "own_turn_kinds": ["c"], "kl": {"place": "reward", "estimator": "abs", **REFERENCED}},
+    "rloo, turn credit": {
+        "own_turn": ["b"],
+        "own_turn_kinds": ["c"],
+        "kl": {"place": "reward", "estimator": "abs", **REFERENCED},
+    },
     "reinforce_pp": {
         "baseline": "none",
         "credit": "episode",
