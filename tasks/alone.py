@@ -12,25 +12,25 @@ import psutil
 from filelock import FileLock, Timeout
 
 log = logging.getLogger(__name__)
-MINE: set[str] = set()  # projects that this process has to itself
 HELD = "ANAMNESIS_HELD_PROJECT"  # in a stage's environment: the project that whoever started it has to itself
 
 
 @contextmanager
 def alone(project: Path, within_s: float | None = None) -> Iterator[dict[str, str]]:
     """Keep a project to this process and what it starts, until it leaves the block or dies in whatever way; gives what has
-    to be in the environment of what it starts.
+    to be in the environment of what it starts. In the block, on any thread, it may be entered again.
 
     Raises:
         Timeout: another one was at work for longer than `within_s`.
     """
     told = {HELD: str(project)}
-    if os.environ.get(HELD) == told[HELD] or told[HELD] in MINE:
+    if os.environ.get(HELD) == told[HELD]:
         yield told
         return
     folder = project / ".dvc" / "tmp"
     folder.mkdir(parents=True, exist_ok=True)
-    lock, holder = FileLock(folder / "anamnesis.lock"), folder / "anamnesis.holder"
+    lock = FileLock(folder / "anamnesis.lock", thread_local=False, is_singleton=True)
+    holder = folder / "anamnesis.holder"
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -38,10 +38,8 @@ def alone(project: Path, within_s: float | None = None) -> Iterator[dict[str, st
         lock.acquire(timeout=-1 if within_s is None else within_s)
     try:
         holder.write_text(str(os.getpid()))
-        MINE.add(told[HELD])
         yield told
     finally:
-        MINE.discard(told[HELD])
         lock.release()
 
 

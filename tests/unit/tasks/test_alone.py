@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,10 +70,17 @@ def test_what_the_holder_starts_does_not_wait_for_it(tmp_path: Path, monkeypatch
     assert other.wait(5) == 0
 
 
+def entered(project: Path) -> dict[str, str]:
+    with alone(project, 0) as told:
+        return told
+
+
 def test_the_holder_does_not_wait_for_itself(tmp_path: Path) -> None:
     with alone(tmp_path):
         with alone(tmp_path, 0) as told:
             assert told == {HELD: str(tmp_path)}
+        with ThreadPoolExecutor() as threads:  # as Prefect runs its tasks
+            assert threads.submit(entered, tmp_path).result() == {HELD: str(tmp_path)}
         with pytest.raises(Timeout):  # the inner block has let go of nothing
             FileLock(tmp_path / ".dvc/tmp/anamnesis.lock").acquire(timeout=0)
     with alone(tmp_path, 0):
