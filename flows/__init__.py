@@ -1,5 +1,8 @@
 """The front door: one Prefect flow per DVC stage, plus `retrain`. Which task follows which; no maths, no file I/O."""
 
 from tasks.interrupts import tell_of_interrupts
+from tasks.server import serve_flow
 
-tell_of_interrupts()  # before the seconds that the imports of a flow take
+# before the seconds that the imports of a flow take
+tell_of_interrupts()
+serve_flow()

@@ -19,6 +19,7 @@ from tasks.command_line import USER_ERRORS, process
 from tasks.gate import compare_with_champion
 from tasks.inbox import Arrival, admit
 from tasks.registry import MODEL_NAME, register_challenger
+from tasks.server import await_server
 from tasks.summary import summary
 from tasks.versioning import VersioningError, in_workspace, reproduce, undisturbed
 from tasks.workspace import WorkspaceError, record
@@ -107,6 +108,7 @@ if __name__ == "__main__":
     parser.add_argument("--inbox", type=Path, help="a folder of new files; what is valid is committed to this checkout")
     given = parser.parse_args()
     with process("challenge", VersioningError, WorkspaceError, *USER_ERRORS):
+        await_server()
         made = challenge(tuple(given.targets), given.inbox)
         decided = made.decision.to_json() if made.decision is not None else None
         found: dict[str, Any] = {"challenger": made.challenger.number, "decision": decided, "approval": made.approval}

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import os
 import sys
 from typing import Annotated
 from uuid import UUID
@@ -23,7 +22,7 @@ from tasks.command_line import USER_ERRORS, process
 from tasks.gate import about, champion_now, received, settle
 from tasks.inbox import file_away, inbox_folder
 from tasks.registry import prune_copies
-from tasks.server import AWAITED, wait_until_healthy
+from tasks.server import await_server
 from tasks.versioning import VersioningError
 from tasks.workspace import WorkspaceError, head, keep, workspace
 from tasks.workspace import push as sent
@@ -156,6 +155,5 @@ if __name__ == "__main__":
     parser.add_argument("--max-hours", type=_hours, help="stop what is not done by then; the next run goes on")
     given = parser.parse_args()
     with process("retrain", VersioningError, WorkspaceError, *USER_ERRORS):
-        if address := os.environ.pop(AWAITED, None):
-            wait_until_healthy(address)
+        await_server()
         sys.stdout.write(retrain(tuple(given.targets), given.branch, given.push, given.inbox, given.max_hours) + "\n")

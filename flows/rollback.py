@@ -7,6 +7,7 @@ from prefect import flow
 
 from tasks.command_line import USER_ERRORS, process
 from tasks.gate import roll_back
+from tasks.server import await_server
 from tracking.console import WATCHED
 
 
@@ -27,4 +28,5 @@ if __name__ == "__main__":
     parser.add_argument("--reason", default="", help="kept with the version that loses its place")
     given = parser.parse_args()
     with process("rollback", *USER_ERRORS):
+        await_server()
         sys.stdout.write(rollback(given.version, given.reason) + "\n")

@@ -34,6 +34,7 @@ from rl.errors import TrainingError
 from rl.stoppable import STOPS
 from tasks.alone import alone
 from tasks.interrupts import end_in_time
+from tasks.server import await_server
 from tasks.versioning import VersioningError
 from tracking.console import screen, start_logging
 from tracking.errors import TrackingError, without_password
@@ -95,6 +96,7 @@ def outlive_prefect(flow: Any, given: Mapping[str, Any]) -> None:
 
     flow.fn = noting
     try:
+        await_server()
         flow(**given)
     except TransportError:
         if not finished:

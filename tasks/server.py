@@ -3,16 +3,21 @@
 Imports nothing of Prefect, whose address must be in the environment before it is imported.
 """
 
+import atexit
+import ctypes
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 180
 SERVER_ENDS_S = 4
 AWAITED = "ANAMNESIS_AWAITED_SERVER"  # in a job's environment: the address of a server that was started beside it
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_beside: dict[str, "subprocess.Popen[bytes]"] = {}  # servers that `serve_flow` started, by their addresses
 
 
 @contextmanager
@@ -41,36 +48,88 @@ def starting_server() -> Iterator[tuple[str, Callable[[], None]]]:
         if address and healthy(address):
             yield address, lambda: None
             return
-    port = free_port()
-    address = f"http://127.0.0.1:{port}/api"
-    (ROOT / "runs").mkdir(exist_ok=True)
+    address = f"http://127.0.0.1:{free_port()}/api"
     server: subprocess.Popen[bytes] | None = None
     with left_when_told():
         try:
-            with (ROOT / "runs" / "prefect-server.log").open("w") as log, signals_put_off():
-                command = [
-                    sys.executable,
-                    "-m",
-                    "prefect",
-                    "server",
-                    "start",
-                    "--host",
-                    "127.0.0.1",
-                    "--port",
-                    str(port),
-                ]
-                server = subprocess.Popen(
-                    command,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    cwd=ROOT,
-                    env={**os.environ, "PREFECT_API_URL": address},
-                    process_group=0,
-                )
+            with signals_put_off():
+                server = _start(address)
             yield address, lambda: wait_until_healthy(address, server)
         finally:
             if server is not None:
                 end(server, SERVER_ENDS_S)
+
+
+def serve_flow() -> None:
+    """Start a private server beside the imports of a flow that `python -m flows.<name>` begins, where nothing names one;
+    it ends with this process, and `await_server` waits for it.
+
+    Prefect would start it after them, and import the whole server into this process to do so: twice the time.
+    """
+    if sys.argv[0] != "-m" or _is_named():
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # which ends nothing that was started
+        signal.signal(signal.SIGTERM, lambda told, _: sys.exit(128 + told))
+    address = f"http://127.0.0.1:{free_port()}/api"
+    with signals_put_off():
+        server = _start(address)
+        atexit.register(end, server, SERVER_ENDS_S)
+    _beside[address] = server
+    os.environ.update({"PREFECT_API_URL": address, AWAITED: address})
+
+
+def await_server() -> None:
+    """Wait for the server that was started beside this process, or by it; if there is none it does nothing.
+
+    Raises:
+        SystemExit: as `wait_until_healthy`.
+    """
+    if address := os.environ.pop(AWAITED, None):
+        wait_until_healthy(address, _beside.get(address))
+
+
+def _is_named() -> bool:
+    """Whether Prefect is told of a server: in the environment, a profile or a file of settings."""
+    if os.environ.get("PREFECT_API_URL"):
+        return True
+    home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
+    profiles = _read(Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml"))
+    active = os.environ.get("PREFECT_PROFILE") or profiles.get("active", "")
+    tool = _read(ROOT / "pyproject.toml").get("tool", {}).get("prefect", {})
+    written = ROOT / ".env"
+    return (
+        "PREFECT_API_URL" in profiles.get("profiles", {}).get(active, {})
+        or any("url" in settings.get("api", {}) for settings in (_read(ROOT / "prefect.toml"), tool))
+        or (written.is_file() and "PREFECT_API_URL" in written.read_text("utf-8", errors="replace"))
+    )
+
+
+def _read(settings: Path) -> dict[str, Any]:
+    """What a file says; nothing if it cannot be read, which Prefect tells better."""
+    try:
+        return tomllib.loads(settings.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _start(address: str) -> "subprocess.Popen[bytes]":
+    """A server of its own at an address, which ends with this process, however that ends (on Linux)."""
+    (ROOT / "runs").mkdir(exist_ok=True)
+    port = address.rpartition(":")[2].removesuffix("/api")
+    with (ROOT / "runs" / "prefect-server.log").open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", port],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            env={**os.environ, "PREFECT_API_URL": address},
+            process_group=0,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def end(process: "subprocess.Popen[bytes]", within_s: float) -> None:
