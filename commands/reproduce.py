@@ -18,9 +18,9 @@ def main() -> int:
     given = parser.parse_args()
     from rl.files import held
     from tasks.command_line import USER_ERRORS, told
+    from tasks.repository import WorkspaceError
     from tasks.reproduction import check_out, difference, place_of, version_of
     from tasks.versioning import VersioningError, reproduce_alone
-    from tasks.workspace import WorkspaceError
 
     with told("reproduce", VersioningError, WorkspaceError, *USER_ERRORS):
         version = version_of(given.version)

@@ -19,10 +19,11 @@ from tasks.command_line import USER_ERRORS, process
 from tasks.gate import compare_with_champion
 from tasks.inbox import Arrival, admit
 from tasks.registry import MODEL_NAME, register_challenger
+from tasks.repository import WorkspaceError
 from tasks.server import await_server
 from tasks.summary import summary
 from tasks.versioning import VersioningError, in_workspace, reproduce, undisturbed
-from tasks.workspace import WorkspaceError, record
+from tasks.workspace import record
 from tracking import registry, runs
 from tracking.console import WATCHED
 from tracking.errors import TrackingError

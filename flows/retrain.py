@@ -22,9 +22,10 @@ from tasks.command_line import USER_ERRORS, process
 from tasks.gate import about, champion_now, received, settle
 from tasks.inbox import file_away, inbox_folder
 from tasks.registry import prune_copies
+from tasks.repository import WorkspaceError
 from tasks.server import await_server
 from tasks.versioning import VersioningError
-from tasks.workspace import WorkspaceError, head, keep, workspace
+from tasks.workspace import head, keep, workspace
 from tasks.workspace import push as sent
 from tracking.console import WATCHED
 from tracking.errors import TrackingError

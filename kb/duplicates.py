@@ -140,13 +140,14 @@ class _Shingled:
         lengths, digits = [], []
         for text in texts:
             words = text.translate(_ASCII).split() if text.isascii() else _WORD.findall(text)
-            for word in words:
-                if word not in number_of:
-                    number_of[word] = len(number_of)
-                    if any(map(str.isdigit, word)):
-                        with_digit.add(word)
-            digits.append(tuple(sorted(word for word in words if word in with_digit)))
-            numbers.extend([number_of[word] for word in words] + [0] * (WIDTH - len(words)))
+            for word in set(words).difference(number_of):
+                number_of[word] = len(number_of)
+                if any(map(str.isdigit, word)):
+                    with_digit.add(word)
+            counted = () if with_digit.isdisjoint(words) else tuple(sorted(filter(with_digit.__contains__, words)))
+            digits.append(counted)
+            numbers.extend(map(number_of.__getitem__, words))
+            numbers.extend([0] * (WIDTH - len(words)))
             lengths.append(len(words))
         hashes = np.array([zlib.crc32(word.encode()) for word in number_of], np.uint32)  # 0 of the word that is none
         counts_T = np.array(lengths, np.int64)

@@ -153,14 +153,11 @@ class _Numbered:
 
     def __call__(self, text: str) -> list[int]:
         found = words(text)
-        try:
-            return [self._of_word[word] for word in found]
-        except KeyError:
-            for word in found:
-                if word not in self._of_word:
-                    (stem,) = self._stemmed.of([word])
-                    self._of_word[word] = self.known.setdefault(stem, len(self.known))
-            return [self._of_word[word] for word in found]
+        for word in dict.fromkeys(found) if not self._of_word.keys() >= set(found) else ():
+            if word not in self._of_word:
+                (stem,) = self._stemmed.of([word])
+                self._of_word[word] = self.known.setdefault(stem, len(self.known))
+        return list(map(self._of_word.__getitem__, found))
 
 
 class _Matrix(bm25s.BM25):  # type: ignore[misc]  # of bm25s nothing is typed

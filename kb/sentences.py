@@ -104,6 +104,8 @@ def has_body(text: str) -> bool:
 
 def _headings(text: str) -> list[re.Match[str]]:
     """Headings outside fenced code, in order."""
+    if "#" not in text:
+        return []
     fences = _fences(text)
     starts = [start for start, _ in fences]
 

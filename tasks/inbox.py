@@ -35,7 +35,8 @@ from kb.reading import Corpus
 from kb.sources import SourceFile, new_file
 from rl.files import file_hash
 from tasks.patient_cases import at_root
-from tasks.workspace import WorkspaceError, holds_own_files, is_ignored, tracked_by_dvc
+from tasks.repository import WorkspaceError
+from tasks.workspace import holds_own_files, is_ignored, tracked_by_dvc
 
 log = logging.getLogger(__name__)
 ADMITTED, REJECTED = "admitted", "rejected"  # folders of an inbox

@@ -14,10 +14,10 @@ import time
 import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -114,9 +114,8 @@ def _read(settings: Path) -> dict[str, Any]:
 
 def _start(address: str) -> "subprocess.Popen[bytes]":
     """A server of its own at an address, which ends with this process, however that ends (on Linux)."""
-    (ROOT / "runs").mkdir(exist_ok=True)
     port = address.rpartition(":")[2].removesuffix("/api")
-    with (ROOT / "runs" / "prefect-server.log").open("w") as log:
+    with _log() as log:
         return subprocess.Popen(
             [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", port],
             stdout=log,
@@ -126,6 +125,15 @@ def _start(address: str) -> "subprocess.Popen[bytes]":
             process_group=0,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
+
+
+def _log() -> AbstractContextManager[IO[str] | int]:
+    """Where a server of its own tells what it does; nowhere if nothing can be written, which the flow tells better."""
+    try:
+        (ROOT / "runs").mkdir(exist_ok=True)
+        return (ROOT / "runs" / "prefect-server.log").open("w")
+    except OSError:
+        return nullcontext(subprocess.DEVNULL)
 
 
 def _end_with_parent() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import flows.retrain as flow
 import tasks.gate
+import tasks.repository
 import tasks.workspace
 from doctor.gate import Decision
 from flows.challenge import Challenge
@@ -22,7 +23,7 @@ def retrain(project: Path, at: int, *, after: bool) -> None:
     """Once; it dies before or after the write number `at`, 0: of none."""
     os.environ |= {"FAULT_COUNT": str(project / "runs" / "writes"), "FAULT_AT": str(at), "FAULT_AFTER": str(int(after))}
     (project / "runs" / "writes").write_bytes(b"")
-    for module in (os, tasks.workspace, registry, tasks.gate):
+    for module in (os, tasks.repository, registry, tasks.gate):
         faults.arm(module)
     registry.COPIES = project / "models" / "registry"
     flow.ROOT = project

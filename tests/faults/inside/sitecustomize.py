@@ -75,7 +75,7 @@ def _of_prefect(*_, **__):
 
 IN_MODULES = {
     "os": [("replace", _moved), ("rename", _moved)],
-    "tasks.workspace": [("_told", _of_git)],
+    "tasks.repository": [("_told", _of_git)],
     "tracking.registry": [("patiently", _of_registry)],
     "tasks.gate": [("create_markdown_artifact", _of_prefect)],
 }

@@ -16,7 +16,7 @@ from kb.documents import load_documents
 from tasks import inbox as module
 from tasks import patient_cases
 from tasks.inbox import Arrival, admit, file_away, inbox_folder
-from tasks.workspace import WorkspaceError
+from tasks.repository import WorkspaceError
 
 PAGE = "# Gout\n\nGout is a sudden, painful swelling of a joint, often of the big toe.\n"
 DVC_YAML = "stages:\n  patient_cases: {deps: [data/own]}\n  knowledge_base: {deps: [data/library]}\n"

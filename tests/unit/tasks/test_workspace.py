@@ -14,8 +14,10 @@ import psutil
 import pytest
 
 from doctor.parameters import ROOT
+from tasks import repository
 from tasks import workspace as module
-from tasks.workspace import PLACE, WorkspaceError, keep, push, record, workspace
+from tasks.repository import WorkspaceError
+from tasks.workspace import PLACE, keep, push, record, workspace
 
 
 def git(folder: Path, *words: str) -> str:
@@ -135,7 +137,7 @@ def test_what_is_no_repository_is_refused_in_a_line(tmp_path: Path) -> None:
 def test_a_remote_gives_the_data_and_gets_the_branch(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "PAUSES_S", (0, 0))
+    monkeypatch.setattr(repository, "PAUSES_S", (0, 0))
     dvc(project, "remote", "add", "-q", "-d", "shared", str(tmp_path / "shared"))
     git(project, "add", ".dvc/config")
     git(project, "commit", "-qm", "remote")
@@ -160,8 +162,8 @@ def test_a_remote_gives_the_data_and_gets_the_branch(
 @pytest.fixture
 def elsewhere(without_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Another machine's clone of the project; both have one `origin`."""
-    monkeypatch.setattr(module, "PAUSES_S", (0, 0))
-    monkeypatch.setattr(module, "_dvc", lambda *_, **__: "")
+    monkeypatch.setattr(repository, "PAUSES_S", (0, 0))
+    monkeypatch.setattr(module, "dvc", lambda *_, **__: "")
     git(tmp_path, "clone", "-q", "--bare", str(without_data), "origin.git")
     git(without_data, "remote", "add", "origin", str(tmp_path / "origin.git"))
     git(tmp_path, "clone", "-q", str(tmp_path / "origin.git"), "elsewhere")
@@ -350,9 +352,9 @@ def test_a_remote_of_gits_that_hangs_is_not_waited_for(
         monkeypatch.delenv(name, raising=False)
     for name, value in chosen.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(module, "PAUSES_S", (0, 0))
+    monkeypatch.setattr(repository, "PAUSES_S", (0, 0))
     monkeypatch.setattr(module, "BRANCH_S", 0.5)
-    monkeypatch.setattr(module, "_dvc", lambda *_: "")
+    monkeypatch.setattr(module, "dvc", lambda *_: "")
     git(without_data, "remote", "add", "origin", str(tmp_path / "origin.git"))
     monkeypatch.setenv("PATH", f"{hanging(tmp_path, 'push', str(shutil.which('git'))).parent}:{os.environ['PATH']}")
     told = str(push(without_data, "main"))
@@ -369,7 +371,7 @@ def test_a_remote_of_gits_that_hangs_is_not_waited_for(
 def test_a_way_of_ssh_in_gits_configuration_stays(without_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GIT_SSH_COMMAND", raising=False)
     git(without_data, "config", "core.sshCommand", "ssh -i mine")
-    assert module._unattended(without_data) == {"GIT_TERMINAL_PROMPT": "0"}
+    assert repository._unattended(without_data) == {"GIT_TERMINAL_PROMPT": "0"}
 
 
 def test_a_remote_of_dvcs_that_hangs_is_not_waited_for(
@@ -378,7 +380,7 @@ def test_a_remote_of_dvcs_that_hangs_is_not_waited_for(
     dvc(project, "remote", "add", "-q", "-d", "shared", str(tmp_path / "shared"))
     git(project, "add", ".dvc/config")
     git(project, "commit", "-qm", "remote")
-    monkeypatch.setattr(module, "PAUSES_S", ())
+    monkeypatch.setattr(repository, "PAUSES_S", ())
     monkeypatch.setattr(module, "DATA_S", 0.5)
     monkeypatch.setattr(sys, "executable", str(hanging(tmp_path, "pull", sys.executable)))
     with workspace(project, "retrained") as place:
@@ -392,7 +394,7 @@ def test_a_remote_of_dvcs_that_hangs_is_not_waited_for(
 
 def test_an_interrupt_ends_what_is_waited_for(tmp_path: Path) -> None:
     waits = (
-        "import os, sys; from pathlib import Path; from tasks.workspace import _told; print('ready', flush=True)\n"
+        "import os, sys; from pathlib import Path; from tasks.repository import _told; print('ready', flush=True)\n"
         f"_told(['sh', '-c', 'sleep 60 & echo $! > started; wait'], dict(os.environ), Path({str(tmp_path)!r}))"
     )
     child = subprocess.Popen(
@@ -413,4 +415,4 @@ def test_an_interrupt_ends_what_is_waited_for(tmp_path: Path) -> None:
 
 def test_what_went_wrong_is_told_without_a_password(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match=r"`sh .*` failed: no way to https://host/data$"):
-        module._told(["sh", "-c", "echo no way to https://me:secret@host/data; exit 1"], dict(os.environ), tmp_path)
+        repository._told(["sh", "-c", "echo no way to https://me:secret@host/data; exit 1"], dict(os.environ), tmp_path)
