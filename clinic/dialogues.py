@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import Kind, diagnosis, parse, thought
+from clinic.actions import Kind, diagnosis, lookup, parse, thought
 from clinic.cases import Case, Fact
 from clinic.config import ConsultationParams
 from clinic.consultation import RANDOM_BUDGET, Consultation, Message
@@ -18,6 +18,7 @@ from clinic.doctors import Ask, Chase, ReferenceDoctor, at_random, chase_turn, c
 from clinic.generative import Array, Condition, GenerativeClinic
 from clinic.language import EN, Phrases, phrases
 from clinic.leaks import LeakFilter
+from clinic.library import Library
 from clinic.matching import MATCH_THRESHOLD, TopicMatcher
 from clinic.patients.scripted import ScriptedPatient
 
@@ -94,6 +95,27 @@ def resident_dialogue(
     doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=questions, rng=rng)
     consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, None)
     return [*interview(doctor, consultation), final_turn(case)]
+
+
+def searched_dialogue(
+    clinic: GenerativeClinic,
+    case: Case,
+    matcher: TopicMatcher,
+    rules: ConsultationParams,
+    ask: Ask,
+    library: Library,
+    rng: np.random.Generator,
+) -> list[Message]:
+    """As `resident_dialogue`, behind a search for the patient's opening words: the resident goes by what the patient says,
+    whatever was found. The rules leave two turns or more.
+    """
+    budget = max(_budget(rules, rng), 2)
+    doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=int(rng.integers(budget - 1)), rng=rng)
+    consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, library)
+    opening, turn = consultation.opening(), lookup(case.self_report, phrases(case.language))
+    found = at_once(consultation.step(turn)).text or ""
+    searched: list[Message] = [{"role": "assistant", "content": turn}, {"role": "user", "content": found}]
+    return [*opening, *searched, *interview(doctor, consultation)[len(opening) :], final_turn(case)]
 
 
 class Aside(NamedTuple):

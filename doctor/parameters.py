@@ -113,6 +113,10 @@ class WarmStartParams(_Section):
     dialogues_per_case: int = Field(ge=1, description="resident dialogues of every training case")
     short_every: int = Field(ge=1, description="every so manieth under a smaller turn budget")
     charts_every: int = Field(ge=1, description="every so manieth case as a whole chart too")
+    searches_every: int | None = Field(
+        ge=1,
+        description="every so manieth case behind a search for its opening words too, which is not learned, only what to make of the reply; null: none",
+    )
     random_share: float = Field(ge=0, le=1, description="of the resident's questions: drawn at random")
     think_aloud: bool = Field(
         description="when the resident chases an illness, it says which in <think>...</think>; the patient does not hear it"

@@ -6,7 +6,7 @@ import numpy as np
 
 from clinic.cases import Case
 from clinic.consultation import Consultation, Message
-from clinic.dialogues import chart_dialogue, interview, resident_dialogue, shorter
+from clinic.dialogues import chart_dialogue, interview, resident_dialogue, searched_dialogue, shorter
 from clinic.doctors import ReferenceDoctor, resident
 from clinic.generative import GenerativeClinic
 from clinic.patients.scripted import ScriptedPatient
@@ -18,8 +18,8 @@ from rl.sft import Example
 
 
 def examples(chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], params: Params) -> list[Example]:
-    """Resident dialogues of every training case, some under a smaller budget, and whole charts: with one turn left it
-    diagnoses, whatever was said before.
+    """Resident dialogues of every training case, some under a smaller budget; whole charts: with one turn left it
+    diagnoses, whatever was said before; and dialogues behind a search that is not learned, only what to make of its reply.
     """
     rng = np.random.default_rng([params.seed, 1])
     matcher = factory.topics
@@ -39,7 +39,17 @@ def examples(chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Cas
         for place, case in enumerate(cases)
     ]
     dialogues += [chart_dialogue(case, rules) for case in cases[:: section.charts_every]]
-    return [Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues]
+    searched: list[list[Message]] = []
+    if section.searches_every is not None and rules.search_results and rules.turn_budget != 1:
+        library = factory.library(chat.count)
+        searched = [
+            searched_dialogue(factory.clinic, case, matcher, rules, ask, library, rng)
+            for case in cases[:: section.searches_every]
+        ]
+    return [
+        *(Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues),
+        *(Example(*chat.dialogue_ids(dialogue, given=1)) for dialogue in searched),
+    ]
 
 
 def forced_accuracy(

@@ -69,21 +69,22 @@ class ChatFormat:
         """Token ids of a turn written by somebody else (for supervised training), end of turn included."""
         return [*self.content_ids(text), self.end_id]
 
-    def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
+    def dialogue_ids(self, messages: Sequence[Message], given: int = 0) -> tuple[list[int], list[int]]:
         """A whole recorded dialogue as ids and loss mask (1 on assistant turns only), exactly as a rollout would have
         built it.
 
         Args:
             messages: opening messages, then assistant and user in turn, ending with the assistant.
+            given: assistant turns at the beginning that carry no loss.
         """
         first = next(i for i, message in enumerate(messages) if message["role"] == "assistant")
         ids = self.opening_ids(messages[:first])
         mask = [0] * len(ids)
-        for message in messages[first:]:
+        for place, message in enumerate(messages[first:]):
             assistant = message["role"] == "assistant"
             new = self.turn_ids(message["content"]) if assistant else self.reply_ids(message["content"])
             ids += new
-            mask += [int(assistant)] * len(new)
+            mask += [int(assistant and place >= 2 * given)] * len(new)
         return ids, mask
 
     def text(self, ids: Sequence[int]) -> str:

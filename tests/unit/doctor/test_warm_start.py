@@ -2,19 +2,71 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from clinic.events import FoundPassage
+from clinic.library import Fits
 from clinic.starter import draw_cases
-from doctor.environments import open_factory
+from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import ROOT, load_params
 from doctor.warm_start import examples
 from rl.chat import ChatFormat
 from rl.models import load_model
 
 
+class Shelf:
+    """A library that always finds the same."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.tokens = len
+
+    async def search(self, query: str, results: int, fits: Fits) -> Sequence[FoundPassage]:
+        self.asked.append(query)
+        return [FoundPassage(passage_id="9", title="Scurvy", text="Gums bleed.", source="s", licence="CC0", score=1.0)]
+
+
+def test_the_warm_start_learns_what_to_make_of_a_search_and_not_to_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params, shelf = load_params(), Shelf()
+    monkeypatch.setattr(ConsultationFactory, "library", lambda *_: shelf)
+    factory = open_factory(params, tmp_path)
+    cases = list(draw_cases(factory.clinic, 40, 5, params.patient_cases.split, keep=["train"]))
+    chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
+    every = params.warm_start.searches_every
+    assert every is not None
+    searched = cases[::every]
+    taught = examples(chat, factory, cases, params)[-len(searched) :]
+    assert shelf.asked == [case.self_report for case in searched]
+    for case, example in zip(searched, taught, strict=True):
+        text = chat.tokenizer.decode(example.token_ids)
+        learned = chat.tokenizer.decode([i for i, on in zip(example.token_ids, example.loss_mask, strict=True) if on])
+        assert f"<answer>Search: {case.self_report}</answer>" in text
+        assert text.index("Gums bleed.") < text.index(" left)", text.index(" left)") + 1)
+        assert text.count("Question:") == learned.count("Question:") < params.consultation.turn_budget - 1
+        assert "Search:" not in learned
+        assert learned.count(f"Diagnosis: {case.diagnosis}\n") == 1
+
+
+@pytest.mark.parametrize("rules", [{"search_results": 0}, {"turn_budget": 1}])
+def test_where_nothing_can_be_looked_up_nothing_is_taught_of_it(tmp_path: Path, rules: dict[str, int]) -> None:
+    params = load_params()
+    params = params.model_copy(update={"consultation": params.consultation.model_copy(update=rules)})
+    factory = open_factory(params, tmp_path)
+    cases = list(draw_cases(factory.clinic, 20, 5, params.patient_cases.split, keep=["train"]))
+    chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
+    taught = examples(chat, factory, cases, params)
+    assert len(taught) == len(cases) + len(cases[:: params.warm_start.charts_every])
+
+
 def test_the_warm_start_sees_every_budget_and_whole_charts(tmp_path: Path):
     params = load_params()
-    rules, section = params.consultation, params.warm_start
+    section = params.warm_start.model_copy(update={"searches_every": None})
+    params, rules = params.model_copy(update={"warm_start": section}), params.consultation
     factory = open_factory(params, tmp_path)
     cases = list(draw_cases(factory.clinic, 200, 5, params.patient_cases.split, keep=["train"]))
     chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
