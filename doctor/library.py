@@ -59,6 +59,11 @@ class Shelf:
         self._next.append(query)
         return (await asyncio.shield(self._batch))[query]
 
+    def find_beforehand(self, queries: Sequence[str]) -> None:
+        """Look up what will be asked for, all together, which takes a fraction of the time; no more than `KEPT`."""
+        if new := list(dict.fromkeys(query for query in queries[:KEPT] if query not in self._kept)):
+            self._keep(self._look_up(new))
+
     async def _together(self) -> Mapping[str, Found]:
         """Look up what was asked for until this began."""
         queries, self._batch = list(dict.fromkeys(self._next)), None

@@ -41,11 +41,9 @@ def examples(chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Cas
     dialogues += [chart_dialogue(case, rules) for case in cases[:: section.charts_every]]
     searched: list[list[Message]] = []
     if section.searches_every is not None and rules.search_results and rules.turn_budget != 1:
-        library = factory.library(chat.count)
-        searched = [
-            searched_dialogue(factory.clinic, case, matcher, rules, ask, library, rng)
-            for case in cases[:: section.searches_every]
-        ]
+        chosen, library = cases[:: section.searches_every], factory.library(chat.count)
+        factory.shelf.find_beforehand([case.self_report for case in chosen])
+        searched = [searched_dialogue(factory.clinic, case, matcher, rules, ask, library, rng) for case in chosen]
     return [
         *(Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues),
         *(Example(*chat.dialogue_ids(dialogue, given=1)) for dialogue in searched),

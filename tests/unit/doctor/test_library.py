@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from clinic.dialogues import at_once
 from clinic.events import FoundPassage
 from doctor.library import KEPT, Reader, Shelf, found
 from kb.errors import KnowledgeBaseError
@@ -64,11 +65,20 @@ def test_searches_of_one_moment_are_one_batch_off_the_event_loop_and_looked_up_o
 
 
 def test_without_an_event_loop_a_search_is_answered_at_once():
-    from clinic.dialogues import at_once
-
     hits = Hits()
     assert len(at_once(Shelf(lambda: hits, 2).find("a"))) == 2
     assert hits.threads == {threading.get_ident()}
+
+
+def test_what_will_be_asked_for_is_looked_up_together_beforehand():
+    hits = Hits(noise=0.0)
+    shelf = Shelf(lambda: hits, 2)
+    shelf.find_beforehand(["cough", "fever", "cough"])
+    assert hits.calls == [["cough", "fever"]]
+    shelf.find_beforehand(["fever"])
+    asked = [at_once(shelf.find(query)) for query in ("fever", "cough")]
+    assert hits.calls == [["cough", "fever"]]
+    assert asked == [at_once(Shelf(lambda: Hits(noise=0.0), 2).find(query)) for query in ("fever", "cough")]
 
 
 @pytest.mark.parametrize("scores", [(0.75, 0.7500001, 0.5), (0.75, 0.5, 0.5000002), (0.7505, 0.5, 0.25)])

@@ -22,7 +22,11 @@ class Shelf:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.beforehand: list[str] = []
         self.tokens = len
+
+    def find_beforehand(self, queries: Sequence[str]) -> None:
+        self.beforehand += queries
 
     async def search(self, query: str, results: int, fits: Fits) -> Sequence[FoundPassage]:
         self.asked.append(query)
@@ -34,6 +38,7 @@ def test_the_warm_start_learns_what_to_make_of_a_search_and_not_to_search(
 ) -> None:
     params, shelf = load_params(), Shelf()
     monkeypatch.setattr(ConsultationFactory, "library", lambda *_: shelf)
+    monkeypatch.setattr(ConsultationFactory, "shelf", shelf)
     factory = open_factory(params, tmp_path)
     cases = list(draw_cases(factory.clinic, 40, 5, params.patient_cases.split, keep=["train"]))
     chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
@@ -41,7 +46,7 @@ def test_the_warm_start_learns_what_to_make_of_a_search_and_not_to_search(
     assert every is not None
     searched = cases[::every]
     taught = examples(chat, factory, cases, params)[-len(searched) :]
-    assert shelf.asked == [case.self_report for case in searched]
+    assert shelf.asked == shelf.beforehand == [case.self_report for case in searched]
     for case, example in zip(searched, taught, strict=True):
         text = chat.tokenizer.decode(example.token_ids)
         learned = chat.tokenizer.decode([i for i, on in zip(example.token_ids, example.loss_mask, strict=True) if on])
