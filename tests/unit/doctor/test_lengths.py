@@ -13,7 +13,6 @@ from doctor.warm_start import examples
 from rl.lengths import longest_turn, open_chat
 
 PARAMS = load_params()
-PARAMS = PARAMS.model_copy(update={"warm_start": PARAMS.warm_start.model_copy(update={"searches_every": None})})
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from clinic.events import FoundPassage
 from clinic.library import Fits
 from clinic.starter import draw_cases
 from doctor.environments import ConsultationFactory, open_factory
-from doctor.parameters import ROOT, load_params
+from doctor.parameters import ROOT, Params, load_params
 from doctor.warm_start import examples
 from rl.chat import ChatFormat
 from rl.models import load_model
@@ -33,18 +33,22 @@ class Shelf:
         return [FoundPassage(passage_id="9", title="Scurvy", text="Gums bleed.", source="s", licence="CC0", score=1.0)]
 
 
+def with_searches(every: int) -> Params:
+    params = load_params()
+    section = params.warm_start.model_copy(update={"searches_every": every})
+    return params.model_copy(update={"warm_start": section})
+
+
 def test_the_warm_start_learns_what_to_make_of_a_search_and_not_to_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    params, shelf = load_params(), Shelf()
+    params, shelf = with_searches(4), Shelf()
     monkeypatch.setattr(ConsultationFactory, "library", lambda *_: shelf)
     monkeypatch.setattr(ConsultationFactory, "shelf", shelf)
     factory = open_factory(params, tmp_path)
     cases = list(draw_cases(factory.clinic, 40, 5, params.patient_cases.split, keep=["train"]))
     chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
-    every = params.warm_start.searches_every
-    assert every is not None
-    searched = cases[::every]
+    searched = cases[::4]
     taught = examples(chat, factory, cases, params)[-len(searched) :]
     assert shelf.asked == shelf.beforehand == [case.self_report for case in searched]
     for case, example in zip(searched, taught, strict=True):
@@ -59,7 +63,7 @@ def test_the_warm_start_learns_what_to_make_of_a_search_and_not_to_search(
 
 @pytest.mark.parametrize("rules", [{"search_results": 0}, {"turn_budget": 1}])
 def test_where_nothing_can_be_looked_up_nothing_is_taught_of_it(tmp_path: Path, rules: dict[str, int]) -> None:
-    params = load_params()
+    params = with_searches(4)
     params = params.model_copy(update={"consultation": params.consultation.model_copy(update=rules)})
     factory = open_factory(params, tmp_path)
     cases = list(draw_cases(factory.clinic, 20, 5, params.patient_cases.split, keep=["train"]))
@@ -70,8 +74,7 @@ def test_where_nothing_can_be_looked_up_nothing_is_taught_of_it(tmp_path: Path, 
 
 def test_the_warm_start_sees_every_budget_and_whole_charts(tmp_path: Path):
     params = load_params()
-    section = params.warm_start.model_copy(update={"searches_every": None})
-    params, rules = params.model_copy(update={"warm_start": section}), params.consultation
+    rules, section = params.consultation, params.warm_start
     factory = open_factory(params, tmp_path)
     cases = list(draw_cases(factory.clinic, 200, 5, params.patient_cases.split, keep=["train"]))
     chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
