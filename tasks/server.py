@@ -66,7 +66,7 @@ def serve_flow() -> None:
 
     Prefect would start it after them, and import the whole server into this process to do so: twice the time.
     """
-    if sys.argv[0] != "-m" or _is_named():
+    if sys.argv[0] != "-m" or {"-h", "--help"} & set(sys.argv) or _is_named():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # which ends nothing that was started
         signal.signal(signal.SIGTERM, lambda told, _: sys.exit(128 + told))

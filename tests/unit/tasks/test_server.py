@@ -64,10 +64,14 @@ def test_the_server_of_a_flow_ends_with_it_however_that_ends(tmp_path: Path, num
         assert not left
 
 
-def test_a_flow_starts_no_server_where_the_environment_names_one(tmp_path: Path) -> None:
+def test_a_flow_starts_no_server_where_the_environment_names_one_or_help_is_wanted(tmp_path: Path) -> None:
     with begun(tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api") as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "http://127.0.0.1:9/api"
+        assert not psutil.Process(process.pid).children()
+    with begun(tmp_path, "--help") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "None"
         assert not psutil.Process(process.pid).children()
 
 
