@@ -54,7 +54,7 @@ def test_the_server_of_a_flow_ends_with_it_however_that_ends(tmp_path: Path, num
         address = process.stdout.readline().strip()
         (started,) = psutil.Process(process.pid).children()
         deadline = time.monotonic() + 120
-        while not healthy(address):
+        while number == signal.SIGKILL and not healthy(address):  # the others come while it starts
             assert started.is_running()
             assert time.monotonic() < deadline
             time.sleep(0.2)
