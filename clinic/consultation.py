@@ -4,9 +4,9 @@ It keeps the rules (grammar, turn budget, endings) and records events. It gives 
 maps the recorded events to scores later, so that stored consultations can be scored again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from clinic.matching import normalise
 from clinic.patients.base import Answer, Patient
 
 Message = dict[str, str]
+T = TypeVar("T")
 RANDOM_BUDGET = (2, 10)  # inclusive, as in DoctorAgent-RL
 
 
@@ -58,6 +59,20 @@ def largest_turn_budget(params: ConsultationParams) -> int:
     return params.turn_budget if params.turn_budget != -1 else RANDOM_BUDGET[1]
 
 
+def self_report(case: Case) -> str:
+    """What the patient says first; one that names the diagnosis is heard without it."""
+    return LeakFilter(case).clean(case.self_report)[0]
+
+
+def at_once(step: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits (the scripted patient's) without an event loop."""
+    try:
+        step.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
+    raise RuntimeError("a scripted patient must answer without waiting")
+
+
 class Consultation:
     """One doctor, one patient, one case, a budget of doctor turns."""
 
@@ -85,7 +100,7 @@ class Consultation:
         self._filter = LeakFilter(case, others)
         self._patient = patient
         self.params = params
-        self._left = turn_budget
+        self.left = turn_budget
         self._library = library
         self._asked: set[str] = set()
         self._searched: set[str] = set()
@@ -93,11 +108,10 @@ class Consultation:
         self._over = False
 
     def opening(self) -> list[Message]:
-        """The system and first patient message; a self-report that names the diagnosis is heard without it."""
-        report, _ = LeakFilter(self.case).clean(self.case.self_report)
+        """The system and first patient message."""
         return [
             {"role": "system", "content": self._words.instructions[self.params.instructions]},
-            {"role": "user", "content": self._with_budget(report)},
+            {"role": "user", "content": self._with_budget(self_report(self.case))},
         ]
 
     async def step(self, turn: str) -> Reply:
@@ -109,18 +123,18 @@ class Consultation:
         if self._over:
             raise RuntimeError(f"case {self.case.case_id}: the consultation is over; start a new one")
         action = parse(turn, self._words, self.params.max_questions)
-        self._left -= 1
+        self.left -= 1
         if action.kind is Kind.DIAGNOSIS:
             self._over = True
             return Reply(None, Diagnosed(action.text, action.recommendation, action.evidence), Ending.DIAGNOSED)
         event, text = await self._respond(action)
-        self._over = self._left <= 0
+        self._over = self.left <= 0
         if self._over:
             return Reply(None, event, Ending.OUT_OF_TURNS)
         return Reply(self._with_budget(text), event, None)
 
     def _with_budget(self, text: str) -> str:
-        return self._words.turns_left.format(text, self._left)
+        return self._words.turns_left.format(text, self.left)
 
     async def _respond(self, action: Action) -> tuple[Event, str]:
         if action.kind is Kind.INVALID:
@@ -131,8 +145,8 @@ class Consultation:
             examined = Examined(**self._note(action.text, await self._patient.examine(action.text)))
             return examined, examined.reply
         questions = questions_in(action.text) if self.params.max_questions > 1 else []
-        heard = questions[: min(self.params.max_questions, self._left + 1)] or [action.text]
-        self._left -= len(heard) - 1  # each counts as a turn
+        heard = questions[: min(self.params.max_questions, self.left + 1)] or [action.text]
+        self.left -= len(heard) - 1  # each counts as a turn
         first, *further = [Asked(**self._note(text, await self._patient.answer(text))) for text in heard]
         return replace(first, further=tuple(further)), " ".join(asked.reply for asked in (first, *further))
 

@@ -4,25 +4,24 @@ The last turn states the chart's diagnosis (training charts are labelled); the q
 The Bayes doctor's questions never appear here, so that reinforcement has the asking to teach.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clinic.actions import Kind, diagnosis, lookup, parse, thought
+from clinic.actions import Kind, diagnosis, parse, thought
 from clinic.cases import Case, Fact
 from clinic.config import ConsultationParams
-from clinic.consultation import RANDOM_BUDGET, Consultation, Message
+from clinic.consultation import RANDOM_BUDGET, Consultation, Message, at_once
 from clinic.doctors import Ask, Chase, ReferenceDoctor, at_random, chase_turn, chased
 from clinic.generative import Array, Condition, GenerativeClinic
 from clinic.language import EN, Phrases, phrases
-from clinic.leaks import LeakFilter
 from clinic.library import Library
 from clinic.matching import MATCH_THRESHOLD, TopicMatcher
+from clinic.openings import SearchedConsultation, chart_opening
 from clinic.patients.scripted import ScriptedPatient
 
-T = TypeVar("T")
 CHECKLIST_QUESTIONS = 12
 
 
@@ -33,15 +32,6 @@ def topic_matcher(clinic: GenerativeClinic) -> TopicMatcher:
         for f in clinic.findings
     }
     return TopicMatcher(wordings, MATCH_THRESHOLD)
-
-
-def at_once(step: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits (the scripted patient's) without an event loop."""
-    try:
-        step.send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
-    raise RuntimeError("a scripted patient must answer without waiting")
 
 
 def final_turn(case: Case) -> Message:
@@ -111,11 +101,8 @@ def searched_dialogue(
     """
     budget = max(_budget(rules, rng), 2)
     doctor = ReferenceDoctor(clinic=clinic, case=case, ask=ask, questions=int(rng.integers(budget - 1)), rng=rng)
-    consultation = Consultation(case, ScriptedPatient(case, matcher.match), rules, budget, library)
-    opening, turn = consultation.opening(), lookup(case.self_report, phrases(case.language))
-    found = at_once(consultation.step(turn)).text or ""
-    searched: list[Message] = [{"role": "assistant", "content": turn}, {"role": "user", "content": found}]
-    return [*opening, *searched, *interview(doctor, consultation)[len(opening) :], final_turn(case)]
+    consultation = SearchedConsultation(case, ScriptedPatient(case, matcher.match), rules, budget, library)
+    return [*interview(doctor, consultation), final_turn(case)]
 
 
 class Aside(NamedTuple):
@@ -240,16 +227,6 @@ def checklist(
             {"role": "user", "content": ""},
         ]
     return messages[:-1]
-
-
-def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:
-    """The whole chart as the opening message: every present fact in the patient's words, and one turn left."""
-    words = phrases(case.language)
-    told = words.list_comma.join(fact.text for fact in case.facts if fact.present)
-    return [
-        {"role": "system", "content": words.instructions[rules.instructions]},
-        {"role": "user", "content": words.turns_left.format(words.chart.format(LeakFilter(case).clean(told)[0]), 1)},
-    ]
 
 
 def chart_excerpt(case: Case, most: int, rng: np.random.Generator) -> list[Fact]:

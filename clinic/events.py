@@ -210,21 +210,24 @@ def final_diagnosis(events: Sequence[Event]) -> Diagnosed | None:
     return events[-1] if events and isinstance(events[-1], Diagnosed) else None
 
 
-def speakers(messages: Sequence[Mapping[str, str]], events: Sequence[Event]) -> list[str]:
+def speakers(messages: Sequence[Mapping[str, str]], events: Sequence[Event], turns: int | None = None) -> list[str]:
     """Who says each message: the system, the doctor, the patient, or the library that was searched.
 
     Args:
         messages: of one consultation, from its opening on, by role.
         events: one for each turn of the doctor; of a turn that came to nothing there is none.
+        turns: that the doctor took; None: all that were. What was said in its name before, in the opening, was a search.
     """
     said: list[str] = []
-    came, answered = iter(events), None
+    before = sum(message["role"] == "assistant" for message in messages) - turns if turns is not None else 0
+    searches = iter([*[True] * before, *(isinstance(event, Searched) for event in events)])
+    searched = False
     for message in messages:
         if message["role"] == "assistant":
-            answered = next(came, None)
+            searched = next(searches, False)
             said.append("doctor")
         elif message["role"] == "user":
-            said.append("library" if isinstance(answered, Searched) else "patient")
+            said.append("library" if searched else "patient")
         else:
             said.append(message["role"])
     return said

@@ -57,14 +57,19 @@ class Subject:
 
 
 def consultation_subject(
-    case: Case, messages: Sequence[Mapping[str, str]], diagnosis: str, recommendation: str, events: Sequence[Event]
+    case: Case,
+    messages: Sequence[Mapping[str, str]],
+    diagnosis: str,
+    recommendation: str,
+    events: Sequence[Event],
+    turns: int | None = None,
 ) -> Subject:
     """A consultation, to be judged against its case; of messages (roles system, user, assistant) the system's are left
-    out, and its events say which are the library's.
+    out; its events and how many turns the doctor took say which are the library's.
     """
     said = [
         {"speaker": speaker, "text": message["content"]}
-        for message, speaker in zip(messages, speakers(messages, events), strict=True)
+        for message, speaker in zip(messages, speakers(messages, events, turns), strict=True)
         if speaker != "system"
     ]
     reference = {

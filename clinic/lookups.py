@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from clinic.actions import diagnosis, search
 from clinic.cases import Case
 from clinic.config import ConsultationParams
-from clinic.consultation import Consultation, Message, largest_turn_budget
-from clinic.dialogues import at_once, final_turn, interview
+from clinic.consultation import Consultation, Message, at_once, largest_turn_budget
+from clinic.dialogues import final_turn, interview
 from clinic.doctors import Ask, Chase, ReferenceDoctor
 from clinic.events import FoundPassage
 from clinic.generative import Array, Condition, GenerativeClinic

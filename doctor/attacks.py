@@ -19,8 +19,7 @@ from clinic.attacks import ATTACKS, Attack, Seat, Trade
 from clinic.attacks.base import words_of
 from clinic.cases import Case, persona_of
 from clinic.config import CaseSource
-from clinic.consultation import Consultation, Message, largest_turn_budget
-from clinic.dialogues import at_once
+from clinic.consultation import Consultation, Message, at_once, largest_turn_budget
 from clinic.doctors import Ask, Doctor, ReferenceDoctor, at_random, greedy
 from clinic.events import Ending, Event, final_diagnosis
 from clinic.experienced import Listener, NearestCase, name_of

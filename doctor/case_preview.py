@@ -11,8 +11,8 @@ from statistics import median
 from clinic.actions import question
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource
+from clinic.consultation import at_once
 from clinic.contamination import inherit_groups
-from clinic.dialogues import at_once, chart_opening
 from clinic.errors import ClinicError
 from clinic.events import Asked
 from clinic.language import phrases
@@ -21,6 +21,7 @@ from clinic.loaders.guess import guess_mapping
 from clinic.loaders.records import names_of
 from clinic.loaders.rows import FORMATS, read_table, tables_at
 from clinic.naming import group_of
+from clinic.openings import chart_opening
 from clinic.rejections import refuse_too_many, told
 from clinic.splits import refuse_empty_splits
 from clinic.vocabulary import Term, Vocabulary, read_vocabulary

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from clinic.cases import QUESTIONS, Case, read_cases
 from clinic.config import ConsultationParams
 from clinic.consultation import Consultation, Message, draw_turn_budget, privileged
-from clinic.dialogues import chart_opening, topic_matcher
+from clinic.dialogues import topic_matcher
 from clinic.generative import GenerativeClinic
 from clinic.leaks import without_diagnosis
 from clinic.library import Library
 from clinic.matching import Embed, HybridMatcher, TopicMatcher
+from clinic.openings import OPENED, Opening, opening_query
 from clinic.patients.base import Generate, Matcher
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
@@ -46,14 +47,6 @@ def refuse_other_embedders(base: KnowledgeBaseParams) -> None:
         raise ParameterError(
             f"params.yaml: the cross-encoder reads with {DEFAULT_EMBEDDER}, and knowledge_base.embedder is {base.embedder!r}; choose that one"
         )
-
-
-class ChartConsultation(Consultation):
-    """A consultation that begins with the whole chart."""
-
-    def opening(self) -> list[Message]:
-        """The chart in place of the patient's own words."""
-        return chart_opening(self.case, self.params)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,16 +166,15 @@ class ConsultationFactory:
         return Reader(self.shelf, count)
 
     def consultation(
-        self, case: Case, budget: int, count: Count | None = None, *, chart: bool = False
+        self, case: Case, budget: int, count: Count | None = None, opened: Opening = ""
     ) -> Consultation | SingleTurn:
-        """A fresh consultation, with `chart` one that begins with the whole chart; a single-turn question is its own
-        environment.
+        """A fresh consultation; a single-turn question is its own environment.
 
         Args:
             case: who is seated.
             budget: doctor turns, the diagnosis included.
             count: tokens of a text, as the doctor reads it; None: for who looks nothing up.
-            chart: whether the chart is told first.
+            opened: how it begins.
         """
         if case.source == QUESTIONS:
             return SingleTurn(case)
@@ -196,26 +188,44 @@ class ConsultationFactory:
             if llm
             else ScriptedPatient(known, matcher, embed, compare)
         )
-        opened = ChartConsultation if chart else Consultation
         library = self.library(count) if count is not None and self.rules.search_results else None
-        return opened(case, patient, self.rules, budget, library, self.diseases if llm or imported else ())
+        if opened == "search" and library is not None:
+            self.shelf.find_beforehand([opening_query(case)])
+        return OPENED[opened](case, patient, self.rules, budget, library, self.diseases if llm or imported else ())
 
-    def seat(self, spec: EpisodeSpec, count: Count | None = None, *, chart: bool = False) -> Consultation | SingleTurn:
+    def seat(self, spec: EpisodeSpec, count: Count | None = None) -> Consultation | SingleTurn:
         """The consultation of an episode; see `consultation`."""
-        return self.consultation(spec.case, spec.turn_budget, count, chart=chart)
+        return self.consultation(spec.case, spec.turn_budget, count, spec.opened)
 
-    def opening(self, case: Case, budget: int, *, chart: bool = False) -> list[Message]:
+    def opening(self, case: Case, budget: int, opened: Opening = "") -> list[Message]:
         """What the doctor reads before the first turn; nobody has to be there to answer, and nothing is loaded."""
         if case.source == QUESTIONS:
             return SingleTurn(case).opening()
-        opened = ChartConsultation if chart else Consultation
-        return opened(case, ScriptedPatient(case, lambda _: None), self.rules, budget, None).opening()
+        return OPENED[opened](case, ScriptedPatient(case, lambda _: None), self.rules, budget, None).opening()
 
-    def episodes(self, cases: Sequence[Case], samples: int, seed: int, step: int, first: int = 0) -> list[EpisodeSpec]:
-        """Repeat each case `samples` times; the members of a group share case and turn budget, never the sampling
-        noise. `first` numbers the first group.
+    def episodes(
+        self,
+        cases: Sequence[Case],
+        samples: int,
+        seed: int,
+        step: int,
+        first: int = 0,
+        *,
+        searches_every: int | None = None,
+    ) -> list[EpisodeSpec]:
+        """Repeat each case `samples` times; the members of a group share case, opening and turn budget, never the
+        sampling noise.
+
+        Args:
+            cases: one for each group.
+            samples: members of a group.
+            seed: of the run.
+            step: of the run; below 0 outside training.
+            first: number of the first group.
+            searches_every: of so many groups one begins behind a search for the opening words; None: none does.
         """
         specs = []
+        searched = searches_every if self.rules.search_results else None
         for place, case in enumerate(cases, first):
             budget = draw_turn_budget(self.rules, (seed, step, place))
             specs += [
@@ -227,6 +237,7 @@ class ConsultationFactory:
                     noise=(seed, step),
                     case=case,
                     privileged=dict(privileged(case)),
+                    opened="search" if searched and place % searched == 0 else "",
                 )
                 for sample in range(samples)
             ]

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from clinic.consultation import largest_turn_budget
 from clinic.diagnoses import keys_of
 from clinic.events import Event, final_diagnosis, leaks_of, read_events
 from clinic.metrics import Missing, Row, answer_first, by_category, measure, paired
+from clinic.openings import Opening
 from clinic.rewards import Scorer
 from clinic.splits import sampled
 from clinic.tables import Evaluation
@@ -141,10 +141,10 @@ def _nobody(cases: Sequence[Case], trajectories: Sequence[Trajectory]) -> Opinio
 
 
 def policy_table(
-    test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, keep: Path | None, progress: Progress
+    test_set: EvaluationSet, name: str, model: Path, budget: int, opened: Opening, keep: Path | None, progress: Progress
 ) -> Evaluation:
-    """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
-    live, trajectories = _played(test_set, name, model, budget, chart, progress)
+    """Play every test case with a policy; `budget` 1 leaves it no question, `opened` says what it is told first."""
+    live, trajectories = _played(test_set, name, model, budget, opened, progress)
     opinions, verdicts = _opinions(test_set, trajectories)
     scores = score_all(test_set.scorer, test_set.cases, trajectories, opinions)
     rankings = _rankings(test_set, live, trajectories)
@@ -171,7 +171,7 @@ def policy_table(
 
 def policy_rows(test_set: EvaluationSet, name: str, model: Path, progress: Progress) -> list[Row | Missing]:
     """What a policy makes of every test case, without rewards, judges and rankings, which cost more than the playing."""
-    _, trajectories = _played(test_set, name, model, test_set.budget, False, progress)
+    _, trajectories = _played(test_set, name, model, test_set.budget, "", progress)
     return [
         FAILED
         if trajectory.stop_reason == StopReason.FAILED
@@ -181,10 +181,10 @@ def policy_rows(test_set: EvaluationSet, name: str, model: Path, progress: Progr
 
 
 def _played(
-    test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, progress: Progress
+    test_set: EvaluationSet, name: str, model: Path, budget: int, opened: Opening, progress: Progress
 ) -> tuple[Session, list[Trajectory]]:
     params = test_set.params
-    seat = partial(test_set.factory.seat, chart=chart)
+    seat = test_set.factory.seat
     live = LocalSession(str(model), place_of(params.machines), params.rollout, None, params.seed, seat=seat)
     specs = [
         EpisodeSpec(
@@ -195,6 +195,7 @@ def _played(
             noise=(params.seed, EVALUATION_STEP),
             case=case,
             privileged={},
+            opened=opened,
         )
         for case in test_set.cases
     ]
@@ -206,7 +207,7 @@ def _played(
             test_set.label(name),
             silent,
             len(trajectories),
-            "chart" if chart else "opening",
+            opened or "opening",
         )
     return live, trajectories
 

@@ -53,7 +53,7 @@ def warn_of_long_charts(
         chat,
         patients,
         lambda case: sum(len(fact.text.encode()) for fact in case.facts if fact.present),
-        lambda case: factory.opening(case, 1, chart=True),
+        lambda case: factory.opening(case, 1, "chart"),
         rollout,
     )
     if fit.too_long:

@@ -71,8 +71,10 @@ def subject_of(case: Case, trajectory: Trajectory) -> Subject:
         case Answered(text):
             return answer_subject(case.self_report, [fact.text for fact in case.facts], text)
         case Diagnosed(diagnosis, recommendation):
-            return consultation_subject(case, trajectory.texts, diagnosis, recommendation, events)
-    return consultation_subject(case, trajectory.texts, "", "", events)
+            said = diagnosis, recommendation
+        case _:
+            said = "", ""
+    return consultation_subject(case, trajectory.texts, *said, events, len(trajectory.turns))
 
 
 def _by_model(params: RewardModelParams, root: Path) -> Gather:

@@ -115,7 +115,7 @@ class WarmStartParams(_Section):
     charts_every: int = Field(ge=1, description="every so manieth case as a whole chart too")
     searches_every: int | None = Field(
         ge=1,
-        description="every so manieth case behind a search for its opening words too, which is not learned, only what to make of the reply; null: none",
+        description="every so manieth case behind a search for its opening words, which is not learned, only what to make of the reply; null: none",
     )
     random_share: float = Field(ge=0, le=1, description="of the resident's questions: drawn at random")
     think_aloud: bool = Field(
@@ -159,6 +159,11 @@ class TrainDoctorParams(_Section):
         description="steps in a row that teach nothing (no update, or no sample better than another): so many stop the run",
     )
     test_freq: int = Field(ge=1, description="steps between two validations")
+    searches_every: int | None = Field(
+        ge=1,
+        description="of so many groups one begins behind a search for the opening words, made for the doctor: it learns to go by the patient, whatever was found; "
+        "null: none",
+    )
     source_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
         description="share of prompts and of validation accuracy by source, in any unit; names every source, own ones as their mapping does; {}: every case counts alike"
     )

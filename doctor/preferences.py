@@ -36,7 +36,7 @@ def pairs(trajectories: list[Trajectory], scores: list[Scores], margin: float) -
     for group, members in groups.items():
         for best, worst in mine_pairs({i: scores[i].reward for i in members}, 1, margin):
             chosen, rejected = (list(trajectories[i].texts) for i in (best, worst))
-            start = next(k for k, message in enumerate(chosen) if message["role"] == "assistant")
+            start = len(trajectories[best].opening)
             rows.append(
                 {
                     "prompt": chosen[:start],

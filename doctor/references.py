@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 
 from clinic.cases import Case
-from clinic.consultation import Consultation
-from clinic.dialogues import at_once
+from clinic.consultation import Consultation, at_once
 from clinic.doctors import Ask, Doctor, ReferenceDoctor, at_random
 from clinic.events import Ending, Event, final_diagnosis
 from clinic.fitted import Commonest, FittedBayes, FittedDoctor, chart, commonest, report

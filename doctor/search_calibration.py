@@ -2,22 +2,20 @@
 and those that it makes of its own. Beside both the same consultations with "Nothing found." in place of the passages.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from clinic.actions import lookup
 from clinic.cases import Case, read_cases
-from clinic.consultation import Consultation, Message, Reply, largest_turn_budget
-from clinic.dialogues import at_once
+from clinic.consultation import Consultation, largest_turn_budget
 from clinic.errors import ClinicError
 from clinic.events import FoundPassage, Searched, read_events
 from clinic.intervals import difference, mean
-from clinic.language import phrases
 from clinic.library import Fits, Library, names_condition
+from clinic.openings import SearchedConsultation, opening_query
 from clinic.patients.scripted import ScriptedPatient
 from clinic.splits import sampled
 from doctor.environments import ConsultationFactory, open_factory
@@ -28,7 +26,7 @@ from rl.experience import StopReason, Trajectory
 from rl.machine import place_of
 from rl.workers.local import LocalSession
 
-S = TypeVar("S", bound=Environment)
+S = TypeVar("S", bound=Consultation)
 STEP = -4  # in the noise key: of nothing else
 
 
@@ -44,28 +42,6 @@ class Empty:
         return ()
 
 
-class Forced:
-    """A consultation whose first turn is a search for the opening words."""
-
-    def __init__(self, consultation: Consultation) -> None:
-        """Search; outside an event loop."""
-        case = consultation.case
-        turn = lookup(case.self_report, phrases(case.language))
-        opening = consultation.opening()
-        reply = at_once(consultation.step(turn))
-        self.text, self.event = reply.text or "", reply.event
-        self._messages = [*opening, {"role": "assistant", "content": turn}, {"role": "user", "content": self.text}]
-        self._consultation = consultation
-
-    def opening(self) -> list[Message]:
-        """All up to what was found."""
-        return self._messages
-
-    async def step(self, turn: str) -> Reply:
-        """Take the doctor's turn."""
-        return await self._consultation.step(turn)
-
-
 def search_lines(params: Params, model: Path, cases: Path, index: Path, count: int) -> list[str]:
     """Out of tokens and accuracy on test cases of the starter clinic, with passages and without, and the difference.
 
@@ -74,7 +50,8 @@ def search_lines(params: Params, model: Path, cases: Path, index: Path, count: i
     """
     factory, chosen = _opened(params, cases, index, count)
     lines, rights = [], []
-    both = _with_and_without(params, model, factory, chosen, Forced)
+    factory.shelf.find_beforehand([opening_query(case) for case in chosen])
+    both = _with_and_without(params, model, factory, chosen, SearchedConsultation)
     for name, (seats, played, counted) in zip(("passages", "nothing found"), both, strict=True):
         rights.append([float(right(case, held)) for case, held in zip(chosen, played, strict=True)])
         lines.append(_line(name, chosen, seats, played, rights[-1], counted))
@@ -91,7 +68,7 @@ def own_search_lines(params: Params, model: Path, cases: Path, index: Path, coun
         ClinicError: there are no such cases.
     """
     factory, chosen = _opened(params, cases, index, count)
-    played = [held for _, held, _ in _with_and_without(params, model, factory, chosen, lambda seat: seat)]
+    played = [held for _, held, _ in _with_and_without(params, model, factory, chosen, Consultation)]
     known = {condition.condition_id for condition in factory.clinic.common.conditions}
     trios = list(zip(chosen, *played, strict=True))
     learned = [trio for trio in trios if trio[0].diagnosis_id in known]
@@ -119,13 +96,13 @@ def _own_lines(name: str, trios: Sequence[tuple[Case, Trajectory, Trajectory]]) 
 
 
 def _with_and_without(
-    params: Params, model: Path, factory: ConsultationFactory, cases: Sequence[Case], begun: Callable[[Consultation], S]
+    params: Params, model: Path, factory: ConsultationFactory, cases: Sequence[Case], opened: type[S]
 ) -> Iterator[tuple[list[S], Sequence[Trajectory], Count]]:
     """Seats and consultations of the cases with the library, then with one in which nothing is found."""
     seated: dict[str, S] = {}
     with closing(_session(params, model, seated)) as session:
         for library in (factory.library(session.chat.count), Empty(session.chat.count)):
-            seated |= {case.case_id: begun(_seated(factory, case, library)) for case in cases}
+            seated |= {case.case_id: _seated(factory, case, library, opened) for case in cases}
             played = session.rollout(_specs(params, cases), params.decoding.evaluate.temperature)
             yield list(seated.values()), played, session.chat.count
 
@@ -149,9 +126,9 @@ def _opened(params: Params, cases: Path, index: Path, count: int) -> tuple[Consu
     return factory, sampled(found, count, params.patient_cases.split.salt)
 
 
-def _seated(factory: ConsultationFactory, case: Case, library: Library) -> Consultation:
+def _seated(factory: ConsultationFactory, case: Case, library: Library, opened: type[S]) -> S:
     budget = largest_turn_budget(factory.rules)
-    return Consultation(case, ScriptedPatient(case, factory.matcher), factory.rules, budget, library)
+    return opened(case, ScriptedPatient(case, factory.matcher), factory.rules, budget, library)
 
 
 def _specs(params: Params, cases: Sequence[Case]) -> list[EpisodeSpec]:
@@ -172,13 +149,14 @@ def _specs(params: Params, cases: Sequence[Case]) -> list[EpisodeSpec]:
 def _line(
     name: str,
     cases: Sequence[Case],
-    forced: Sequence[Forced],
+    seats: Sequence[SearchedConsultation],
     played: Sequence[Trajectory],
     rights: Sequence[float],
     count: Count,
 ) -> str:
-    tokens = [count(one.text) for one in forced]
-    passages = [getattr(one.event, "passages", ()) for one in forced]
+    found = [seat.found for seat in seats if seat.found is not None]
+    tokens = [count(reply.text or "") for reply in found]
+    passages = [getattr(reply.event, "passages", ()) for reply in found]
     named = np.mean([any(names_condition(case, p) for p in own) for case, own in zip(cases, passages, strict=True)])
     cut = np.mean([held.stop_reason == StopReason.OUT_OF_TOKENS for held in played])
     return (

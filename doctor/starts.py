@@ -10,8 +10,7 @@ import numpy as np
 
 from clinic.actions import Kind, diagnosis, parse, question
 from clinic.cases import QUESTIONS, Case
-from clinic.consultation import Message, largest_turn_budget
-from clinic.dialogues import at_once
+from clinic.consultation import Message, at_once, largest_turn_budget
 from clinic.events import Diagnosed, Invalid, read_events
 from clinic.language import phrases
 from clinic.rewards import Scorer

@@ -9,6 +9,7 @@ from clinic.consultation import Consultation, Message
 from clinic.dialogues import chart_dialogue, interview, resident_dialogue, searched_dialogue, shorter
 from clinic.doctors import ReferenceDoctor, resident
 from clinic.generative import GenerativeClinic
+from clinic.openings import opening_query
 from clinic.patients.scripted import ScriptedPatient
 from doctor.environments import ConsultationFactory
 from doctor.parameters import Params
@@ -18,11 +19,11 @@ from rl.sft import Example
 
 
 def examples(chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Case], params: Params) -> list[Example]:
-    """Resident dialogues of every training case, some under a smaller budget; whole charts: with one turn left it
-    diagnoses, whatever was said before; and dialogues behind a search that is not learned, only what to make of its reply.
+    """Resident dialogues of every training case, some under a smaller budget, some behind a search that is not learned,
+    only what to make of its reply; and whole charts: with one turn left it diagnoses, whatever was said before.
     """
     rng = np.random.default_rng([params.seed, 1])
-    matcher = factory.topics
+    matcher, rules = factory.topics, params.consultation
     section = params.warm_start
     ask = resident(
         section.random_share,
@@ -30,24 +31,21 @@ def examples(chat: ChatFormat, factory: ConsultationFactory, cases: Sequence[Cas
         typicality=section.typicality,
         unrelated_share=section.unrelated_share,
     )
-    rules = params.consultation
-    dialogues = [
-        resident_dialogue(
-            factory.clinic, case, matcher, rules if place % section.short_every else shorter(rules, rng), ask, rng
-        )
-        for _ in range(section.dialogues_per_case)
-        for place, case in enumerate(cases)
-    ]
-    dialogues += [chart_dialogue(case, rules) for case in cases[:: section.charts_every]]
-    searched: list[list[Message]] = []
-    if section.searches_every is not None and rules.search_results and rules.turn_budget != 1:
-        chosen, library = cases[:: section.searches_every], factory.library(chat.count)
-        factory.shelf.find_beforehand([case.self_report for case in chosen])
-        searched = [searched_dialogue(factory.clinic, case, matcher, rules, ask, library, rng) for case in chosen]
-    return [
-        *(Example(*chat.dialogue_ids(dialogue)) for dialogue in dialogues),
-        *(Example(*chat.dialogue_ids(dialogue, given=1)) for dialogue in searched),
-    ]
+    every = section.searches_every if rules.search_results and rules.turn_budget != 1 else None
+    searched = range(every - 1, len(cases), every) if every is not None else range(0)
+    library = factory.library(chat.count)
+    factory.shelf.find_beforehand([opening_query(cases[place]) for place in searched])
+    found: list[Example] = []
+    for _ in range(section.dialogues_per_case):
+        for place, case in enumerate(cases):
+            if place in searched:
+                dialogue = searched_dialogue(factory.clinic, case, matcher, rules, ask, library, rng)
+            else:
+                own = rules if place % section.short_every else shorter(rules, rng)
+                dialogue = resident_dialogue(factory.clinic, case, matcher, own, ask, rng)
+            found.append(Example(*chat.dialogue_ids(dialogue, given=int(place in searched))))
+    charts = (chart_dialogue(case, rules) for case in cases[:: section.charts_every])
+    return [*found, *(Example(*chat.dialogue_ids(chart)) for chart in charts)]
 
 
 def forced_accuracy(

@@ -49,14 +49,14 @@ def evaluate_doctor(
             "trained",
             doctor,
             test_set.budget,
-            chart=False,
+            opened="",
             keep=played if test_set.first else played / test_set.source,
         )
-        metrics |= evaluate_policy(test_set, "warm_start", warm_start, test_set.budget, chart=False, keep=None)
+        metrics |= evaluate_policy(test_set, "warm_start", warm_start, test_set.budget, opened="", keep=None)
         metrics |= compare(test_set, "trained", "warm_start")
         if test_set.consultations:
-            metrics |= evaluate_policy(test_set, "no_questions", doctor, 1, chart=False, keep=None)
-            metrics |= evaluate_policy(test_set, "full_information", doctor, 1, chart=True, keep=None)
+            metrics |= evaluate_policy(test_set, "no_questions", doctor, 1, opened="", keep=None)
+            metrics |= evaluate_policy(test_set, "full_information", doctor, 1, opened="chart", keep=None)
             metrics |= evaluate_fitted(test_set)
         if test_set.generative:
             metrics |= evaluate_reference(test_set, "random_questions", at_random, questions)

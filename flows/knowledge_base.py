@@ -8,7 +8,7 @@ from prefect import flow
 from doctor.places import ROOT
 from kb.config import read_params
 from tasks.command_line import run
-from tasks.knowledge_base import index_documents, measure_retrieval
+from tasks.knowledge_base import import_ahead, index_documents, measure_retrieval
 from tasks.outputs import metrics_file, output
 from tracking.console import WATCHED
 
@@ -30,4 +30,4 @@ def knowledge_base(out: Path | None = None, params_file: Path | None = None) -> 
 
 
 if __name__ == "__main__":
-    run(knowledge_base, Path("data/kb_index"))
+    run(knowledge_base, Path("data/kb_index"), meanwhile=import_ahead)

@@ -11,7 +11,7 @@ from kb.cache import Cache
 from kb.config import KnowledgeBaseParams
 from kb.documents import refuse_nothing
 from kb.duplicates import merge_duplicates
-from kb.embed import Embedder, Vectors, fingerprint, load_embedder
+from kb.embed import Embedder, Vectors, fingerprint, import_library, load_embedder
 from kb.errors import KnowledgeBaseError
 from kb.files import sha256_text
 from kb.incremental import Progress, embed_passages, embed_texts, split_documents
@@ -22,7 +22,7 @@ from kb.manifest import Manifest
 from kb.nearest import RECALL_QUERIES
 from kb.passages import Passage
 from kb.quality import load_queries
-from kb.reading import Corpus
+from kb.reading import Corpus, all_known
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +95,17 @@ def build_knowledge_base(
         queries_QD=queries_QD,
     )
     return Built(manifest=manifest, documents=len(corpus.documents), rejected=len(corpus.rejected), embedded=embedded)
+
+
+def import_embedder(params: KnowledgeBaseParams, root: Path, cache: Path) -> None:
+    """Import what embeds, which takes seconds, if a build with this cache will have something new to read: for whoever has
+    to wait for something else meanwhile.
+
+    Raises:
+        KnowledgeBaseError: a source does not exist.
+    """
+    if not all_known(params.sources, root, Cache(cache)):
+        import_library()
 
 
 def _check_beforehand(params: KnowledgeBaseParams, root: Path, out: Path) -> None:

@@ -41,6 +41,9 @@ _ASCII = str.maketrans({code: chr(code) if chr(code).isalnum() or chr(code) == "
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 _MULTIPLIERS = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], np.uint32)  # odd, so that no bit of a word is lost
 _HALF = np.uint64(32)
+_POWERS = np.array(
+    [pow(0x9E3779B97F4A7C15, power, 2**64) for power in range(HASHES)], np.uint64
+)  # of a band as one number
 
 
 def merge_duplicates(passages: Sequence[Passage], threshold: float, cache: Cache | None = None) -> list[Passage]:
@@ -180,10 +183,8 @@ def _first_like(texts: _Shingled, threshold: float) -> dict[int, int]:
     places_TB = np.empty((len(texts), bands), np.int64)
     shared_T = np.zeros(len(texts), bool)
     for band in range(bands):
-        part_TR = np.ascontiguousarray(sketches[:, band * rows : (band + 1) * rows])
-        _, places_TB[:, band], counts = np.unique(
-            part_TR.view(f"V{part_TR.itemsize * rows}")[:, 0], return_inverse=True, return_counts=True
-        )
+        part_TR = sketches[:, band * rows : (band + 1) * rows].astype(np.uint64)
+        _, places_TB[:, band], counts = np.unique(part_TR @ _POWERS[:rows], return_inverse=True, return_counts=True)
         shared_T |= counts[places_TB[:, band]] > 1
     first_of: dict[int, int] = {}
     kept: dict[tuple[int, int, tuple[str, ...]], list[int]] = {}

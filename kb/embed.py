@@ -88,7 +88,7 @@ def load_embedder(
     """
     offline = name == DEFAULT_EMBEDDER
     location = str(_bundled_model()) if offline else name
-    library = import_module("sentence_transformers")
+    library = import_library()
     try:
         model: SentenceTransformer = library.SentenceTransformer(location, device=device, local_files_only=offline)
     except (OSError, ValueError) as error:
@@ -100,6 +100,11 @@ def load_embedder(
         logger.warning("this processor has no bfloat16 arithmetic: compute float32 is faster here")
     logger.info("loaded embedder %s on %s", name, model.device)
     return SentenceTransformerEmbedder(name, model, batch_size, compute)
+
+
+def import_library() -> Any:
+    """The module sentence_transformers, which takes seconds the first time."""
+    return import_module("sentence_transformers")
 
 
 def fingerprint(name: str) -> str | None:

@@ -153,10 +153,11 @@ class _Numbered:
 
     def __call__(self, text: str) -> list[int]:
         found = words(text)
-        for word in dict.fromkeys(found) if not self._of_word.keys() >= set(found) else ():
-            if word not in self._of_word:
-                (stem,) = self._stemmed.of([word])
-                self._of_word[word] = self.known.setdefault(stem, len(self.known))
+        if not self._of_word.keys() >= set(found):  # mostly all are known
+            for word in dict.fromkeys(found):
+                if word not in self._of_word:
+                    (stem,) = self._stemmed.of([word])
+                    self._of_word[word] = self.known.setdefault(stem, len(self.known))
         return list(map(self._of_word.__getitem__, found))
 
 

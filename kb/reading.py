@@ -112,8 +112,7 @@ class Corpus:
         if cache is not None:
             makers: dict[str, dict[str, SourceFile]] = {}
             for file in (file for file in self.files if file.name in self.hashes):
-                row = sha256_texts([self.hashes[file.name], file.name, file.stem])
-                makers.setdefault(_maker(file.source), {})[row] = file
+                makers.setdefault(_maker(file.source), {})[_row(file, self.hashes[file.name])] = file
             for maker, rows in makers.items():
                 known = cache.get(maker, list(rows))
                 held.update((rows[row].name, _Held.from_bytes(content)) for row, content in known.items())
@@ -142,6 +141,25 @@ class Corpus:
         listed = [(Listed(document.doc_id, document.licence, document.sha256), line) for document, line in found]
         self._read.update((one.sha256, document) for (one, _), (document, _) in zip(listed, found, strict=True))
         return _Held(listed, rejected)
+
+
+def all_known(sources: Sources, root: Path, cache: Cache) -> bool:
+    """Whether the cache knows what every file of some sources holds, so that none is read.
+
+    Raises:
+        KnowledgeBaseError: a source does not exist.
+    """
+    files, _ = source_files(sources, root)
+    rows: dict[str, list[str]] = {}
+    for file in files:
+        if (found := _hash(file.path)) is not None:
+            rows.setdefault(_maker(file.source), []).append(_row(file, found))
+    return all(len(cache.get(maker, some)) == len(some) for maker, some in rows.items())
+
+
+def _row(file: SourceFile, sha256: str) -> str:
+    """By what the cache knows a file."""
+    return sha256_texts([sha256, file.name, file.stem])
 
 
 def _maker(source: DocumentSource) -> str:

@@ -57,6 +57,7 @@ class EpisodeSpec:
     noise: tuple[object, ...]  # (run seed, step), joined with case, sample and turn
     case: Any  # what the environment is made of; the school never looks inside
     privileged: dict[str, Any]
+    opened: Any = ""  # how the environment is to begin; the school never looks inside
 
 
 Count = Callable[[str], int]

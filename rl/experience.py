@@ -64,6 +64,12 @@ class Trajectory:
         return bool(self.events) and self.stop_reason != StopReason.FAILED
 
     @property
+    def opening(self) -> tuple[dict[str, str], ...]:
+        """The messages before the policy's first turn; an opening may hold turns in its name."""
+        spoken = [place for place, message in enumerate(self.texts) if message["role"] == "assistant"]
+        return self.texts[: spoken[len(spoken) - len(self.turns)]] if self.turns else self.texts
+
+    @property
     def sampled_tokens(self) -> int:
         """How many tokens the policy sampled."""
         return sum(self.loss_mask)

@@ -171,8 +171,6 @@ def opening_with_chart(trajectory: Trajectory, kind: str, chat: ChatFormat) -> l
     Raises:
         TrainingError: its environment tells no such chart.
     """
-    texts = trajectory.texts
-    first = next(number for number, message in enumerate(texts) if message["role"] == "assistant")
-    *before, last = texts[:first]
+    *before, last = trajectory.opening
     chart = chart_text(trajectory.privileged, kind, "distillation.chart")
     return chat.opening_ids([*before, {**last, "content": f"{chart} {last['content']}"}])

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -50,7 +50,7 @@ TRACEBACKS = 20  # files that are kept
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError, TrackingError)
 
 
-def run(flow: Callable[..., Any], canonical: Path) -> None:
+def run(flow: Callable[..., Any], canonical: Path, meanwhile: Callable[[Path | None], None] | None = None) -> None:
     """Run one stage's flow and exit.
 
     Args:
@@ -58,6 +58,7 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
             where it writes.
         canonical: where DVC keeps the stage's output; DVC passes it as --out. Without --out the flow writes under
             runs/<id>/, so that trying something never touches a versioned output.
+        meanwhile: what can be done while Prefect's server starts; is given the params file, if there is another.
     """
     parser = argparse.ArgumentParser(description=(flow.__doc__ or "").split("\n\n")[0])
     for name, parameter in inspect.signature(flow).parameters.items():
@@ -80,11 +81,14 @@ def run(flow: Callable[..., Any], canonical: Path) -> None:
         machine.use(load_params(given.get("params_file")).machines)
         product = given.get("out") == ROOT / canonical
         with alone(ROOT) if product else nullcontext():
-            outlive_prefect(flow, given)
+            ahead = partial(meanwhile, given.get("params_file")) if meanwhile is not None else None
+            outlive_prefect(flow, given, ahead)
 
 
-def outlive_prefect(flow: Any, given: Mapping[str, Any]) -> None:
-    """Run a flow; whether it succeeds is not for a server to say that goes away meanwhile."""
+def outlive_prefect(flow: Any, given: Mapping[str, Any], ahead: Callable[[], None] | None = None) -> None:
+    """Run a flow, `ahead` before it while a server starts; whether it succeeds is not for a server to say that goes away
+    meanwhile.
+    """
     finished, work = False, flow.fn
 
     @wraps(work)
@@ -96,6 +100,8 @@ def outlive_prefect(flow: Any, given: Mapping[str, Any]) -> None:
 
     flow.fn = noting
     try:
+        if ahead is not None:
+            ahead()
         await_server()
         flow(**given)
     except TransportError:

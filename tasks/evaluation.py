@@ -6,6 +6,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from clinic.doctors import Ask
+from clinic.openings import Opening
 from clinic.tables import Evaluation
 from doctor import evaluation, references
 from doctor.evaluation import EvaluationSet
@@ -16,13 +17,13 @@ from tracking.progress import Phase
 
 @task(cache_policy=NO_CACHE, task_run_name="evaluate {name}")
 def evaluate_policy(
-    test_set: EvaluationSet, name: str, model: Path, budget: int, chart: bool, keep: Path | None
+    test_set: EvaluationSet, name: str, model: Path, budget: int, opened: Opening, keep: Path | None
 ) -> Evaluation:
-    """Play every test case with a policy; `budget` 1 leaves it no question, `chart` shows it the whole chart first."""
-    if chart:
+    """Play every test case with a policy; `budget` 1 leaves it no question, `opened` says what it is told first."""
+    if opened == "chart":
         warn_of_long_charts(test_set.factory, open_chat(str(model)), test_set.cases, test_set.params.rollout)
     return evaluation.policy_table(
-        test_set, name, model, budget, chart, keep, Phase(f"evaluate {test_set.label(name)}", "episodes")
+        test_set, name, model, budget, opened, keep, Phase(f"evaluate {test_set.label(name)}", "episodes")
     )
 
 

@@ -8,14 +8,19 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from doctor.places import KB_CACHE, ROOT
-from kb.building import build_knowledge_base
-from kb.config import KnowledgeBaseParams
+from kb.building import build_knowledge_base, import_embedder
+from kb.config import KnowledgeBaseParams, read_params
 from kb.quality import found_from, load_queries, retrieval_quality, tell_unknown
 from kb.search import open_index
 from tracking.progress import Phase
 
 log = logging.getLogger(__name__)
 DEPTH = 10
+
+
+def import_ahead(params_file: Path | None) -> None:
+    """Import what a build is going to need and takes seconds; for the time that Prefect's server takes to start."""
+    import_embedder(read_params(params_file or ROOT / "params.yaml"), ROOT, KB_CACHE)
 
 
 @task(cache_policy=NO_CACHE)

@@ -60,7 +60,12 @@ def rollout(run: Training, step: int, draw: int) -> dict[str, float]:
             f"{path} is missing or damaged, and the policy that sampled it has learned since; delete {run.folder} and run the stage again"
         )
     specs = run.factory.episodes(
-        run.cases(step, draw), run.algorithm.group_size, run.params.seed, step, first=draw * run.params.rollout.prompts
+        run.cases(step, draw),
+        run.algorithm.group_size,
+        run.params.seed,
+        step,
+        first=draw * run.params.rollout.prompts,
+        searches_every=run.params.train_doctor.searches_every,
     )
     began = time.monotonic()
     temperature, progress = run.params.decoding.train.temperature, Phase(f"rollout {step}", "episodes")

@@ -230,12 +230,12 @@ def _spans(consultation: _Consultation) -> list[Span]:
     played, clock, events = consultation.played, consultation.clock, read_events(consultation.played.events)
     messages = [
         {"role": "tool", "name": who, "content": message["content"]} if who == "library" else dict(message)
-        for message, who in zip(played.texts, speakers(played.texts, events), strict=True)
+        for message, who in zip(played.texts, speakers(played.texts, events, len(played.turns)), strict=True)
     ]
     root = consultation.span_id("root")
     span = partial(_span, consultation)
     spans = [span(root, None, "consultation", (clock[0], clock[-1]), _said(SpanType.AGENT, messages))]
-    places = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    places = [i for i in range(len(played.opening), len(messages)) if messages[i]["role"] == "assistant"]
     for k, (place, (start, stop)) in enumerate(zip(places, played.turns, strict=True)):
         event = events[k] if k < len(events) else None  # the environment failed in this turn
         kind = event.kind if event else StopReason.FAILED

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from clinic.consultation import at_once
 from clinic.contamination import overlaps
 from clinic.diagnoses import relation
-from clinic.dialogues import at_once, chart_dialogue, checklist, hurried, resident_dialogue, topic_matcher
+from clinic.dialogues import chart_dialogue, checklist, hurried, resident_dialogue, topic_matcher
 from clinic.doctors import ReferenceDoctor, greedy, resident
 from clinic.errors import ClinicError
 from clinic.experienced import NearestCase

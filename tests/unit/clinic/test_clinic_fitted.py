@@ -9,9 +9,8 @@ import pytest
 from clinic.actions import Kind, parse
 from clinic.cases import Fact
 from clinic.config import CaseSource, SplitParams
-from clinic.consultation import Consultation
+from clinic.consultation import Consultation, at_once
 from clinic.diagnoses import relation
-from clinic.dialogues import at_once
 from clinic.events import Asked, Diagnosed
 from clinic.experienced import inquiry, name_of
 from clinic.fitted import Commonest, FittedBayes, FittedDoctor, chart, commonest, report, said

@@ -125,3 +125,7 @@ def test_what_was_looked_up_is_said_by_the_library_and_not_by_the_patient(make_c
     # the environment failed in the last turn, so there is no event of it
     cut = consultation_subject(make_case(), messages, "", "", events[:-1]).material["transcript"]
     assert cut == said
+    # the search was made for the doctor, in the opening
+    opened = consultation_subject(make_case(), messages, "Flu", "", events[1:], turns=3).material["transcript"]
+    assert opened == said
+    assert consultation_subject(make_case(), messages, "", "", events[1:-1], turns=3).material["transcript"] == said

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clinic.dialogues import at_once
+from clinic.consultation import at_once
 from clinic.events import Searched
 from clinic.judging import CRITERIA, consultation_subject, judge
 from clinic.literal_judge import literal_judge

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clinic.config import RareParams, SplitParams, StarterParams
-from clinic.dialogues import at_once
+from clinic.consultation import at_once
 from clinic.errors import ClinicError
 from clinic.generative import GenerativeClinic
 from clinic.invented import invented_clinic, invented_name, passage

@@ -9,13 +9,14 @@ import pytest
 import kb
 from clinic.cases import QUESTIONS
 from clinic.config import ConsultationParams
-from clinic.consultation import Consultation
-from clinic.dialogues import at_once
+from clinic.consultation import Consultation, at_once
+from clinic.openings import ChartConsultation, SearchedConsultation
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SingleTurn
 from clinic.starter import draw_cases
-from doctor.environments import ChartConsultation, open_factory
+from doctor.environments import open_factory
+from doctor.library import Shelf
 from doctor.parameters import ParameterError, load_params
 from doctor.sources import cases_of_draw
 from rl.config import EndpointParams
@@ -100,7 +101,7 @@ def test_a_cross_encoder_is_refused_beside_an_embedder_that_it_was_not_learned_o
 
 
 def test_the_chart_comes_first_where_it_is_asked_for(cases):
-    consultation = factory().consultation(cases[0], 1, chart=True)
+    consultation = factory().consultation(cases[0], 1, opened="chart")
     assert type(consultation) is ChartConsultation
     told = consultation.opening()[1]["content"]
     present = [fact.text for fact in cases[0].facts if fact.present]
@@ -137,6 +138,27 @@ def test_members_of_a_group_share_case_and_budget_and_never_a_name(cases):
     assert len({spec.turn_budget for spec in specs}) > 1
     assert [s.turn_budget for s in made.episodes(cases, 3, 5, 2)] == [s.turn_budget for s in specs]
     assert [s.turn_budget for s in made.episodes(cases, 3, 5, 3)] != [s.turn_budget for s in specs]
+
+
+def test_every_so_manieth_group_begins_behind_a_search(cases):
+    made = factory()
+    specs = made.episodes(cases, 2, 5, 2, searches_every=3)
+    assert [spec.opened for spec in specs[::2]] == ["search", "", "", "search", "", ""]
+    assert [spec.opened for spec in specs[1::2]] == [spec.opened for spec in specs[::2]]
+    assert [spec.opened for spec in made.episodes(cases[:2], 1, 5, 2, first=2, searches_every=3)] == ["", "search"]
+    assert {spec.opened for spec in made.episodes(cases, 2, 5, 2)} == {""}
+    assert {spec.opened for spec in factory(search_results=0).episodes(cases, 2, 5, 2, searches_every=1)} == {""}
+
+
+def test_an_episode_begins_as_its_spec_says(cases, monkeypatch):
+    looked_up = []
+    monkeypatch.setattr(Shelf, "find_beforehand", lambda _, queries: looked_up.extend(queries))
+    made = factory()
+    plain, searched = (replace(made.episodes(cases[:1], 1, 5, 2)[0], opened=opened) for opened in ("", "search"))
+    assert type(made.seat(plain, len)) is Consultation
+    assert looked_up == []
+    assert type(made.seat(searched, len)) is SearchedConsultation
+    assert looked_up == [cases[0].self_report]
 
 
 def test_a_later_draw_numbers_its_groups_on(cases):

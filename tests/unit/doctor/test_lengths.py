@@ -5,9 +5,11 @@ import logging
 
 import pytest
 
+from clinic.events import FoundPassage
 from clinic.starter import draw_cases
-from doctor.environments import open_factory
+from doctor.environments import ConsultationFactory, open_factory
 from doctor.lengths import check_openings, warn_of_long_charts, warn_of_long_turns
+from doctor.library import Shelf
 from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.warm_start import examples
 from rl.lengths import longest_turn, open_chat
@@ -18,6 +20,30 @@ PARAMS = load_params()
 @pytest.fixture(scope="module")
 def factory(tmp_path_factory):
     return open_factory(PARAMS, tmp_path_factory.mktemp("index"))
+
+
+class Wordy:
+    """A library that says as much as fits."""
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    async def search(self, query, results, fits):
+        del query, results
+        said, longer = [], [passage("pain")]
+        while fits(longer):
+            said, longer = longer, [passage(f"{longer[0].text} pain")]
+        return said
+
+
+def passage(text):
+    return FoundPassage(passage_id="9", title="Gout", text=text, source="s", licence="CC0", score=1.0)
+
+
+@pytest.fixture(autouse=True)
+def wordy(monkeypatch):
+    monkeypatch.setattr(ConsultationFactory, "library", lambda _, count: Wordy(count))
+    monkeypatch.setattr(Shelf, "find_beforehand", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +60,13 @@ def rollout(**changes):
     return PARAMS.rollout.model_copy(update=changes)
 
 
-def tokens(factory, chat, case, *, chart=False):
-    return len(chat.opening_ids(factory.opening(case, PARAMS.consultation.turn_budget, chart=chart)))
+def tokens(factory, chat, case, opened=""):
+    return len(chat.opening_ids(factory.opening(case, PARAMS.consultation.turn_budget, opened)))
 
 
 def test_an_opening_is_what_the_consultation_opens_with(factory, cases):
-    for chart in (False, True):
-        assert factory.opening(cases[0], 7, chart=chart) == factory.consultation(cases[0], 7, chart=chart).opening()
+    for opened in ("", "chart"):
+        assert factory.opening(cases[0], 7, opened) == factory.consultation(cases[0], 7, opened=opened).opening()
 
 
 def test_nothing_is_said_of_the_committed_parameters(factory, chat, cases, caplog):
@@ -80,7 +106,7 @@ def test_full_instructions_with_long_turns_are_refused_with_a_length_that_would_
 
 
 def test_long_charts_are_warned_about_only(factory, chat, cases, caplog):
-    longest = max(tokens(factory, chat, case, chart=True) for case in cases)
+    longest = max(tokens(factory, chat, case, "chart") for case in cases)
     with caplog.at_level(logging.WARNING):
         warn_of_long_charts(factory, chat, cases, rollout(max_episode_tokens=longest + 41))
         assert not caplog.messages

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from clinic.dialogues import at_once
+from clinic.consultation import at_once
 from clinic.events import FoundPassage
 from doctor.library import KEPT, Reader, Shelf, found
 from kb.errors import KnowledgeBaseError

@@ -50,6 +50,15 @@ def test_best_against_worst_with_the_words_they_share_before(group):
     assert (row["chosen_reward"], row["rejected_reward"], row["group"]) == (1.0, 0.0, "g")
 
 
+def test_what_stands_in_the_opening_was_said_by_nobody(group):
+    played, scores = group
+    searched = (*START, {"role": "assistant", "content": "search"}, {"role": "user", "content": "found"})
+    played = [replace(one, texts=(*searched, one.texts[-1])) for one in played]
+    (row,) = pairs(played, scores, 0.1)
+    assert row["prompt"] == list(searched)
+    assert [message["content"] for message in row["chosen"]] == ["best"]
+
+
 def test_a_pair_that_is_near_is_none(group):
     assert pairs(*group, 1.0) == []
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clinic.cases import Case, write_cases
-from clinic.dialogues import at_once
+from clinic.consultation import at_once
 from clinic.doctors import ReferenceDoctor, at_random
 from clinic.rewards import Scorer
 from clinic.starter import draw_cases

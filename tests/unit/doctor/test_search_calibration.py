@@ -10,8 +10,7 @@ from ruamel.yaml import YAML
 
 from clinic.actions import diagnosis, search
 from clinic.cases import write_cases
-from clinic.consultation import Consultation
-from clinic.dialogues import at_once
+from clinic.consultation import Consultation, at_once
 from clinic.language import EN
 from clinic.starter import draw_cases
 from doctor import search_calibration

@@ -105,7 +105,7 @@ def test_a_recording_longer_than_the_budget_is_cut(recorded, chat, factory):
 
 def consulted(spec, seat, turns):
     """What a model that says these turns would have recorded."""
-    from clinic.dialogues import at_once
+    from clinic.consultation import at_once
 
     consultation = seat(spec)
     messages, events, reason = list(consultation.opening()), [], "out_of_tokens"

@@ -33,7 +33,7 @@ class Shelf:
         return [FoundPassage(passage_id="9", title="Scurvy", text="Gums bleed.", source="s", licence="CC0", score=1.0)]
 
 
-def with_searches(every: int) -> Params:
+def with_searches(every: int | None) -> Params:
     params = load_params()
     section = params.warm_start.model_copy(update={"searches_every": every})
     return params.model_copy(update={"warm_start": section})
@@ -48,8 +48,8 @@ def test_the_warm_start_learns_what_to_make_of_a_search_and_not_to_search(
     factory = open_factory(params, tmp_path)
     cases = list(draw_cases(factory.clinic, 40, 5, params.patient_cases.split, keep=["train"]))
     chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
-    searched = cases[::4]
-    taught = examples(chat, factory, cases, params)[-len(searched) :]
+    searched = cases[3::4]
+    taught = examples(chat, factory, cases, params)[3 : len(cases) : 4]
     assert shelf.asked == shelf.beforehand == [case.self_report for case in searched]
     for case, example in zip(searched, taught, strict=True):
         text = chat.tokenizer.decode(example.token_ids)
@@ -73,13 +73,14 @@ def test_where_nothing_can_be_looked_up_nothing_is_taught_of_it(tmp_path: Path, 
 
 
 def test_the_warm_start_sees_every_budget_and_whole_charts(tmp_path: Path):
-    params = load_params()
+    params = with_searches(None)
     rules, section = params.consultation, params.warm_start
     factory = open_factory(params, tmp_path)
     cases = list(draw_cases(factory.clinic, 200, 5, params.patient_cases.split, keep=["train"]))
     chat = ChatFormat(load_model(str(ROOT / "models/base"), "float32")[1])
     texts = [chat.tokenizer.decode(example.token_ids) for example in examples(chat, factory, cases, params)]
     dialogues, charts = texts[: len(cases)], texts[len(cases) :]
+    assert not any("Search:" in text for text in dialogues)
     assert len(charts) == len(cases) // section.charts_every
     assert all(chart.count(" left)") == 1 and "(1 left)" in chart for chart in charts)
     budgets = [int(re.search(r"\((\d+) left\)", text)[1]) for text in dialogues]

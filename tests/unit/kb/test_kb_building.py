@@ -14,6 +14,7 @@ import pytest
 
 import kb
 from kb.__main__ import main
+from kb.building import import_embedder
 from kb.errors import KnowledgeBaseError
 from kb.index import KnowledgeIndex
 from kb.search import Searcher
@@ -121,6 +122,20 @@ def test_nothing_new_is_neither_read_nor_embedded(sources, tmp_path, params, fak
         monkeypatch.setattr(name, lambda *_: pytest.fail("asked again"))
     again = build()
     assert (again.embedded, again.documents, again.manifest) == (0, 2, first.manifest)
+
+
+def test_what_embeds_is_imported_ahead_only_for_something_new(sources, tmp_path, params, fake, monkeypatch):
+    imported: list[str] = []
+    monkeypatch.setattr("kb.building.import_library", lambda: imported.append("now"))
+    cache, named = tmp_path / "kb.sqlite", params.model_copy(update={"sources": [sources]})
+    import_embedder(named, tmp_path, cache)
+    assert imported == ["now"]
+    kb.build([sources], tmp_path / "index", params, cache=cache)
+    import_embedder(named, tmp_path, cache)
+    assert imported == ["now"]
+    (sources / "gout.md").write_text("Gout hurts.")
+    import_embedder(named, tmp_path, cache)
+    assert imported == ["now", "now"]
 
 
 def test_an_embedder_that_cannot_read_the_texts_stops_the_build(sources, tmp_path, params, fake):

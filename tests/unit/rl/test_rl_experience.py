@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,13 @@ def test_scores_add_up_and_come_back_equal(tmp_path):
 
 def test_sampled_tokens_are_the_masked_ones():
     assert (TALK.sampled_tokens, EMPTY.sampled_tokens) == (4, 0)
+
+
+def test_an_opening_ends_before_the_first_turn_that_was_played():
+    said = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user", "assistant", "user")]
+    spans = [((1, 2), (3, 4)), ((3, 4),), ()]
+    openings = [len(replace(TALK, texts=tuple(said), turns=turns).opening) for turns in spans]
+    assert openings == [2, 4, 6]
 
 
 DAMAGES = {

@@ -159,6 +159,23 @@ def test_a_finished_flow_outlives_its_server_and_an_unfinished_one_does_not(capl
         outlive_prefect(Flow(fails), {})
 
 
+def test_what_takes_seconds_is_done_while_the_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    class Flow:
+        """As Prefect's."""
+
+        def fn(self) -> None:
+            order.append("work")
+
+        def __call__(self) -> None:
+            self.fn()
+
+    monkeypatch.setattr(command_line, "await_server", lambda: order.append("server"))
+    outlive_prefect(Flow(), {}, lambda: order.append("imports"))
+    assert order == ["imports", "server", "work"]
+
+
 AWAY = """
 import asyncio
 from contextlib import asynccontextmanager

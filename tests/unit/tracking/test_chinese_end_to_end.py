@@ -9,8 +9,7 @@ import pytest
 
 from clinic.cases import read_cases, write_cases
 from clinic.config import CaseSource, ConsultationParams, SplitParams
-from clinic.consultation import Consultation
-from clinic.dialogues import at_once
+from clinic.consultation import Consultation, at_once
 from clinic.loaders import load_source
 from clinic.metrics import by_category, measure, paired
 from clinic.patients.scripted import ScriptedPatient

@@ -387,6 +387,19 @@ def test_a_consultation_reads_back_as_a_chat(run, client):
     assert own.items() <= trace.info.tags.items()
 
 
+def test_a_search_in_the_opening_is_nobodys_turn(run, client):
+    whole = consultation()
+    played = replace(whole, turns=whole.turns[1:], events=whole.events[1:])
+    tracking.log_consultations(run, [played], [], 4, "train", {})
+    (trace,) = stored_traces(client, run)
+    root, *rest = trace.data.spans
+    assert root.inputs["messages"][3] == {"role": "tool", "name": "library", "content": played.texts[3]["content"]}
+    turns = [span for span in rest if span.span_type == "CHAT_MODEL"]
+    assert [turn.name for turn in turns] == ["turn 1: question", "turn 2: diagnosis"]
+    assert turns[0].outputs == {"choices": [{"message": played.texts[4]}]}
+    assert not [span for span in rest if span.span_type == "RETRIEVER"]
+
+
 def test_time_is_the_episodes_shared_out_by_tokens(run, client, monkeypatch):
     monkeypatch.setattr(traces.time, "time", lambda: 1006.0)
     tracking.log_consultations(run, [consultation()], [], 4, "train", {})
