@@ -34,7 +34,7 @@ from rl.errors import TrainingError
 from rl.stoppable import STOPS
 from tasks.alone import alone
 from tasks.interrupts import end_in_time
-from tasks.server import await_server
+from tasks.server import FULL_BYTES, await_server
 from tasks.versioning import VersioningError
 from tracking.console import screen, start_logging
 from tracking.errors import TrackingError, without_password
@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 TERMINATED = 128 + signal.SIGTERM  # exit status, as a shell tells it
 INTERRUPTED = 128 + signal.SIGINT
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-FULL_BYTES = 2**20  # free on a disk that is called full
 DRAIN_S = 5.0  # for what a server that answers is still to be told
 TRACEBACKS = 20  # files that are kept
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError, TrackingError)

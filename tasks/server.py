@@ -6,6 +6,7 @@ Imports nothing of Prefect, whose address must be in the environment before it i
 import atexit
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from tasks.interrupts import left_when_told, signals_put_off
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 180
 SERVER_ENDS_S = 4
+FULL_BYTES = 2**20  # free on a disk that is called full
 AWAITED = "ANAMNESIS_AWAITED_SERVER"  # in a job's environment: the address of a server that was started beside it
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _beside: dict[str, "subprocess.Popen[bytes]"] = {}  # servers that `serve_flow` started, by their addresses
@@ -92,8 +94,7 @@ def _is_named() -> bool:
     """Whether Prefect is told of a server: in the environment, a profile or a file of settings."""
     if os.environ.get("PREFECT_API_URL"):
         return True
-    home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
-    profiles = _read(Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml"))
+    profiles = _read(Path(os.environ.get("PREFECT_PROFILES_PATH") or _home() / "profiles.toml"))
     active = os.environ.get("PREFECT_PROFILE") or profiles.get("active", "")
     tool = _read(ROOT / "pyproject.toml").get("tool", {}).get("prefect", {})
     written = ROOT / ".env"
@@ -102,6 +103,11 @@ def _is_named() -> bool:
         or any("url" in settings.get("api", {}) for settings in (_read(ROOT / "prefect.toml"), tool))
         or (written.is_file() and "PREFECT_API_URL" in written.read_text("utf-8", errors="replace"))
     )
+
+
+def _home() -> Path:
+    """Where Prefect keeps what is its own, its database for one."""
+    return Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
 
 
 def _read(settings: Path) -> dict[str, Any]:
@@ -164,8 +170,17 @@ def wait_until_healthy(address: str, server: "subprocess.Popen[bytes] | None" = 
     deadline = time.monotonic() + START_TIMEOUT_S
     while not healthy(address):
         if (server is not None and server.poll() is not None) or time.monotonic() > deadline:
-            raise SystemExit("error: the Prefect server did not start; see runs/prefect-server.log")
+            raise SystemExit(f"error: the Prefect server did not start; {_why()}")
         time.sleep(0.3)
+
+
+def _why() -> str:
+    """What a server that did not start may have had, and where to look; a full disk leaves no log."""
+    for place in (_home(), ROOT / "runs"):
+        there = next(folder for folder in (place, *place.parents) if folder.is_dir())
+        if shutil.disk_usage(there).free < FULL_BYTES:
+            return f"{place} is on a disk that is full: free some of it and run this again"
+    return "see runs/prefect-server.log"
 
 
 def healthy(address: str) -> bool:

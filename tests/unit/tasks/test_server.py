@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from tasks import server
-from tasks.server import healthy
+from tasks.server import healthy, wait_until_healthy
 
 ROOT = Path(__file__).resolve().parents[3]
 HELD = "import flows, os, time; print(os.environ.get('PREFECT_API_URL'), flush=True); time.sleep(60)"
@@ -101,3 +102,15 @@ def test_a_server_may_be_named_wherever_prefect_reads_settings(
     if file.startswith("home") and "far" in text:
         monkeypatch.setenv("PREFECT_PROFILE", "far")
         assert server._is_named()
+
+
+@pytest.mark.parametrize(("free", "told"), [(0, "is on a disk that is full"), (2**30, "see runs/prefect-server.log")])
+def test_a_server_that_does_not_start_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, told: str
+) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "not" / "made yet"))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with pytest.raises(SystemExit, match=f"did not start; .*{told}"):
+        wait_until_healthy("http://127.0.0.1:9/api", ended)
