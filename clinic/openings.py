@@ -10,6 +10,7 @@ from clinic.config import ConsultationParams
 from clinic.consultation import Consultation, Message, Reply, at_once, self_report
 from clinic.language import phrases
 from clinic.leaks import LeakFilter
+from clinic.library import harmless
 
 Opening = Literal["", "search", "chart"]
 """The patient's own words; these and a search for them, a turn of the doctor's; the chart."""
@@ -17,18 +18,18 @@ QUERY_CHARS = 200  # of the patient's words; a doctor's turn is no longer
 
 
 class SearchedConsultation(Consultation):
-    """A consultation whose first turn has been taken: a search for the patient's opening words. With one turn in all there
-    is none.
+    """A consultation whose first turn has been taken: a search for the patient's opening words. With one turn in all, or no
+    words to look up, there is none.
     """
 
     found: Reply | None = None  # what the library said
 
     def opening(self) -> list[Message]:
         """All up to what was found; the library answers without waiting."""
-        opening = super().opening()
-        if self.left < 2:
+        opening, query = super().opening(), opening_query(self.case)
+        if self.left < 2 or not query:
             return opening
-        turn = lookup(opening_query(self.case), phrases(self.case.language))
+        turn = lookup(query, phrases(self.case.language))
         self.found = at_once(self.step(turn))
         return [
             *opening,
@@ -53,8 +54,10 @@ OPENED: dict[Opening, type[Consultation]] = {
 
 
 def opening_query(case: Case) -> str:
-    """What is searched for before the doctor's own first turn: the patient's first words."""
-    return self_report(case)[:QUERY_CHARS]
+    """What is searched for before the doctor's own first turn: the patient's first words, on one line and as the grammar
+    reads them.
+    """
+    return harmless(self_report(case))[:QUERY_CHARS].strip()
 
 
 def chart_opening(case: Case, rules: ConsultationParams) -> list[Message]:

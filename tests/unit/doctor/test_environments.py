@@ -1,7 +1,9 @@
 """A case becomes an episode: who answers, what is searched, which budget, which noise."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from clinic.patients.scripted import ScriptedPatient
 from clinic.questions import SingleTurn
 from clinic.starter import draw_cases
 from doctor.environments import open_factory
-from doctor.library import Shelf
+from doctor.library import KEPT, Shelf
 from doctor.parameters import ParameterError, load_params
 from doctor.sources import cases_of_draw
 from rl.config import EndpointParams
@@ -159,6 +161,27 @@ def test_an_episode_begins_as_its_spec_says(cases, monkeypatch):
     assert looked_up == []
     assert type(made.seat(searched, len)) is SearchedConsultation
     assert looked_up == [cases[0].self_report]
+
+
+@pytest.mark.parametrize("report", ["I am ill.", "ill " * 50 + "and tired"])
+def test_a_search_in_the_opening_is_answered_within_an_event_loop_whatever_is_remembered(cases, monkeypatch, report):
+    monkeypatch.setattr("doctor.environments.open_index", lambda _: SimpleNamespace(search_many=nothing))
+    made = factory()
+    (spec,) = made.episodes([replace(cases[0], source="mine", self_report=report)], 1, 5, 2, searches_every=1)
+
+    async def opened():
+        return made.seat(spec, len).opening()
+
+    first = asyncio.run(opened())
+    assert [message["role"] for message in first] == ["system", "user", "assistant", "user"]
+    made.shelf.find_beforehand([str(number) for number in range(KEPT - 1)])  # what was remembered is the oldest
+    assert asyncio.run(opened()) == first
+    made.shelf.find_beforehand([str(number) for number in range(KEPT)])  # what was remembered is forgotten
+    assert asyncio.run(opened()) == first
+
+
+def nothing(queries, _):
+    return [[] for _ in queries]
 
 
 def test_a_later_draw_numbers_its_groups_on(cases):
