@@ -60,9 +60,11 @@ class Shelf:
         return (await asyncio.shield(self._batch))[query]
 
     def find_beforehand(self, queries: Sequence[str]) -> None:
-        """Look up what will be asked for, all together, which takes a fraction of the time; no more than `KEPT`."""
+        """Look up what will be asked for, all together, which takes a fraction of the time; no more than `KEPT`. Within an
+        event loop, too, which waits: index and embedder are opened and asked by one thread.
+        """
         if new := list(dict.fromkeys(query for query in queries[:KEPT] if query not in self._kept)):
-            self._keep(self._look_up(new))
+            self._keep(self._lane.submit(self._look_up, new).result())
 
     async def _together(self) -> Mapping[str, Found]:
         """Look up what was asked for until this began."""

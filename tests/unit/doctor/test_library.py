@@ -151,6 +151,28 @@ def test_an_engine_waits_for_searches_so_that_they_come_back_in_the_order_of_ask
     assert order == ["c", "a", "b", "forward"]
 
 
+def test_an_opening_is_looked_up_where_turns_are_and_the_index_is_opened_once():
+    begun, hits = [], Hits()
+
+    def slowly_opened():
+        begun.append(1)
+        time.sleep(0.05)
+        return hits
+
+    async def play():
+        shelf = Shelf(slowly_opened, 1)
+        episode = asyncio.create_task(shelf.find("asked in a turn"))
+        while not begun:
+            await asyncio.sleep(0.001)
+        shelf.find_beforehand(["asked in an opening"])
+        assert len(at_once(shelf.find("asked in an opening"))) == 1
+        assert len(await episode) == 1
+
+    asyncio.run(play())
+    assert hits.calls == [["asked in a turn"], ["asked in an opening"]]
+    assert (len(begun), len(hits.threads)) == (1, 1)
+
+
 def test_a_doctor_reads_the_best_sentences_as_data():
     hit = Hit(passage(1), 0.74951)
     assert found(hit) == FoundPassage(
