@@ -222,7 +222,8 @@ class ConsultationFactory:
             seed: of the run.
             step: of the run; below 0 outside training.
             first: number of the first group.
-            searches_every: of so many groups one begins behind a search for the opening words; None: none does.
+            searches_every: of so many groups one begins behind a search for the opening words, over the steps of a run;
+                None: none does.
         """
         specs = []
         searched = searches_every if self.rules.search_results else None
@@ -237,7 +238,7 @@ class ConsultationFactory:
                     noise=(seed, step),
                     case=case,
                     privileged=dict(privileged(case)),
-                    opened="search" if searched and place % searched == 0 else "",
+                    opened="search" if searched and (step * len(cases) + place) % searched == 0 else "",
                 )
                 for sample in range(samples)
             ]

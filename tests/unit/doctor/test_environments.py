@@ -147,9 +147,17 @@ def test_every_so_manieth_group_begins_behind_a_search(cases):
     specs = made.episodes(cases, 2, 5, 2, searches_every=3)
     assert [spec.opened for spec in specs[::2]] == ["search", "", "", "search", "", ""]
     assert [spec.opened for spec in specs[1::2]] == [spec.opened for spec in specs[::2]]
-    assert [spec.opened for spec in made.episodes(cases[:2], 1, 5, 2, first=2, searches_every=3)] == ["", "search"]
+    assert [spec.opened for spec in made.episodes(cases[:2], 1, 5, 3, first=2, searches_every=3)] == ["", "search"]
     assert {spec.opened for spec in made.episodes(cases, 2, 5, 2)} == {""}
     assert {spec.opened for spec in factory(search_results=0).episodes(cases, 2, 5, 2, searches_every=1)} == {""}
+
+
+@pytest.mark.parametrize(("prompts", "every"), [(1, 3), (2, 4), (4, 3), (6, 4), (6, 1)])
+def test_the_share_of_searches_is_the_same_however_many_groups_a_step_has(cases, prompts, every):
+    specs = [
+        one for step in range(1, 13) for one in factory().episodes(cases[:prompts], 1, 5, step, 0, searches_every=every)
+    ]
+    assert sum(spec.opened == "search" for spec in specs) == len(specs) // every
 
 
 def test_an_episode_begins_as_its_spec_says(cases, monkeypatch):
