@@ -161,7 +161,7 @@ class SelfTaughtPolicy(Policy):
 
 
 def opening_with_chart(trajectory: Trajectory, kind: str, chat: ChatFormat) -> list[int]:
-    """The tokens before the first turn as a teacher reads them: the chart before what was said last.
+    """The tokens before the first turn as a teacher reads them: the chart before what was said to the policy first.
 
     Args:
         trajectory: with a turn.
@@ -171,6 +171,8 @@ def opening_with_chart(trajectory: Trajectory, kind: str, chat: ChatFormat) -> l
     Raises:
         TrainingError: its environment tells no such chart.
     """
-    *before, last = trajectory.opening
+    opening = list(trajectory.opening)
+    first = next(place for place, message in enumerate(opening) if message["role"] == "user")
     chart = chart_text(trajectory.privileged, kind, "distillation.chart")
-    return chat.opening_ids([*before, {**last, "content": f"{chart} {last['content']}"}])
+    opening[first] = {**opening[first], "content": f"{chart} {opening[first]['content']}"}
+    return chat.opening_ids(opening)

@@ -14,6 +14,7 @@ from rl.config import RolloutParams
 from rl.errors import TrainingError
 from rl.experience import Scores
 from rl.machine import Place
+from rl.self_distillation import opening_with_chart
 from rl.workers.local import LocalSession
 from tests.recipes import recipe
 from tests.unit.rl.test_rl_privileged import (  # noqa: F401  fixtures
@@ -92,6 +93,17 @@ def test_a_chart_teaches_and_is_not_played_by(base, tmp_path, lora):
     played = one.rollout(specs(None), 0.7)
     saved = open_session(directory, learns=False).rollout(specs(None), 0.7)
     assert [t.token_ids for t in saved] == [t.token_ids for t in played]
+
+
+def test_the_chart_stands_before_what_was_said_first_also_where_the_opening_holds_a_turn(base):
+    session = open_session(base, learns=False)
+    (played, *_) = session.rollout(specs(None), 1.0)
+    opening = [("system", "a"), ("user", "hello"), ("assistant", "turn"), ("user", "found")]
+    said = [{"role": role, "content": text} for role, text in opening]
+    told = dataclasses.replace(played, texts=(*said, *played.texts[1:]), privileged={"chart": {"facts": "ill"}})
+    assert told.opening == tuple(said)
+    said[1] = {"role": "user", "content": "ill hello"}
+    assert opening_with_chart(told, "facts", session.chat) == session.chat.opening_ids(said)
 
 
 def test_a_head_with_an_adapter_is_refused(base):
