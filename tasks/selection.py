@@ -134,8 +134,13 @@ def fold(run: Training, params: FoldParams, out: Path) -> dict[str, float]:
     """
     run.session.load(out)
     temperature, size = run.params.decoding.train.temperature, run.algorithm.group_size
-    after = range(run.params.train_doctor.steps + 1, run.params.train_doctor.steps + 1 + params.rollouts)
-    specs = [spec for step in after for spec in run.factory.episodes(run.cases(step, 0), size, run.params.seed, step)]
+    plan, seed = run.params.train_doctor, run.params.seed
+    after = range(plan.steps + 1, plan.steps + 1 + params.rollouts)
+    specs = [
+        spec
+        for step in after
+        for spec in run.factory.episodes(run.cases(step, 0), size, seed, step, searches_every=plan.searches_every)
+    ]
     trajectories = run.session.rollout(specs, temperature, Phase("fold", "episodes"))
     refuse_if_many_unplayed(trajectories, run.params.rollout)
     metrics = run.session.fold(trajectories, params, temperature, out)

@@ -37,9 +37,9 @@ def side_by_side(run: Training, step: int, played: Mapping[str, float]) -> dict[
 
 @task(cache_policy=NO_CACHE, task_run_name="student {step}")
 def student(run: Training, step: int) -> dict[str, float]:
-    """Each case of the step once more, seen by the student; nothing is learned from it."""
-    cases = run.cases(step, 0)
-    specs = run.factory.episodes(cases, 1, run.params.seed, step)
+    """Each case of the step once more, begun as it was and seen by the student; nothing is learned from it."""
+    cases, searches_every = run.cases(step, 0), run.params.train_doctor.searches_every
+    specs = run.factory.episodes(cases, 1, run.params.seed, step, searches_every=searches_every)
     temperature, progress = run.params.decoding.train.temperature, Phase(f"student {step}", "episodes")
     trajectories = with_policy(run, step - 1, lambda: run.session.rollout(specs, temperature, progress))
     refuse_if_many_unplayed(trajectories, run.params.rollout)

@@ -59,7 +59,8 @@ class Lesson:
         self.row("warm start", 0)
         for step in range(1, run.params.train_doctor.steps + 1):
             cases, began = run.cases(step, 0), time.process_time()
-            specs = run.factory.episodes(cases, run.algorithm.group_size, run.params.seed, step)
+            every = run.params.train_doctor.searches_every
+            specs = run.factory.episodes(cases, run.algorithm.group_size, run.params.seed, step, searches_every=every)
             temperature = run.params.decoding.train.temperature
             trajectories = session.rollout(specs, temperature, lambda _, __: None, to_learn=True)
             scores = score_all(run.scorer, cases, trajectories)
