@@ -2,6 +2,7 @@
 whole chart.
 """
 
+from functools import cached_property
 from typing import Literal
 
 from clinic.actions import lookup
@@ -25,7 +26,11 @@ class SearchedConsultation(Consultation):
     found: Reply | None = None  # what the library said
 
     def opening(self) -> list[Message]:
-        """All up to what was found; the library answers without waiting."""
+        """All up to what was found, the same whenever it is asked for; the first time the library answers without waiting."""
+        return list(self._opening)
+
+    @cached_property
+    def _opening(self) -> list[Message]:
         opening, query = super().opening(), opening_query(self.case)
         if self.left < 2 or not query:
             return opening

@@ -128,7 +128,9 @@ def _opened(params: Params, cases: Path, index: Path, count: int) -> tuple[Consu
 
 def _seated(factory: ConsultationFactory, case: Case, library: Library, opened: type[S]) -> S:
     budget = largest_turn_budget(factory.rules)
-    return opened(case, ScriptedPatient(case, factory.matcher), factory.rules, budget, library)
+    seat = opened(case, ScriptedPatient(case, factory.matcher), factory.rules, budget, library)
+    seat.opening()  # outside the event loop, where whatever is not remembered can be looked up
+    return seat
 
 
 def _specs(params: Params, cases: Sequence[Case]) -> list[EpisodeSpec]:

@@ -50,6 +50,15 @@ def test_the_opening_words_have_been_looked_up_and_cost_a_turn(seat):
     assert searched.found.text == opening[3]["content"]
 
 
+def test_an_opening_that_is_asked_for_again_searches_once(seat):
+    shelf = Shelf()
+    searched = seat(library=shelf)
+    first = searched.opening()
+    searched.opening().clear()
+    assert searched.opening() == first
+    assert (len(shelf.asked), searched.left) == (1, 3)
+
+
 def test_the_doctor_goes_on_where_the_search_ended(seat):
     searched = seat(budget=3, library=Shelf())
     searched.opening()

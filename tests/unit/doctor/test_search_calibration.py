@@ -94,6 +94,12 @@ def test_a_doctor_that_never_searches_is_the_same_with_and_without(params, folde
     assert all("difference +0.000" in line for line in told[1::2])
 
 
+def test_more_cases_than_searches_are_remembered_are_measured_too(monkeypatch, params, folders):
+    told = search_lines(params, ROOT / "models/base", *folders, 6)
+    monkeypatch.setattr("doctor.library.KEPT", 4)
+    assert search_lines(params, ROOT / "models/base", *folders, 6) == told
+
+
 def test_a_forced_search_is_measured_beside_one_that_finds_nothing(params, folders):
     passages, nothing, less = search_lines(params, ROOT / "models/base", *folders, 6)
     assert passages.startswith("passages ")
