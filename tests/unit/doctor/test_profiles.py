@@ -37,6 +37,7 @@ def test_a_profile_changes_the_lines_that_it_names_and_no_other() -> None:
         "cases",
         "instructions",
         "matching",
+        "searches_every",
         "response_length",
         "max_episode_tokens",
         "slots",
