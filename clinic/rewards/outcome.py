@@ -17,8 +17,8 @@ Components:
     repeat        -`repeat_cost` for a question about something already told or already asked; for a search repeated beside
                   `search_cost`
     search        -`search_cost` for each other search
-    evidence      last turn, beside a right diagnosis: `evidence` x the share of the cited passages that a search of this
-                  consultation showed and that, as shown, name the condition
+    evidence      last turn, beside a right diagnosis: `evidence` x the share of the cited passages that a search of the
+                  doctor's own showed and that, as shown, name the condition
     invalid       -`invalid_cost` for a turn outside the grammar
     no_diagnosis  -`no_diagnosis_cost` when turns or tokens run out before a diagnosis
     safety        veto: a wrong diagnosis of an urgent case whose present red flags were never told loses all information
