@@ -111,7 +111,7 @@ def test_two_doctors_are_compared_case_by_case(test_set):
 def test_a_policy_plays_every_case_and_what_it_played_is_kept(test_set, tmp_path):
     test_set.cases = test_set.cases[:6]
     base = ROOT / "models/base"
-    table = policy_table(test_set, "base", base, 3, False, tmp_path / "kept", nobody)
+    table = policy_table(test_set, "base", base, 3, "", tmp_path / "kept", nobody)
     overall = table.doctors["base"].overall
     assert overall.cases == 6
     assert 1 <= overall.mean("turns") <= 3
@@ -119,14 +119,14 @@ def test_a_policy_plays_every_case_and_what_it_played_is_kept(test_set, tmp_path
     scores = read_scores(tmp_path / "kept" / "scores.parquet")
     assert [t.case_id for t in played] == [case.case_id for case in test_set.cases]
     assert overall.mean("reward") == pytest.approx(np.mean([score.reward for score in scores]), abs=1e-4)
-    again = policy_table(test_set, "again", base, 3, False, None, nobody)
+    again = policy_table(test_set, "again", base, 3, "", None, nobody)
     assert again.doctors["again"] == table.doctors["base"]
     assert table.patients == {}
 
 
 def test_with_the_chart_a_policy_has_one_turn_and_top3_is_at_least_accuracy(test_set):
     test_set.cases = test_set.cases[:12]
-    table = policy_table(test_set, "chart", ROOT / "models/base", 1, True, None, nobody).doctors["chart"].overall
+    table = policy_table(test_set, "chart", ROOT / "models/base", 1, "chart", None, nobody).doctors["chart"].overall
     assert table.mean("turns") == 1
     assert table.mean("top3") >= table.mean("accuracy")
 
@@ -179,7 +179,7 @@ def test_a_chart_that_does_not_fit_gives_no_accuracy_but_a_reason(params, cases)
     short = params.model_copy(update={"rollout": params.rollout.model_copy(update={"max_episode_tokens": 60})})
     (test_set,) = open_evaluation_sets(short, cases, Path("unused"))
     test_set.cases = test_set.cases[:4]
-    overall = policy_table(test_set, "chart", ROOT / "models/base", 1, True, None, nobody).doctors["chart"].overall
+    overall = policy_table(test_set, "chart", ROOT / "models/base", 1, "chart", None, nobody).doctors["chart"].overall
     assert overall.withheld == "n/a: 100% without a turn"
     assert overall.missing == {case.case_id: "without a turn" for case in test_set.cases}
     assert overall.accuracy is None
