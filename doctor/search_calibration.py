@@ -46,8 +46,12 @@ def search_lines(params: Params, model: Path, cases: Path, index: Path, count: i
     """Out of tokens and accuracy on test cases of the starter clinic, with passages and without, and the difference.
 
     Raises:
-        ClinicError: there are no such cases.
+        ClinicError: there are no such cases, or no turn after a search.
     """
+    if largest_turn_budget(params.consultation) < 2:
+        raise ClinicError(
+            "params.yaml: consultation.turn_budget is 1: a search would take the only turn; set it to 2 or more"
+        )
     factory, chosen = _opened(params, cases, index, count)
     lines, rights = [], []
     factory.shelf.find_beforehand([opening_query(case) for case in chosen])

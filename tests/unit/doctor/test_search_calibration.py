@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from clinic.actions import diagnosis, search
 from clinic.cases import write_cases
 from clinic.consultation import Consultation, at_once
+from clinic.errors import ClinicError
 from clinic.language import EN
 from clinic.starter import draw_cases
 from doctor import search_calibration
@@ -106,3 +107,9 @@ def test_a_forced_search_is_measured_beside_one_that_finds_nothing(params, folde
     assert nothing.startswith("nothing found ")
     assert "0.0% name the condition; 0.0% out of tokens" in nothing
     assert less.startswith("accuracy, passages minus nothing found: ")
+
+
+def test_a_search_that_would_take_the_only_turn_is_refused(params, folders):
+    rules = params.consultation.model_copy(update={"turn_budget": 1})
+    with pytest.raises(ClinicError, match="turn_budget is 1"):
+        search_lines(params.model_copy(update={"consultation": rules}), ROOT / "models/base", *folders, 6)
