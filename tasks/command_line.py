@@ -33,7 +33,7 @@ from rl import machine
 from rl.errors import TrainingError
 from rl.stoppable import STOPS
 from tasks.alone import alone
-from tasks.interrupts import end_in_time
+from tasks.interrupts import end_in_time, stop_heard
 from tasks.server import FULL_BYTES, await_server
 from tasks.versioning import VersioningError
 from tracking.console import screen, start_logging
@@ -171,6 +171,8 @@ def told(stage: str, *mistakes: type[Exception]) -> Iterator[None]:
         status = _status_of_stop(error)
         if status is not None:
             _stopped(status)
+        if (number := stop_heard()) is not None:
+            _stopped(128 + number)
         if (line := of_the_disk(error)) is not None:
             _wrong(stage, line, error)
         raise

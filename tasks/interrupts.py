@@ -17,6 +17,9 @@ from rl.stoppable import STOPS
 
 AGAIN_S = 6.0  # after a signal that did not end it; who started a stage gives it another one sooner
 END_S = 14.0  # after the first
+LISTENER = "end in time"
+NOTED_S = 0.05  # until a signal that came is noted by the thread that listens to them
+_heard: list[int] = []  # signals to stop, as they came
 
 
 def let_children_be_interrupted() -> None:
@@ -31,8 +34,11 @@ def let_children_be_interrupted() -> None:
 
 def tell_of_interrupts() -> None:
     """An interrupt that nobody handles, as while libraries are imported, is one word and no traceback, and ends the process
-    as one: Python's own way out says 1 or the signal, by where it fell.
+    as one: Python's own way out says 1 or the signal, by where it fell. One that a library loses while it is imported by
+    `python -m flows.<name>` is given again, as `end_in_time` says.
     """
+    if sys.argv[0] == "-m":
+        end_in_time()
     told = sys.excepthook
 
     def tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -95,24 +101,35 @@ def end_in_time(again_s: float = AGAIN_S, end_s: float = END_S) -> None:
 
     That may be lost in a library's callback, wait for a server that does not answer, or for a long product. So the signal
     is given again, and at last the process is ended with all that it started: what it writes is complete or absent.
-    Whatever handler is set, the interpreter tells of the signal first. Nothing is done outside the main thread.
+    Whatever handler is set, the interpreter tells of the signal first. Nothing is done outside the main thread, or a
+    second time.
 
     Args:
         again_s: seconds after a signal until it is given again.
         end_s: seconds after the first one until the process is ended.
     """
-    if threading.current_thread() is not threading.main_thread():
+    listens = any(thread.name == LISTENER for thread in threading.enumerate())
+    if listens or threading.current_thread() is not threading.main_thread():
         return
     heard, told = os.pipe()
     os.set_blocking(told, False)
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    threading.Thread(target=_insist, args=(heard, again_s, end_s), name="end in time", daemon=True).start()
+    threading.Thread(target=_insist, args=(heard, again_s, end_s), name=LISTENER, daemon=True).start()
+
+
+def stop_heard() -> int | None:
+    """The signal to stop that this process was given since `end_in_time`; None: none. What fails afterwards fails for it,
+    whatever a library made of it on the way.
+    """
+    time.sleep(NOTED_S)
+    return _heard[0] if _heard else None
 
 
 def _insist(heard: int, again_s: float, end_s: float) -> None:
     number = 0
     while number not in STOPS:
         number = os.read(heard, 1)[0]
+    _heard.append(number)
     deadline = time.monotonic() + end_s
     while (left := deadline - time.monotonic()) > 0:
         if select.select([heard], [], [], min(again_s, left))[0]:

@@ -31,6 +31,24 @@ leave(7)
 """
 
 
+ROOT = Path(__file__).resolve().parents[3]
+WRAPPED = """
+import os, signal, sys
+from tasks.command_line import told
+from tasks.interrupts import end_in_time
+def call_back(*_):
+    raise SystemExit(1)
+signal.signal(int(sys.argv[1]), call_back)
+end_in_time()
+with told("stage"):
+    try:
+        os.kill(os.getpid(), int(sys.argv[1]))
+    except SystemExit as lost:
+        wrapped = ValueError(str(lost))
+    raise wrapped  # of a library in another language: what it came of is not to be seen
+"""
+
+
 @pytest.fixture(autouse=True)
 def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where a process notes what went wrong."""
@@ -105,6 +123,15 @@ def test_what_fails_because_of_a_signal_is_a_stop(
         stopped_as_a_task_begins()
     assert ended.value.code == status
     assert capsys.readouterr().err == "stopped\n"
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, TERMINATED), (signal.SIGINT, INTERRUPTED)])
+def test_what_a_library_makes_of_a_signal_is_a_stop_too(sent: signal.Signals, status: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WRAPPED, str(int(sent))], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (status, "stopped")
+    assert "Traceback" not in done.stderr
 
 
 def test_what_fails_of_itself_is_no_stop() -> None:

@@ -289,3 +289,33 @@ def test_make_run_stopped_in_its_first_second_says_no_traceback_and_leaves_nothi
         assert not left
         assert run.stderr is not None
         assert "Traceback" not in run.stderr.read()
+
+
+LOST = """
+import signal, sys, time
+sys.argv[0] = "-m"  # as while the flow of a stage is imported
+from tasks import interrupts
+interrupts.end_in_time.__defaults__ = (0.5, 4)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+interrupts.tell_of_interrupts()
+interrupts.end_in_time(60, 60)  # again: nothing
+print("up", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("lost", flush=True)
+time.sleep(60)
+"""
+
+
+def test_an_interrupt_that_is_lost_in_an_import_is_given_again() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LOST], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as importing:
+        assert importing.stdout is not None
+        assert importing.stderr is not None
+        assert importing.stdout.readline() == "up\n"
+        os.kill(importing.pid, signal.SIGINT)
+        assert importing.stdout.readline() == "lost\n"
+        assert importing.wait(20) == -signal.SIGINT
+        assert importing.stderr.read() == "stopped\n"
