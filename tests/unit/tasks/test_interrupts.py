@@ -295,12 +295,12 @@ LOST = """
 import signal, sys, time
 sys.argv[0] = "-m"  # as while the flow of a stage is imported
 from tasks import interrupts
-interrupts.end_in_time.__defaults__ = (0.5, 4)
+interrupts.end_in_time.__defaults__ = (2, 20)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 interrupts.tell_of_interrupts()
 interrupts.end_in_time(60, 60)  # again: nothing
-print("up", flush=True)
 try:
+    print("up", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     print("lost", flush=True)
