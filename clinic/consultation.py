@@ -142,18 +142,24 @@ class Consultation:
         if action.kind is Kind.SEARCH:
             return await self._search(action.text)
         if action.kind is Kind.TEST:
-            examined = Examined(**self._note(action.text, await self._patient.examine(action.text)))
-            return examined, examined.reply
+            found = await self._patient.examine(action.text)
+            new = [answer for answer in found if answer.topic not in self._told] or found[:1]
+            again = self._was_asked(action.text)
+            return _as_one([Examined(**self._note(action.text, answer, again)) for answer in new])
         questions = questions_in(action.text) if self.params.max_questions > 1 else []
         heard = questions[: min(self.params.max_questions, self.left + 1)] or [action.text]
         self.left -= len(heard) - 1  # each counts as a turn
-        first, *further = [Asked(**self._note(text, await self._patient.answer(text))) for text in heard]
-        return replace(first, further=tuple(further)), " ".join(asked.reply for asked in (first, *further))
+        return _as_one(
+            [Asked(**self._note(text, await self._patient.answer(text), self._was_asked(text))) for text in heard]
+        )
 
-    def _note(self, asked: str, answer: Answer) -> dict[str, Any]:
-        """What is recorded of a question or test and its answer, as the doctor hears it."""
+    def _was_asked(self, text: str) -> bool:
+        return normalise(text) in self._asked
+
+    def _note(self, asked: str, answer: Answer, again: bool) -> dict[str, Any]:
+        """What is recorded of a question or test, asked for the first time or again, and of its answer as the doctor hears it."""
         text, leaks = self._filter.clean(answer.text, asked)
-        repeated = normalise(asked) in self._asked or (answer.topic is not None and answer.topic in self._told)
+        repeated = again or (answer.topic is not None and answer.topic in self._told)
         if not answer.withheld:
             self._asked.add(normalise(asked))
         if answer.topic is not None:
@@ -184,6 +190,12 @@ class Consultation:
     def _passages(self, found: Sequence[FoundPassage]) -> str:
         """Passages as the doctor reads them: labelled, and set off from what the consultation itself says."""
         return self._words.library.format("\n".join(one.shown for one in found)) if found else self._words.nothing_found
+
+
+def _as_one(several: Sequence[Asked] | Sequence[Examined]) -> tuple[Event, str]:
+    """The event of a turn that asked several questions, or whose test brought several results, and what was said."""
+    first, *further = several
+    return replace(first, further=tuple(further)), " ".join(one.reply for one in several)
 
 
 def privileged(case: Case) -> CaseInfo:

@@ -54,37 +54,27 @@ class Inquiry(Event):
     repeated: bool  # asked before, or told already
     leaks: int = 0  # how often the filter took the diagnosis out of the reply
     reply: str = ""  # as the doctor heard it
+    further: tuple[Self, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values; `withheld` only where it is so."""
-        stored = super().to_json()
-        if not self.withheld:
-            del stored["withheld"]
-        return stored
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked(Inquiry):
-    """A question to the patient, and the further questions of the same turn."""
-
-    kind = Kind.QUESTION.value
-    further: tuple["Asked", ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values; `further` only where there are some."""
+        """As JSON values; `withheld` and `further` only where there is something to them."""
         stored = super().to_json() | {"further": [one.to_json() for one in self.further]}
-        if not self.further:
-            del stored["further"]
-        return stored
+        return {name: value for name, value in stored.items() if value or name not in ("withheld", "further")}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """The question again."""
+        """The question or test again."""
         return super().from_json({**stored, "further": tuple(cls.from_json(one) for one in stored.get("further", ()))})
 
 
+class Asked(Inquiry):
+    """A question to the patient; `further` are the other questions of the same turn."""
+
+    kind = Kind.QUESTION.value
+
+
 class Examined(Inquiry):
-    """An examination or laboratory test."""
+    """An examination or laboratory test; `further` are the other results that the same order brought."""
 
     kind = Kind.TEST.value
 
@@ -198,11 +188,18 @@ def read_events(stored: Iterable[Mapping[str, Any]]) -> list[Event]:
 
 
 def one_by_one(events: Iterable[Event]) -> Iterator[Event]:
-    """The events, with the further questions of a turn as events of their own."""
+    """The events, with the further questions and results of a turn as events of their own."""
     for event in events:
         yield event
-        if isinstance(event, Asked):
+        if isinstance(event, Inquiry):
             yield from event.further
+
+
+def inquiries(event: Event) -> list[Inquiry]:
+    """What a turn asked for: each of its questions; or its test, once whatever it brought."""
+    if isinstance(event, Asked):
+        return [event, *event.further]
+    return [event] if isinstance(event, Inquiry) else []
 
 
 def final_diagnosis(events: Sequence[Event]) -> Diagnosed | None:

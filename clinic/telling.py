@@ -277,12 +277,12 @@ def misspelt_in(text: str, these: Iterable[str]) -> Iterator[Span]:
     for match in _WORD.finditer(text) if near else ():
         said = {match.group().lower(), "".join(words(match.group()))}
         if len(match.group()) >= LEAST_MISSPELT and any(
-            one[:1] == word[0] and not word.startswith(one) and _one_slip(one, word) for one in said for word in near
+            one[:1] == word[0] and not word.startswith(one) and one_slip(one, word) for one in said for word in near
         ):
             yield Span(match.start(), match.end(), keys(match.group()))
 
 
-def _one_slip(said: str, meant: str) -> bool:
+def one_slip(said: str, meant: str) -> bool:
     """Whether one letter is missing, added or changed, or two neighbours are swapped."""
     if abs(len(said) - len(meant)) > 1:
         return False

@@ -14,14 +14,14 @@ Facts of generative clinics have none: there the probabilities say what an answe
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from clinic.actions import without_marks
 from clinic.cases import Case, Fact
 from clinic.history import GENERAL_HISTORY
 from clinic.matching import content_words, normalise
-from clinic.patients.base import Matcher, question_matcher, test_matcher
+from clinic.patients.base import record_matchers
 from clinic.understanding.record import Kind, kind_of
 
 # commonest questions of a source that count as routine, beside the general history; with none the list of the seven
@@ -81,11 +81,11 @@ class _Scale:
             ),
         )
 
-    def _brought_out(self, case: Case) -> Counter[str | None]:
+    def _brought_out(self, case: Case) -> Counter[str]:
         """How many routine questions bring out each fact of a case."""
-        match: Mapping[Kind, Matcher] = {"history": question_matcher(case), "test": test_matcher(case)}
+        match = record_matchers(case)
         routine: list[tuple[Kind, str]] = [("history", asked) for asked in GENERAL_HISTORY[case.language]]
-        return Counter(match[kind](asked) for kind, asked in (*routine, *self._routine))
+        return Counter(topic for kind, asked in (*routine, *self._routine) for topic in match[kind](asked))
 
     def _rarity(self, fact: Fact) -> float:
         """In [0, 1]."""

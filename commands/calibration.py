@@ -11,6 +11,7 @@ What is measured:
     fit_cross_encoder
                 learns the cross-encoder again (clinic/understanding/cross_encoder.npz) from
                 data/calibration/patient_practice*.jsonl; an hour on two cores
+    orders      data/calibration/orders_*.jsonl: orders of examinations and tests to the same patients
     patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are included
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right
                 topic, or rightly none
@@ -42,6 +43,7 @@ def main() -> int:
             "patient",
             "fit_patient",
             "fit_cross_encoder",
+            "orders",
             "patient_zh",
             "names",
             "leaks",
@@ -59,7 +61,7 @@ def main() -> int:
         "--cases",
         type=Path,
         default=Path("../shared/data/cases"),
-        help="patient, fit_patient, fit_cross_encoder: the folder of the public case sets",
+        help="patient, orders, fit_patient, fit_cross_encoder: the folder of the public case sets",
     )
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
     parser.add_argument(
@@ -90,11 +92,14 @@ def main() -> int:
 def _measured(given: argparse.Namespace) -> list[str]:
     from doctor.calibration import judge_lines, questions, recorded_pairs
     from doctor.naming_calibration import hearing_lines, naming_lines
+    from doctor.order_calibration import order_lines
     from doctor.parameters import load_params
     from doctor.patient_calibration import chinese_patient_lines, patient_lines
     from doctor.patient_fitting import fit_lines
     from doctor.search_calibration import own_search_lines, search_lines
 
+    if given.what in ("leaks", "orders"):  # of no parameters
+        return hearing_lines() if given.what == "leaks" else order_lines(given.cases)
     params = load_params()
     match given.what:
         case "judge":
@@ -113,8 +118,6 @@ def _measured(given: argparse.Namespace) -> list[str]:
             return chinese_patient_lines(params)
         case "names":
             return naming_lines(params)
-        case "leaks":
-            return hearing_lines()
         case "search":
             return search_lines(params, given.model, given.table, given.index, given.count)
         case "searches":

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from clinic.actions import Action, Kind
 from clinic.consultation import Reply
-from clinic.events import Asked, Inquiry, Searched
+from clinic.events import Inquiry, Searched
 
 NOTICE = {
     "en": "Teaching and research material. It is no doctor and gives no medical advice.",
@@ -45,8 +45,8 @@ def lines_heard(reply: Reply, views: Sequence[tuple[str, float]]) -> list[Line]:
     if isinstance(reply.event, Searched):
         lines = [("found", passage.title) for passage in reply.event.passages] or [("found", "nothing")]
     if isinstance(reply.event, Inquiry):
-        further = reply.event.further if isinstance(reply.event, Asked) else ()
-        lines.append(("Patient", " ".join(one.reply for one in (reply.event, *further))))
+        said = [reply.event.reply, *(one.reply for one in reply.event.further)]
+        lines.append(("Patient", " ".join(said)))
     if views:
         lines.append(("Bayes", ", ".join(f"{name} {share:.0%}" for name, share in views)))
     return lines

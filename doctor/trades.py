@@ -12,7 +12,7 @@ from clinic.cases import Case
 from clinic.experienced import name_of
 from clinic.generative import GenerativeClinic
 from clinic.language import phrases
-from clinic.patients.base import question_matcher, test_matcher
+from clinic.patients.base import record_matchers
 from clinic.understanding.record import Kind
 from clinic.worth import commonest_inquiries
 
@@ -66,17 +66,16 @@ def trade_of_records(seen: Sequence[Case]) -> Trade:
 
 def _best_list(cases: Sequence[Case], inquiries: Sequence[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
     """The inquiries that together bring out the largest share of the present facts, chosen one after the other."""
-    told: list[list[str | None]] = []  # of each case, by inquiry
+    told: list[list[set[str]]] = []  # of each case, by inquiry
     for case in cases:
-        match = {"history": question_matcher(case), "test": test_matcher(case)}
+        match = record_matchers(case)
         present = {fact.topic for fact in case.facts if fact.present and fact.topic not in case.opening}
-        found = [match[kind](text) for kind, text in inquiries]
-        told.append([topic if topic in present else None for topic in found])
-    known: list[set[str | None]] = [{None} for _ in cases]
+        told.append([present.intersection(match[kind](text)) for kind, text in inquiries])
+    known: list[set[str]] = [set() for _ in cases]
     chosen: list[int] = []
     for _ in range(min(LIST, len(inquiries))):
-        new = [sum(row[i] not in had for row, had in zip(told, known, strict=True)) for i in range(len(inquiries))]
+        new = [sum(len(row[i] - had) for row, had in zip(told, known, strict=True)) for i in range(len(inquiries))]
         chosen.append(int(np.argmax(new)))
         for row, had in zip(told, known, strict=True):
-            had.add(row[chosen[-1]])
+            had |= row[chosen[-1]]
     return [inquiries[i] for i in chosen]

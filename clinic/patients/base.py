@@ -10,11 +10,14 @@ from clinic.language import EN
 from clinic.matching import MATCH_THRESHOLD, Embed, TopicMatcher
 from clinic.understanding.asking import chinese_asking
 from clinic.understanding.comparison import Compare
+from clinic.understanding.examinations import ExaminationMatcher
 from clinic.understanding.matcher import QuestionMatcher
-from clinic.understanding.record import kind_of, record_of
+from clinic.understanding.record import Kind, kind_of, record_of
 
 Matcher = Callable[[str], str | None]
 """A question to the topic of the fact that it asks for; None where nothing on record is near enough."""
+Tests = Callable[[str], Sequence[str]]
+"""An order to the topics of its results; none where nothing on record answers it."""
 Generate = Callable[[Sequence[Mapping[str, str]]], Awaitable[str]]
 """A language model: messages in, one reply out. Raises where none can be had."""
 
@@ -39,8 +42,10 @@ class Patient(Protocol):
         """Answer one question."""
         ...
 
-    async def examine(self, test: str) -> Answer:
-        """The result of an examination or laboratory test that the doctor ordered."""
+    async def examine(self, test: str) -> Sequence[Answer]:
+        """The results of an examination or laboratory test that the doctor ordered; one that is off the record if there
+        are none.
+        """
         ...
 
 
@@ -67,9 +72,25 @@ def question_matcher(case: Case, embed: Embed | None = None, compare: Compare | 
     return QuestionMatcher(record_of(case), known=chinese_asking()).match
 
 
-def test_matcher(case: Case) -> Matcher:
-    """Matches the names of examinations and tests to their results on record, by the words of headings and texts."""
-    return _lexical([fact for fact in case.facts if kind_of(fact) == "test"])
+def test_matcher(case: Case) -> Tests:
+    """Matches orders of examinations and tests to their results on record: `clinic.understanding.examinations`; in other
+    languages than English by the words of headings and texts.
+    """
+    results = [fact for fact in case.facts if kind_of(fact) == "test"]
+    return ExaminationMatcher(results).match if case.language == EN.code else _each(_lexical(results))
+
+
+def record_matchers(case: Case) -> dict[Kind, Tests]:
+    """What questions and tests bring out of a record, as topics."""
+    return {"history": _each(question_matcher(case)), "test": test_matcher(case)}
+
+
+def _each(match: Matcher) -> Tests:
+    def matched(text: str) -> list[str]:
+        topic = match(text)
+        return [] if topic is None else [topic]
+
+    return matched
 
 
 def statement_matcher(case: Case) -> Matcher:

@@ -7,6 +7,7 @@ says is neither trusted (the leak filter stands between it and the doctor) nor t
 """
 
 import re
+from collections.abc import Sequence
 
 from clinic.cases import Case, Fact
 from clinic.errors import ClinicError
@@ -111,8 +112,8 @@ class LanguageModelPatient:
             return None
         return self._facts.get(topic)
 
-    async def examine(self, test: str) -> Answer:
-        """The result on record."""
+    async def examine(self, test: str) -> Sequence[Answer]:
+        """The results on record."""
         return await self._record.examine(test)
 
 

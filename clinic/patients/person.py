@@ -1,6 +1,6 @@
 """A person who plays the patient."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from clinic.cases import Case
 from clinic.language import phrases
@@ -20,9 +20,9 @@ class PersonPatient:
         """What the person says; nothing is "I don't know"."""
         return Answer(self._ask(question).strip() or self._words.unknown, None, None)
 
-    async def examine(self, test: str) -> Answer:
+    async def examine(self, test: str) -> Sequence[Answer]:
         """What the person says that the test found."""
-        return await self.answer(test)
+        return [await self.answer(test)]
 
 
 def person_case(complaint: str, language: str) -> Case:

@@ -10,12 +10,15 @@ A persona (`clinic.cases.PERSONAS`) changes how it words an answer and how willi
 """
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 
 from clinic.cases import Case
 from clinic.language import phrases
 from clinic.matching import Embed
 from clinic.patients.base import Answer, Matcher, question_matcher, test_matcher
 from clinic.understanding.comparison import Compare
+from clinic.understanding.examinations import named_result
 
 
 class ScriptedPatient:
@@ -35,7 +38,7 @@ class ScriptedPatient:
         self._as_it_stands = matcher is None
         self._facts = {fact.topic: fact for fact in case.facts}
         self._match = matcher or question_matcher(case, embed, compare)
-        self._match_test = matcher or test_matcher(case)
+        self._match_test = test_matcher(case)
         self._asked_before: set[str] = set()
 
     async def answer(self, question: str) -> Answer:
@@ -52,13 +55,20 @@ class ScriptedPatient:
             return Answer(self._words.withheld, None, None, withheld=True)
         return Answer(self._worded(answer.text, answer.present), answer.topic, answer.present)
 
-    async def examine(self, test: str) -> Answer:
-        """The result on record, plainly; of a record without vocabulary only what examinations and tests found.
+    async def examine(self, test: str) -> Sequence[Answer]:
+        """The results on record, plainly, several under their names; of a record without vocabulary only what examinations
+        and tests found.
 
         In a generative clinic, where a finding can be both asked and examined for, the persona holds for both: no test
         is a way round it.
         """
-        return self._on_record(self._match_test(test)) if self._as_it_stands else await self.answer(test)
+        if not self._as_it_stands:
+            return [await self.answer(test)]
+        topics = self._match_test(test)
+        found = [self._on_record(topic) for topic in topics] or [self._on_record(None)]
+        if len(found) == 1:
+            return found
+        return [replace(one, text=named_result(topic, one.text)) for topic, one in zip(topics, found, strict=True)]
 
     def _on_record(self, topic: str | None) -> Answer:
         fact = self._facts.get(topic) if topic is not None else None

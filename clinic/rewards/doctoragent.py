@@ -11,7 +11,7 @@ Source: Feng et al., DoctorAgent-RL, arXiv:2505.19630, README.
 """
 
 from clinic.config import DoctorAgentParams
-from clinic.events import Diagnosed, Inquiry, Invalid, one_by_one
+from clinic.events import Diagnosed, Inquiry, Invalid, inquiries
 from clinic.rewards.base import Components, Preset, Record
 
 
@@ -25,8 +25,7 @@ def score(constants: DoctorAgentParams, record: Record) -> list[Components]:
         elif isinstance(event, Inquiry):
             components["question"] = sum(
                 constants.valid_question if one.topic is not None and not one.repeated else constants.invalid_question
-                for one in one_by_one([event])
-                if isinstance(one, Inquiry)
+                for one in inquiries(event)
             )
         elif isinstance(event, Invalid):
             components["question"] = constants.invalid_question

@@ -19,7 +19,7 @@ import re
 from collections import Counter
 
 from clinic.config import ReleasedParams
-from clinic.events import Ending, Event, Inquiry, Invalid, one_by_one
+from clinic.events import Ending, Event, Inquiry, Invalid, inquiries
 from clinic.rewards.base import Components, Preset, Record
 
 _TOKEN = re.compile(r"[A-Za-z0-9]+(?:\.\d+)?%?|\s|.", re.DOTALL)
@@ -44,8 +44,7 @@ def turn_component(constants: ReleasedParams, event: Event) -> Components:
             constants.repeated
             if one.repeated
             else (constants.answered if one.topic is not None else constants.unanswerable)
-            for one in one_by_one([event])
-            if isinstance(one, Inquiry)
+            for one in inquiries(event)
         )
     }
 

@@ -33,7 +33,18 @@ import numpy as np
 from clinic.cases import Case
 from clinic.config import OutcomeParams
 from clinic.diagnoses import relation
-from clinic.events import Ending, Event, Examined, Inquiry, Invalid, Searched, final_diagnosis, one_by_one, told_topics
+from clinic.events import (
+    Ending,
+    Event,
+    Examined,
+    Inquiry,
+    Invalid,
+    Searched,
+    final_diagnosis,
+    inquiries,
+    one_by_one,
+    told_topics,
+)
 from clinic.generative import Array, GenerativeClinic
 from clinic.rewards.base import Components, Preset, Record, missed_red_flags
 
@@ -47,7 +58,7 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
             components["invalid"] = -constants.invalid_cost
         if isinstance(event, Searched) and not event.repeated:
             components["search"] = -constants.search_cost
-        asked = [one for one in one_by_one([event]) if isinstance(one, Inquiry | Searched)]
+        asked = [event] if isinstance(event, Searched) else inquiries(event)
         if len(asked) > 1:
             components["turn"] *= len(asked)
         if any(one.repeated for one in asked):
@@ -117,8 +128,7 @@ def _gains(clinic: GenerativeClinic, case: Case, events: Sequence[Event], by: st
     opening, truth = _opening(clinic, case), clinic.condition_index[case.diagnosis_id]
     answers: dict[int, bool] = {}
     gains = [0.0] * len(events)
-    inquiries = [(turn, one) for turn, event in enumerate(events) for one in one_by_one([event])]
-    for turn, inquiry in inquiries:
+    for turn, inquiry in ((turn, one) for turn, event in enumerate(events) for one in one_by_one([event])):
         if not isinstance(inquiry, Inquiry) or inquiry.topic is None or inquiry.repeated:
             continue
         column, heard = clinic.finding_index[inquiry.topic], tuple(answers.items())

@@ -33,14 +33,15 @@ def assembled(source: Mapping[str, Any], compiled: Callable[..., dict[str, re.Pa
         "aspects": {side: compiled(source["aspects"], side, sets) for side in ("ask", "tell")},
         "places": compiled(source["places"], "ask", sets),
         "circumstances": compiled(source["circumstances"], "ask", sets),
-        "broader": {name: _closure(name, direct) for name in concepts},
+        "broader": {name: closure(name, direct) for name in concepts},
         "over": {name: frozenset(parted(entry.get("over", ""))) for name, entry in concepts.items()},
         "headings": {n: frozenset(parted(entry["heading"])) for n, entry in concepts.items() if "heading" in entry},
         "kinds": kinds,
     }
 
 
-def _closure(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def closure(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """All that a thing is a kind of, by way of others, too."""
     found: set[str] = set()
     waiting = list(direct.get(name, ()))
     while waiting:

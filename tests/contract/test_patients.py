@@ -364,8 +364,8 @@ def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
     for case in cases:
         result = Fact("Chest X-ray: Findings", True, "Clear lungs")
         patient = LanguageModelPatient(replace(case, facts=(*case.facts, result)), None, model.generate)
-        assert asyncio.run(patient.examine("chest X-ray")).topic == result.topic
-        assert asyncio.run(patient.examine(case.facts[0].text)).topic is None
+        assert [one.topic for one in asyncio.run(patient.examine("chest X-ray"))] == [result.topic]
+        assert [one.topic for one in asyncio.run(patient.examine(case.facts[0].text))] == [None]
     colleague, stops = NearestCase(cases[:2]), Counter()
     for case in cases[2:]:
         try:
