@@ -158,7 +158,7 @@ class OutcomeParams(_Section):
         ge=0,
         description="beside a right diagnosis: times the share of the cited passages that were shown and name the condition",
     )
-    test_cost: float = Field(ge=0, description="of each examination or test, on imported cases")
+    test_cost: float = Field(ge=0, description="of each result of an examination or test, on imported cases")
     invalid_cost: float = Field(ge=0, description="of a turn that breaks the grammar")
     no_diagnosis_cost: float = Field(ge=0, description="when the turns run out")
     missed_red_flag_cost: float = Field(

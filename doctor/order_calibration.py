@@ -21,7 +21,7 @@ from clinic.understanding.examinations import MOST
 from doctor.calibration import CALIBRATION, read_lines
 from doctor.patient_calibration import cases_of
 
-HALVES = ("open", "sealed")
+HALVES = ("open", "third", "sealed")
 SHARES = ("right", "wrong", "unknown", "whole", "invented")
 
 

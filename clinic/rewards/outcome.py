@@ -12,7 +12,7 @@ Components:
                   said the same, so luck is not praised and an honest "no" not punished; `information_by: realised`
                   takes the rise itself, which an answer that misleads makes negative. Else `information` x the worth
                   (`clinic.worth`) of the present facts that the answer told.
-    test          -`test_cost` for each examination or test, on cases of no generative clinic
+    test          -`test_cost` for each result of an examination or test, on cases of no generative clinic
     turn          -`turn_cost` each turn
     repeat        -`repeat_cost` for a question about something already told or already asked; for a search repeated beside
                   `search_cost`
@@ -64,7 +64,7 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
         if any(one.repeated for one in asked):
             components["repeat"] = -sum(_repeat_cost(constants, one) for one in asked)
         if record.clinic is None and isinstance(event, Examined):
-            components["test"] = -constants.test_cost
+            components["test"] = -constants.test_cost * (1 + len(event.further))
         turns.append(components)
     last = turns[-1]
     if record.stop_reason != Ending.DIAGNOSED:

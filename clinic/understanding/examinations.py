@@ -27,7 +27,7 @@ LEAST_MISSPELT = 6  # letters of a word that may be misspelt
 SIDES = frozenset({"right", "left"})
 SERUM = frozenset({"serum", "plasma"})
 MOST = 6  # results that one order brings
-EXAMINATION, LABORATORY = "examination", "laboratory"
+EXAMINATION, LABORATORY, IMAGING = "examination", "laboratory", "imaging"
 _NUMBERED = re.compile(r"\s*\(\d+\)\Z")
 _WORD = re.compile(r"[^\W_]+")
 _PURPOSE = re.compile(
@@ -58,6 +58,7 @@ class Named:
     specimens: frozenset[str]
     rest: frozenset[str]  # stems of words that nothing accounts for
     stems: frozenset[str]  # of all words
+    strict: bool = False  # whether what is on record must have one of `rest`: "HSV PCR"
 
 
 @dataclass(frozen=True)
@@ -172,12 +173,14 @@ class ExaminationMatcher:
         if exact is not None:
             return [exact]
         asked = self._asked(order)
-        return self._best(asked) or (self._best(replace(asked, measures=frozenset())) if asked.rest else [])
+        found = self._best(asked) or (self._best(replace(asked, measures=frozenset())) if asked.rest else [])
+        whole = not asked.places and asked.measures and asked.measures <= self._words.open | {EXAMINATION}
+        return found[: 1 if whole else MOST]  # who orders everything gets something
 
     def _best(self, asked: Named) -> list[str]:
         graded = [(grade, one.topic) for one in self._results if (grade := self._grade(asked, one)) is not None]
         best = max((grade for grade, _ in graded), default=None)
-        return [topic for grade, topic in graded if grade == best][:MOST]
+        return [topic for grade, topic in graded if grade == best]
 
     def _asked(self, order: str) -> Named:
         """What an order asks for, without what it is for."""
@@ -189,7 +192,10 @@ class ExaminationMatcher:
         measures = self._words.meant(asked)
         if not measures and asked.places and not asked.rest:
             measures = frozenset({EXAMINATION})
-        return replace(asked, measures=measures, specimens=asked.specimens - {"blood"} or asked.specimens)
+        strict = bool(asked.rest and asked.measures & self._words.open - {LABORATORY, IMAGING})
+        return replace(
+            asked, measures=measures, specimens=asked.specimens - {"blood"} or asked.specimens, strict=strict
+        )
 
     def _grade(self, asked: Named, result: _Result) -> Grade | None:
         """How well a result answers; None: not at all."""
@@ -200,7 +206,7 @@ class ExaminationMatcher:
             if not known or asked.rest - stems or not self._fits(asked, result, None):
                 return None
             return Grade(False, len(met), asked.rest <= result.heading.stems)
-        if asked.measures <= self._words.open and asked.rest and not met:
+        if not met and (asked.strict or (asked.rest and asked.measures <= self._words.open)):
             return None
         graded = {name: grade for name in asked.measures if (grade := self._told(name, asked, result)) is not None}
         if not graded:

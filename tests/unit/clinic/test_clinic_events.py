@@ -47,6 +47,17 @@ STORED = [
         '{"kind": "test", "text": "X", "topic": null, "present": null, "repeated": true, "leaks": 0, "reply": ""}',
     ),
     (
+        Examined(
+            text="X",
+            topic="a",
+            present=True,
+            repeated=False,
+            further=(Examined(text="X", topic="b", present=True, repeated=False),),
+        ),
+        '{"kind": "test", "text": "X", "topic": "a", "present": true, "repeated": false, "leaks": 0, "reply": "", '
+        '"further": [{"kind": "test", "text": "X", "topic": "b", "present": true, "repeated": false, "leaks": 0, "reply": ""}]}',
+    ),
+    (
         Searched("胸痛", (PASSAGE,)),
         '{"kind": "search", "text": "胸痛", "hits": 1, "passages": [{"passage_id": "book#3", "title": "胸膜炎", "section": "症状", "text": "呼吸时胸痛。\\n多为感染所致。", "source": "a book", "licence": "CC0-1.0", "score": 0.625}]}',
     ),
@@ -96,9 +107,9 @@ def test_what_is_no_event_is_refused(spoilt):
 
 
 def test_readings_of_a_whole_consultation():
-    events = read_events(json.loads(line) for _, line in STORED[:6])
-    assert events == [event for event, _ in STORED[:6]]
-    assert (told_topics(events), leaks_of(events)) == ({"cough"}, 2)
+    events = read_events(json.loads(line) for _, line in STORED[:7])
+    assert events == [event for event, _ in STORED[:7]]
+    assert (told_topics(events), leaks_of(events)) == ({"cough", "a", "b"}, 2)
     assert final_diagnosis(events) == Diagnosed("Flu", "Rest")
     assert final_diagnosis(events[:-1]) is None
     assert final_diagnosis([]) is None

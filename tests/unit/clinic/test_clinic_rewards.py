@@ -90,6 +90,18 @@ def test_facts_of_imported_cases_are_paid_by_their_worth_and_every_question_of_a
     }
 
 
+@pytest.mark.parametrize("preset", ["outcome", "doctoragent"])
+def test_a_test_that_brings_several_results_is_one_turn_and_each_result_costs(make_case, preset):
+    facts = tuple(replace(fact, worth=0.2) for fact in make_case().facts)
+    case = make_case(facts=facts, source="records")
+    first, second = asked("cough", inquiry=Examined), asked("sweat", inquiry=Examined)
+    one = scorer(preset).score(case, [first, said("x")], "diagnosed")[0]
+    both = scorer(preset).score(case, [replace(first, further=(second,)), said("x")], "diagnosed")[0]
+    for part in ("information", "test"):
+        assert both.pop(part, 0.0) == pytest.approx(2 * one.pop(part, 0.0))
+    assert both == one
+
+
 def test_worths_pay_no_more_than_all_information(make_case):
     case = make_case(facts=tuple(replace(fact, worth=0.7) for fact in make_case().facts), source="records")
     turns = scorer().score(case, [asked("cough"), asked("sweat"), said("x")], "diagnosed")
