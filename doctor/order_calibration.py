@@ -21,7 +21,7 @@ from clinic.understanding.examinations import MOST
 from doctor.calibration import CALIBRATION, read_lines
 from doctor.patient_calibration import cases_of
 
-HALVES = ("open", "third", "sealed")
+HALVES = ("open", "third", "sealed", "fourth")
 SHARES = ("right", "wrong", "unknown", "whole", "invented")
 
 
