@@ -1,5 +1,7 @@
 """Token ids of dialogues: the template's own, and nobody talks in control tokens."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,3 +156,21 @@ def test_a_tokenizer_without_a_template_is_refused():
     tokenizer.chat_template = None
     with pytest.raises(TrainingError, match="no chat template"):
         ChatFormat(tokenizer)
+
+
+def test_what_is_remembered_of_texts_has_a_bound(monkeypatch):
+    monkeypatch.setattr("rl.chat.KEPT", 8)
+    chat = ChatFormat(tokenizer_with(CHAT_TEMPLATE))
+    said = [chat.reply_ids(f"It hurts since {days} days.") for days in range(20)]
+    assert chat._known.cache_info().currsize == 8
+    assert said == [chat.reply_ids(f"It hurts since {days} days.") for days in range(20)]
+
+
+def test_threads_that_read_at_once_get_what_each_asked_for():
+    chat = ChatFormat(tokenizer_with(CHAT_TEMPLATE))
+    text = "<|user|>it hurts<|end|>" * 20
+    template, words = chat.template_ids(text), chat._plain_ids(text)
+    assert template != words
+    with ThreadPoolExecutor(2) as pool:
+        told = pool.map(lambda number: (chat._plain_ids, chat.template_ids)[number % 2](text), range(1500))
+        assert all(ids == (words, template)[number % 2] for number, ids in enumerate(told))
