@@ -5,6 +5,7 @@ never sees a chart.
 import asyncio
 import dataclasses
 import json
+import math
 import pickle
 from contextlib import ExitStack
 from functools import partial
@@ -345,6 +346,16 @@ def test_folding_teaches_an_ordinary_model_to_act_as_the_student(trained, tmp_pa
     assert trained.can_rank
     alone = open_session(tmp_path / "folded", learns=False)
     assert alone.rollout(specs(None), 1.0)[0].token_ids == first.token_ids
+
+
+def test_a_copy_that_is_no_number_any_more_is_not_written(trained, tmp_path):
+    trained.load(trained.save(tmp_path / "run", 3))
+    played = trained.rollout(specs(), 1.0)
+    with pytest.raises(
+        TrainingError, match=r"KL of the folded copy to the student became nan; lower fold\.learning_rate"
+    ):
+        trained.fold(played, FOLD.model_copy(update={"learning_rate": math.inf}), 1.0, tmp_path / "folded")
+    assert not (tmp_path / "folded").exists()
 
 
 def told(trajectories):
