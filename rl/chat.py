@@ -5,13 +5,15 @@ that the model's chat template puts around a user message after an assistant tur
 Text from the environment can not smuggle in control tokens: only the template's own pieces are read with special tokens on.
 """
 
+import re
 import threading
 from collections.abc import Sequence
+from dataclasses import astuple
 from functools import lru_cache
 
 from transformers import PreTrainedTokenizerBase
 
-from rl.chat_template import MARK, keep_turns, render
+from rl.chat_template import MARK, Pieces, keep_turns, render
 from rl.environment import Message
 
 LEAD = "\u0007"  # merges with nothing
@@ -34,6 +36,7 @@ class ChatFormat:
         self.end_id, *self._before_reply_ids = self.template_ids(pieces.after_turn)
         self.after_reply_ids = self.template_ids(pieces.before_turn)
         self._known = lru_cache(KEPT)(self._read_content)
+        self._harmful = _plain_controls(tokenizer, pieces)
         # some tokenizers put a space before the first word of whatever they are given, but not behind a control token
         after_control = self.template_ids(f"{tokenizer.decode([self.end_id])}a")[1:]
         self._lead = "" if after_control == self._plain_ids("a") else LEAD
@@ -47,7 +50,11 @@ class ChatFormat:
 
     def content_ids(self, text: str) -> list[int]:
         """Token ids of somebody's words: no control token can come out of them."""
-        return list(self._known(text))
+        return list(self._known(self._harmless(text)))
+
+    def _harmless(self, text: str) -> str:
+        """With a space in what could be taken for the template's."""
+        return self._harmful.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text) if self._harmful else text
 
     def _read_content(self, text: str) -> tuple[int, ...]:
         lead = self._plain_ids(self._lead)
@@ -55,7 +62,7 @@ class ChatFormat:
 
     def count(self, text: str) -> int:
         """Tokens of somebody's words; nothing is kept of them."""
-        return len(self._plain_ids(self._lead + text)) - len(self._plain_ids(self._lead))
+        return len(self._plain_ids(self._lead + self._harmless(text))) - len(self._plain_ids(self._lead))
 
     def _plain_ids(self, text: str) -> list[int]:
         if not text:
@@ -103,3 +110,12 @@ class ChatFormat:
         """The words of a sampled turn, without its end."""
         kept = list(ids[:-1]) if ids and ids[-1] == self.end_id else list(ids)
         return str(self.tokenizer.decode(kept, skip_special_tokens=False))
+
+
+def _plain_controls(tokenizer: PreTrainedTokenizerBase, pieces: Pieces) -> re.Pattern[str] | None:
+    """Tokens of the template that its tokenizer does not call special, and so reads in words, too; runs of white space, as
+    Gemma has, are none. None: there are none.
+    """
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if not token.special)
+    found = [text for text in added if len(text.strip()) > 1 and any(text in piece for piece in astuple(pieces))]
+    return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
