@@ -228,6 +228,16 @@ def test_a_window_too_long_to_fill_is_said(load, caplog):
     assert "a window of 5000 tokens is too long" in caplog.text
 
 
+def test_dialogues_beyond_what_a_model_was_made_for_are_told_of(load, caplog):
+    """Rotary positions go on, and what is read there is noise; vLLM refuses it."""
+    model = load("qwen3")
+    places = model.config.max_position_embeddings
+    for length in (places, places + 1):
+        assert not caplog.messages
+        refuse_disagreement("qwen3", model, ROLLOUT.model_copy(update={"max_episode_tokens": length}))
+    assert f"qwen3 was made for {places} tokens" in caplog.text
+
+
 def test_exactness_is_measured(folder, monkeypatch):
     session = LocalSession(folder("qwen3"), Place(), ROLLOUT, None, 0)
     assert session._exact
