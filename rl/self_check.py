@@ -86,6 +86,8 @@ def refuse_disagreement(
         )
     try:
         found = disagreements(model, rollout, engine)
+    except torch.OutOfMemoryError:  # says nothing of the kind of model
+        raise
     except (RuntimeError, AttributeError, TypeError, KeyError, IndexError, ValueError) as error:
         raise TrainingError(
             f"{name}: this kind of model ({model.config.model_type}) cannot be played or trained here "

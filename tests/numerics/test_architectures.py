@@ -207,6 +207,17 @@ def test_a_model_that_the_engine_cannot_run_is_refused_in_one_line(load, monkeyp
     assert "\n" not in str(told.value)
 
 
+def test_memory_that_does_not_do_is_not_the_models_kind(load, monkeypatch):
+    model = load("llama")
+
+    def full(*_args, **_named):
+        raise torch.OutOfMemoryError("none left")
+
+    monkeypatch.setattr(SlotCache, "update", full)
+    with pytest.raises(torch.OutOfMemoryError, match="none left"):
+        refuse_disagreement("llama", model, ROLLOUT)
+
+
 @pytest.mark.parametrize("family", ["qwen3", "mistral-window"])
 def test_sixteen_bits_are_rounding_and_no_exact_sampler(family, load):
     found = disagreements(load(family, "bfloat16"), ROLLOUT)
