@@ -30,12 +30,19 @@ def add_adapter(model: PreTrainedModel, params: LoraParams, seed: int) -> None:
     (the second matrix is zero).
 
     Raises:
-        TrainingError: the model has no module of such a name.
+        TrainingError: the model has no module of such a name, or it is a head that is the table of embeddings as well.
     """
     linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
     if unknown := sorted(set(params.target_modules) - linear):
         raise TrainingError(
             f"lora.target_modules {unknown} are no linear layers of this model; it has {sorted(linear)}"
+        )
+    head = model.get_output_embeddings()
+    name = next(name.rpartition(".")[2] for name, module in model.named_modules() if module is head)
+    if name in params.target_modules and head.weight is model.get_input_embeddings().weight:
+        raise TrainingError(
+            f"lora.target_modules has {name}, whose weight is this model's table of embeddings, too (tie_word_embeddings); "
+            "an adapter of one of them alone cannot be added in when the model is saved: leave it out"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -5,14 +5,21 @@ that the model's chat template puts around a user message after an assistant tur
 Text from the environment can not smuggle in control tokens: only the template's own pieces are read with special tokens on.
 """
 
+import re
+import threading
 from collections.abc import Sequence
+from dataclasses import astuple
+from functools import lru_cache
 
 from transformers import PreTrainedTokenizerBase
 
-from rl.chat_template import MARK, keep_turns, render
+from rl.chat_template import MARK, Pieces, keep_turns, render
 from rl.environment import Message
 
 LEAD = "\u0007"  # merges with nothing
+KEPT = 2**14  # texts whose tokens are remembered: replies come again and again, but not those of a model
+# whether control tokens are read as such is something that a tokenizer keeps, for whoever reads with it next
+_READING = threading.Lock()
 
 
 class ChatFormat:
@@ -28,28 +35,40 @@ class ChatFormat:
         pieces = keep_turns(tokenizer)
         self.end_id, *self._before_reply_ids = self.template_ids(pieces.after_turn)
         self.after_reply_ids = self.template_ids(pieces.before_turn)
-        self._cache: dict[str, list[int]] = {}
+        self._known = lru_cache(KEPT)(self._read_content)
+        self._harmful = _plain_controls(tokenizer, pieces)
         # some tokenizers put a space before the first word of whatever they are given, but not behind a control token
         after_control = self.template_ids(f"{tokenizer.decode([self.end_id])}a")[1:]
         self._lead = "" if after_control == self._plain_ids("a") else LEAD
 
     def template_ids(self, text: str) -> list[int]:
         """Token ids of a piece of the template: control tokens are read as such."""
-        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
+        if not text:
+            return []
+        with _READING:
+            return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def content_ids(self, text: str) -> list[int]:
         """Token ids of somebody's words: no control token can come out of them."""
-        if text not in self._cache:
-            lead = self._plain_ids(self._lead)
-            self._cache[text] = self._plain_ids(self._lead + text)[len(lead) :]
-        return self._cache[text]
+        return list(self._known(self._harmless(text)))
+
+    def _harmless(self, text: str) -> str:
+        """With a space in what could be taken for the template's."""
+        return self._harmful.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text) if self._harmful else text
+
+    def _read_content(self, text: str) -> tuple[int, ...]:
+        lead = self._plain_ids(self._lead)
+        return tuple(self._plain_ids(self._lead + text)[len(lead) :])
 
     def count(self, text: str) -> int:
         """Tokens of somebody's words; nothing is kept of them."""
-        return len(self._plain_ids(self._lead + text)) - len(self._plain_ids(self._lead))
+        return len(self._plain_ids(self._lead + self._harmless(text))) - len(self._plain_ids(self._lead))
 
     def _plain_ids(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)) if text else []
+        if not text:
+            return []
+        with _READING:
+            return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
     def opening_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the messages before the first turn, generation prompt included."""
@@ -91,3 +110,12 @@ class ChatFormat:
         """The words of a sampled turn, without its end."""
         kept = list(ids[:-1]) if ids and ids[-1] == self.end_id else list(ids)
         return str(self.tokenizer.decode(kept, skip_special_tokens=False))
+
+
+def _plain_controls(tokenizer: PreTrainedTokenizerBase, pieces: Pieces) -> re.Pattern[str] | None:
+    """Tokens of the template that its tokenizer does not call special, and so reads in words, too; runs of white space, as
+    Gemma has, are none. None: there are none.
+    """
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if not token.special)
+    found = [text for text in added if len(text.strip()) > 1 and any(text in piece for piece in astuple(pieces))]
+    return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None

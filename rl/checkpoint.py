@@ -19,6 +19,7 @@ from rl.adapters import named_weights
 from rl.errors import TrainingError
 from rl.features import ADAPTATION, AdaptModule, save_adaptation
 from rl.files import file_hash, replace_folder
+from rl.models import stop_where_turns_end
 
 _NAME = re.compile(r"global_step_(\d+)")
 SEAL = "complete.json"
@@ -60,6 +61,7 @@ def save_checkpoint(
     temporary = root / f".global_step_{step}.partial"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
+    stop_where_turns_end(model, tokenizer)
     model.save_pretrained(temporary, state_dict=weights)
     tokenizer.save_pretrained(temporary)
     torch.save(learner, temporary / "learner.pt")
@@ -76,13 +78,15 @@ def save_checkpoint(
 
 
 def _whole_weights(model: PreTrainedModel, *, keep: bool) -> dict[str, torch.Tensor]:
-    """All weights; what is one parameter under two names (a tied head) is one tensor, which is written once."""
+    """All weights, in the host's memory one after the other, where a whole model may be more than a GPU has room for; what
+    is one parameter under two names (a tied head) is one tensor, which is written once.
+    """
     first: dict[int, str] = {}
     same = {name: first.setdefault(id(held), name) for name, held in model.state_dict(keep_vars=True).items()}
     found: dict[str, torch.Tensor] = {}
     for name, value in named_weights(model):
         if keep:
-            found[name] = found.get(same.get(name, name), value)
+            found[name] = found.get(same.get(name, name), value.cpu())
     return found
 
 

@@ -1,5 +1,6 @@
 """A student that acts by soft tokens teaches a copy of itself to act without them: an ordinary model folder."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,7 +43,7 @@ def fold(
         The copy, and its KL over the trajectories before and after (`fold/kl_before`, `fold/kl_after`, nats a token).
 
     Raises:
-        TrainingError: nothing was sampled in the trajectories.
+        TrainingError: nothing was sampled in the trajectories, or the copy says nothing any more that is a number.
     """
     some = [trajectory for trajectory in trajectories if trajectory.sampled_tokens]
     if not some:
@@ -73,8 +74,12 @@ def fold(
         optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - step / len(starts))
         torch.nn.utils.clip_grad_norm_(learned, params.max_grad_norm)
         optimizer.step()
-    metrics = {"fold/kl_before": before, "fold/kl_after": kl(some, learn=False)}
-    return _graduated(model), metrics
+    after = kl(some, learn=False)
+    if not math.isfinite(after):
+        raise TrainingError(
+            f"the KL of the folded copy to the student became {after}; lower fold.learning_rate in the recipe"
+        )
+    return _graduated(model), {"fold/kl_before": before, "fold/kl_after": after}
 
 
 def _pupil(student: PreTrainedModel, lora: LoraParams | None, seed: int) -> PreTrainedModel:

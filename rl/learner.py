@@ -119,7 +119,8 @@ class Learner:
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
         waits = self.optimizers.waits(plays, self.policy_version)
-        ready_for_gradients(self.policy.player)
+        for learned in filter(None, (self.policy.player, self.critic)):
+            ready_for_gradients(learned)
         planned = sum(gradient_steps_per_rollout(len(signal.units), one.units, one.epochs) for one in passes)
         for one, units in self._mini_batches(passes, signal, step):
             compare = not steps and self.algorithm.on_policy
@@ -134,7 +135,7 @@ class Learner:
             metrics = fresh | metrics  # a pass over all, if there was one, says it better
             for name, value in means.items():
                 applied[name].append(value)
-        self.policy.player.eval()
+        self.policy.eval()
         self.policy.ended()
         self.optimizers.zero_grad()  # nobody plays beside them
         self.policy_version += 1

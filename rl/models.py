@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from rl.architectures import attention_of, brings_code, skeleton, unreadable
+from rl.chat_template import pieces_of
 from rl.errors import TrainingError
 from rl.files import replace_folder
 from rl.linear_onednn import speed_up, worthwhile
@@ -185,9 +186,23 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
     temporary = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
+    stop_where_turns_end(model, tokenizer)
     model.save_pretrained(temporary, state_dict={name: whole(value) for name, value in model.state_dict().items()})
     tokenizer.save_pretrained(temporary)
     replace_folder(temporary, directory)
+
+
+def stop_where_turns_end(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let who serves the model from its folder stop at the end of a turn, too: a model that was not tuned to dialogues
+    names the end of a document alone, and would go on with the user's words.
+    """
+    if not tokenizer.chat_template:
+        return
+    (end, *_) = tokenizer.encode(pieces_of(tokenizer).after_turn, add_special_tokens=False)
+    named = model.generation_config.eos_token_id
+    known = [] if named is None else named if isinstance(named, list) else [named]
+    if end not in known:
+        model.generation_config.eos_token_id = [*known, end]
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:

@@ -4,8 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 import torch
+from jinja2 import TemplateError
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from rl.chat_template import FOLDED
 from rl.errors import TrainingError
 
 
@@ -25,6 +27,7 @@ class RewardModel:
         Raises:
             TrainingError: it cannot be loaded, lacks a trained head, or has another number of outputs than one.
         """
+        self._path = path
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left", trust_remote_code=False)
             model, loaded = AutoModelForSequenceClassification.from_pretrained(
@@ -51,10 +54,19 @@ class RewardModel:
         self._batch_size, self._max_tokens = batch_size, min(max_tokens, places)
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """A transcript as the model reads it."""
-        if self._tokenizer.chat_template:
-            return str(self._tokenizer.apply_chat_template([dict(m) for m in messages], tokenize=False))
-        return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+        """A transcript as the model reads it; a template that knows no system role finds its words before the user's."""
+        if not self._tokenizer.chat_template:
+            return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+        said = [dict(message) for message in messages]
+        try:
+            return str(self._tokenizer.apply_chat_template(said, tokenize=False))
+        except TemplateError as error:
+            if len(said) < 2 or said[0]["role"] != "system":
+                raise TrainingError(
+                    f"reward model {self._path!r}: its chat template refuses a transcript of {', '.join(m['role'] for m in said)} ({error}); name another model"
+                ) from error
+            first = said[1] | {"content": f"{said[0]['content']}{FOLDED}{said[1]['content']}"}
+            return self.render([first, *said[2:]])
 
     @torch.inference_mode()
     def score(self, transcripts: Sequence[Sequence[Mapping[str, str]]]) -> list[float | None]:
@@ -72,6 +84,7 @@ class RewardModel:
                 padding=True,
                 truncation=True,
                 max_length=self._max_tokens,
+                add_special_tokens=not self._tokenizer.chat_template,  # a template writes them itself
             ).to(self._model.device)
             for i, value in zip(rows, self._model(**inputs).logits[:, 0].float().tolist(), strict=True):
                 scores[i] = value if math.isfinite(value) else None

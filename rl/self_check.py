@@ -76,8 +76,18 @@ def refuse_disagreement(
     Raises:
         TrainingError: they differ by more than rounding, or one of them cannot run this kind of model.
     """
+    places = getattr(model.config.get_text_config(), "max_position_embeddings", None) or rollout.max_episode_tokens
+    if rollout.max_episode_tokens > places:
+        log.warning(
+            "%s was made for %d tokens (max_position_embeddings in its config.json), and what a dialogue says beyond them is read badly: rollout.max_episode_tokens is %d",
+            name,
+            places,
+            rollout.max_episode_tokens,
+        )
     try:
         found = disagreements(model, rollout, engine)
+    except torch.OutOfMemoryError:  # says nothing of the kind of model
+        raise
     except (RuntimeError, AttributeError, TypeError, KeyError, IndexError, ValueError) as error:
         raise TrainingError(
             f"{name}: this kind of model ({model.config.model_type}) cannot be played or trained here "

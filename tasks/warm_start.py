@@ -62,10 +62,11 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     model, tokenizer = load_model(base, "float32", place.device)
     prefer_rows(model, place.compute)
     refuse_disagreement(base, model.eval(), params.rollout)
+    chat = ChatFormat(tokenizer)  # its template is saved as it will be read, today's date included
     if section.start == "none":
         save_model(model, tokenizer, out)
         return {}
-    chat, factory = ChatFormat(tokenizer), open_factory(params, index, cases)
+    factory = open_factory(params, index, cases)
     training = read_cases(cases / "cases.parquet", "train")
     check_openings(factory, chat, training, params.rollout, "training")
     policy = Policy(model)

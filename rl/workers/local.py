@@ -151,8 +151,11 @@ class LocalSession:
         return self._trainer.save(root, step)
 
     def restore(self, directory: Path) -> None:
-        """Go on from a checkpoint: weights, optimizer and counters."""
-        self._trainer.restore(directory)
+        """Go on from a checkpoint: weights, optimizer and counters. The learner has the device meanwhile: moments are read
+        to where they are learned with, and wait on the host afterwards where they are to.
+        """
+        with self._phases.learning(self.learner):
+            self._trainer.restore(directory)
 
     def reset(self) -> None:
         """Go back to the weights and the learner that it was opened with."""

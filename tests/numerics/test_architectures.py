@@ -207,6 +207,17 @@ def test_a_model_that_the_engine_cannot_run_is_refused_in_one_line(load, monkeyp
     assert "\n" not in str(told.value)
 
 
+def test_memory_that_does_not_do_is_not_the_models_kind(load, monkeypatch):
+    model = load("llama")
+
+    def full(*_args, **_named):
+        raise torch.OutOfMemoryError("none left")
+
+    monkeypatch.setattr(SlotCache, "update", full)
+    with pytest.raises(torch.OutOfMemoryError, match="none left"):
+        refuse_disagreement("llama", model, ROLLOUT)
+
+
 @pytest.mark.parametrize("family", ["qwen3", "mistral-window"])
 def test_sixteen_bits_are_rounding_and_no_exact_sampler(family, load):
     found = disagreements(load(family, "bfloat16"), ROLLOUT)
@@ -226,6 +237,16 @@ def test_a_window_too_long_to_fill_is_said(load, caplog):
     model.config.sliding_window = 5000
     disagreements(model, ROLLOUT.model_copy(update={"max_episode_tokens": 6000, "slots": 1}))
     assert "a window of 5000 tokens is too long" in caplog.text
+
+
+def test_dialogues_beyond_what_a_model_was_made_for_are_told_of(load, caplog):
+    """Rotary positions go on, and what is read there is noise; vLLM refuses it."""
+    model = load("qwen3")
+    places = model.config.max_position_embeddings
+    for length in (places, places + 1):
+        assert not caplog.messages
+        refuse_disagreement("qwen3", model, ROLLOUT.model_copy(update={"max_episode_tokens": length}))
+    assert f"qwen3 was made for {places} tokens" in caplog.text
 
 
 def test_exactness_is_measured(folder, monkeypatch):

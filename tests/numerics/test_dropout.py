@@ -65,8 +65,9 @@ def experience(phi) -> tuple[list[Trajectory], list[Scores]]:
     return played, score(played)
 
 
-def learned(phi, experience, **optimizer) -> tuple[dict, dict[str, float]]:
-    algorithm = make_algorithm(recipe("grpo", group_size=4, own_turn=[], optimizer=ONE_UPDATE | optimizer))
+def learned(phi, experience, name="grpo", **optimizer) -> tuple[dict, dict[str, float]]:
+    own = {"grpo": {"own_turn": []}, "ppo": {"critic": {"trunk": "own", "warmup_rollout_steps": 0}}}[name]
+    algorithm = make_algorithm(recipe(name, group_size=4, optimizer=ONE_UPDATE | optimizer, **own))
     learner = learner_for(copy.deepcopy(phi), algorithm, ROLLOUT.prompts, 1.0, seed=0)
     metrics = learner.update(*experience, step=1)
     return learner.model.state_dict(), metrics
@@ -84,16 +85,19 @@ def test_the_first_update_sees_the_policy_that_sampled_and_a_rerun_is_the_same(p
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
-def test_activations_are_computed_again_where_it_is_asked_for(phi, experience, monkeypatch):
+@pytest.mark.parametrize(("name", "trunks"), [("grpo", 1), ("ppo", 2)])
+def test_activations_are_computed_again_where_it_is_asked_for(phi, experience, monkeypatch, name, trunks):
     computed = []
     forward = type(phi.model.layers[0]).forward
     monkeypatch.setattr(
         type(phi.model.layers[0]), "forward", lambda layer, *a, **k: computed.append(layer) or forward(layer, *a, **k)
     )
-    learned(phi, experience)
+    learned(phi, experience, name)
     plain = len(computed)
-    learned(phi, experience, gradient_checkpointing=True)
-    assert len(computed) - plain > plain
+    learned(phi, experience, name, gradient_checkpointing=True)
+    layers = len(set(map(id, computed[plain:])))
+    assert layers == 2 * trunks
+    assert len(computed) - plain >= plain + layers  # each of them once more, at least
 
 
 def test_supervised_training_has_none_either(phi):

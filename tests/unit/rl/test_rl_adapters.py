@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rl.adapters import adapter_off, adapter_weights, add_adapter, has_adapter, named_weights
+from rl.adapters import adapter_off, adapter_weights, add_adapter, has_adapter, load_merged, named_weights
 from rl.algorithms import make_algorithm
 from rl.algorithms.base import REFERENCE
 from rl.batching import micro_batches
@@ -50,6 +50,20 @@ def test_it_begins_as_the_model_and_is_the_model_when_switched_off(model, adapte
         assert torch.equal(logits(reference), before)
     assert torch.equal(logits(adapted), changed)
     assert all(p.requires_grad == (".lora_" in name) for name, p in adapted.named_parameters())
+
+
+def test_one_beside_a_head_has_to_be_beside_a_head_alone(model):
+    """A head that is the table of embeddings, too, would be saved as one without the adapter, or both with it."""
+    lora = LORA.model_copy(update={"target_modules": ("q_proj", "lm_head")})
+    with pytest.raises(TrainingError, match=r"lm_head, whose weight is this model's table of embeddings, too"):
+        add_adapter(model, lora, seed=0)
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    model.config.tie_word_embeddings = False
+    add_adapter(model, lora, seed=0)
+    shake(model)
+    plain = AutoModelForCausalLM.from_config(model.config).eval()
+    load_merged(plain, dict(named_weights(model)))
+    torch.testing.assert_close(logits(plain), logits(model), atol=1e-4, rtol=0)
 
 
 def test_its_size_is_rank_times_both_sides(model, adapted):

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl.adapters import has_adapter
 from rl.algorithms import make_algorithm
-from rl.checkpoint import SEAL, folder_hash, load_learner_state, prune, save_checkpoint, steps_saved
+from rl.checkpoint import SEAL, _whole_weights, folder_hash, load_learner_state, prune, save_checkpoint, steps_saved
 from rl.config import LoraParams, RolloutParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
@@ -287,3 +287,27 @@ def test_another_model_is_not_averaged_with(model, tokenizer, tmp_path):
     with pytest.raises(TrainingError, match="cannot be averaged"):
         average_folders([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
+
+
+def test_who_serves_a_doctor_stops_where_a_turn_ends(tmp_path, model, tokenizer):
+    """A base model's own end is that of a document."""
+    end, document = tokenizer.convert_tokens_to_ids(["<|end|>", "<|pad|>"])
+    for named, expected in ((document, [document, end]), ([document, end], [document, end]), (end, end), (None, [end])):
+        model.generation_config.eos_token_id = named
+        save_model(model, tokenizer, tmp_path / "plain")
+        save_checkpoint(tmp_path, 1, model, tokenizer, {})
+        for folder in ("plain", "global_step_1"):
+            saved = json.loads((tmp_path / folder / "generation_config.json").read_text())
+            assert saved["eos_token_id"] == expected
+        model.generation_config.eos_token_id = named
+
+
+def test_weights_reach_the_hosts_memory_one_by_one(model, monkeypatch):
+    """Those of several ranks are put together on a GPU that may have room for its share alone."""
+
+    class OnAGpu:
+        def cpu(self):
+            return "here"
+
+    monkeypatch.setattr("rl.checkpoint.named_weights", lambda _: ((name, OnAGpu()) for name in model.state_dict()))
+    assert set(_whole_weights(model, keep=True).values()) == {"here"}

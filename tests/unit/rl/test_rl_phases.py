@@ -146,6 +146,19 @@ def test_a_session_in_either_precision_goes_on_from_its_checkpoint_and_back_to_i
     assert torch.isfinite(session.rank([[2, 9]], [[41], [42]])).all()
 
 
+def test_moments_that_were_read_from_a_checkpoint_wait_on_the_host_too(session, tmp_path, monkeypatch):
+    """A resumed run would else have them beside the engine in its first rollout."""
+    session.learn(*experience(0), step=1)
+    directory = session.save(tmp_path / "run", 1)
+    moved = []
+    optimizers = session.learner.optimizers
+    load = optimizers.load_state
+    monkeypatch.setattr(optimizers, "moments_to", lambda device: moved.append(device.type))
+    monkeypatch.setattr(optimizers, "load_state", lambda state: moved.append("read") or load(state))
+    session.restore(directory)
+    assert moved[-2:] == ["read", "cpu"]
+
+
 def test_an_engine_one_step_ahead_stays_awake(tmp_path, model, tokenizer):
     """It plays while the learner learns, so nothing puts it to sleep."""
     save_model(model, tokenizer, tmp_path / "base")

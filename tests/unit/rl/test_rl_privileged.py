@@ -5,6 +5,7 @@ never sees a chart.
 import asyncio
 import dataclasses
 import json
+import math
 import pickle
 from contextlib import ExitStack
 from functools import partial
@@ -24,7 +25,7 @@ from rl.errors import TrainingError
 from rl.experience import Scores
 from rl.features import AdaptModule, Predicted, dialogue_of, soft_places
 from rl.machine import Place
-from rl.models import average_folders, load_tokenizer, save_model
+from rl.models import average_folders, load_model, load_tokenizer, save_model
 from rl.parts import ADAPT, EMA, ENCODER
 from rl.workers.base import Session
 from rl.workers.group import LocalGroup, _Done
@@ -176,6 +177,15 @@ def trained(base):
     for _ in range(SWITCH + 1):
         step(session)
     return session
+
+
+def untied(folder, tmp_path):
+    """The same with a head of its own."""
+    model, tokenizer = load_model(str(folder), "float32")
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    model.config.tie_word_embeddings = False
+    save_model(model, tokenizer, tmp_path / "untied")
+    return tmp_path / "untied"
 
 
 def bits(session: LocalSession) -> dict[str, torch.Tensor]:
@@ -338,6 +348,16 @@ def test_folding_teaches_an_ordinary_model_to_act_as_the_student(trained, tmp_pa
     assert alone.rollout(specs(None), 1.0)[0].token_ids == first.token_ids
 
 
+def test_a_copy_that_is_no_number_any_more_is_not_written(trained, tmp_path):
+    trained.load(trained.save(tmp_path / "run", 3))
+    played = trained.rollout(specs(), 1.0)
+    with pytest.raises(
+        TrainingError, match=r"KL of the folded copy to the student became nan; lower fold\.learning_rate"
+    ):
+        trained.fold(played, FOLD.model_copy(update={"learning_rate": math.inf}), 1.0, tmp_path / "folded")
+    assert not (tmp_path / "folded").exists()
+
+
 def told(trajectories):
     return [(t.episode_id, t.token_ids, t.turns, t.policy_version) for t in trajectories]
 
@@ -381,13 +401,13 @@ def test_a_run_goes_on_though_a_saved_student_was_played_in_between(trained, tmp
     assert step(trained) == expected
 
 
-def test_lower_precision_needs_adapters_and_they_leave_the_head_alone(base):
+def test_lower_precision_needs_adapters_and_they_leave_the_head_alone(base, tmp_path):
     algorithm, params = make_algorithm(recipe("ppo_roa", group_size=4)), open_session(base).params
     with pytest.raises(TrainingError, match=r"set machines.compute: float32 \(or train_doctor.lora\)"):
         LocalSession(str(base), Place(compute="bfloat16"), params, algorithm, 5, temperature=1.0)
     lora = LORA.model_copy(update={"target_modules": ("lm_head",)})
     with pytest.raises(TrainingError, match="share one head"):
-        LocalSession(str(base), Place(), params, algorithm, 5, lora=lora, temperature=1.0)
+        LocalSession(str(untied(base, tmp_path)), Place(), params, algorithm, 5, lora=lora, temperature=1.0)
 
 
 def test_beside_adapters_the_base_stays_and_is_there_once(base, beside):

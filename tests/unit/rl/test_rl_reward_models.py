@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
 from rl.errors import TrainingError
@@ -88,3 +89,27 @@ def test_a_model_without_a_trained_head_and_scores_that_are_no_numbers(folder, t
     assert (
         RewardModel(str(folder / "one"), "float32", 2, 10**6)._max_tokens == model._model.config.max_position_embeddings
     )
+
+
+def test_a_template_that_begins_a_text_itself_and_knows_no_system_role(folder, tmp_path):
+    """As Gemma's: the token that begins a text is read once, instructions before the first user's words."""
+    AutoModelForSequenceClassification.from_pretrained(folder / "one").save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "one")
+    begin = tokenizer.convert_tokens_to_ids("<|system|>")
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|system|> $A", special_tokens=[("<|system|>", begin)]
+    )
+    tokenizer.chat_template = (
+        "<|system|>{% for m in messages %}{% if m['role'] not in ('user', 'assistant') %}{{ raise_exception('no such role') }}"
+        "{% endif %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}"
+    )
+    tokenizer.save_pretrained(tmp_path)
+    reward = RewardModel(str(tmp_path), "float32", 2, 256)
+    read = []
+    reward._model.register_forward_pre_hook(lambda _module, _, named: read.append(named["input_ids"]), with_kwargs=True)
+    rules = {"role": "system", "content": "ask one question"}
+    folded = {"role": "user", "content": f"ask one question\n\n{TALKS[0][0]['content']}"}
+    assert reward.score([[rules, *TALKS[0]]]) == reward.score([[folded, TALKS[0][1]]])
+    assert all((ids == begin).sum() == 1 for ids in read)
+    with pytest.raises(TrainingError, match=r"its chat template refuses a transcript of user, judge \(no such role\)"):
+        reward.score([[TALKS[0][0], {"role": "judge", "content": "good"}]])

@@ -25,6 +25,7 @@ from tests.unit.rl.test_rl_privileged import (  # noqa: F401  fixtures
     bits,
     same_torch_after,
     specs,
+    untied,
 )
 
 
@@ -106,10 +107,10 @@ def test_the_chart_stands_before_what_was_said_first_also_where_the_opening_hold
     assert opening_with_chart(told, "facts", session.chat) == session.chat.opening_ids(said)
 
 
-def test_a_head_with_an_adapter_is_refused(base):
+def test_a_head_with_an_adapter_is_refused(base, tmp_path):
     lora = LORA.model_copy(update={"target_modules": ("lm_head",)})
     with pytest.raises(TrainingError, match=r"share one head; leave it out of train_doctor\.lora"):
-        open_session(base, lora)
+        open_session(untied(base, tmp_path), lora)
 
 
 def test_charts_that_are_mostly_too_long_are_told_of(base, caplog):

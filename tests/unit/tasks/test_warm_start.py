@@ -3,10 +3,16 @@
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
+from doctor.parameters import load_params
+from rl.chat import ChatFormat
 from rl.environment import EpisodeSpec
 from rl.experience import StopReason, Trajectory
-from tasks.warm_start import in_parts
+from rl.models import new_model, save_model
+from tasks.warm_start import fine_tune, in_parts
+from tests.numerics.families import DATED
+from tests.numerics.families import tokenizer_of as tokenizer_of_family
 
 SPECS = [
     EpisodeSpec(
@@ -95,3 +101,16 @@ def test_a_part_with_failures_and_a_damaged_one_are_played_again(tmp_path: Path)
     players = Players()
     in_parts(SPECS, players, 3, tmp_path)
     assert players.parts == [["case-0", "case-1", "case-2"], ["case-3", "case-4", "case-5"]]
+
+
+def test_a_start_without_a_training_reads_the_same_tomorrow(tmp_path: Path) -> None:
+    """Else a run that is resumed on another day would read other tokens, and get other weights."""
+    tokenizer = tokenizer_of_family("llama")
+    assert tokenizer.chat_template == DATED
+    save_model(new_model(tokenizer, 32, 1, 2, 512, 0), tokenizer, tmp_path / "base")
+    params = load_params()
+    start = params.warm_start.model_copy(update={"base": str(tmp_path / "base"), "start": "none"})
+    fine_tune.fn(params.model_copy(update={"warm_start": start}), tmp_path, tmp_path, tmp_path / "out")
+    read = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert "strftime_now" not in read.chat_template
+    assert ChatFormat(read).tokenizer.chat_template == read.chat_template
