@@ -43,6 +43,7 @@ class Decision:
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()  # what else is to be known of it
     key: str = ""  # stands for all that it depends on
+    against: str | None = None  # sha256 of the champion that was met, "" if there was none; None: nobody was met
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""

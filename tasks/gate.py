@@ -53,14 +53,14 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
         return None
     if challenger.tags.get("rolled_back"):
         return Decision(promoted=False, reason=f"rolled back {challenger.tags['rolled_back']}", cases=0, excluded=0)
-    kept = _kept(params, challenger, champion)
+    kept, met = _kept(params, challenger, champion), champion.sha256 if champion is not None else ""
     if challenger.tags.get("gate") == NOT_PROMOTED and challenger.tags.get("gate.decided") == kept.stem:
         return None
     if kept.exists():
         log.info("decided before: %s", kept)
-        return Decision.from_json(json.loads(kept.read_text(encoding="utf-8")))
+        return replace(Decision.from_json(json.loads(kept.read_text(encoding="utf-8"))), against=met)
     registry.numbered(MODEL_NAME, challenger.number, folder_hash)  # refuses a damaged copy
-    decision = replace(_meet(params, challenger, champion), key=kept.stem)
+    decision = replace(_meet(params, challenger, champion), key=kept.stem, against=met)
     write_json(kept, decision.to_json())
     return decision
 
@@ -159,11 +159,13 @@ def settle(
         What was done, in a line.
 
     Raises:
-        TrackingError: the folder of what is to be promoted is missing or changed.
+        TrackingError: the folder of what is to be promoted is missing or changed, or the champion is another than the one
+            that it has met.
     """
+    before = registry.version_at(MODEL_NAME, CHAMPION)
     if promote:
         registry.numbered(MODEL_NAME, challenger.number, folder_hash)  # refuses a damaged copy
-    before = registry.version_at(MODEL_NAME, CHAMPION)
+        _refuse_another(challenger, decision, before)
     if commit is not None:
         registry.describe(MODEL_NAME, challenger.number, {"retrain.commit": commit})
     if decision is None:
@@ -187,6 +189,16 @@ def settle(
         if before
         else f"not promoted: no champion yet ({told['gate.reason']})"
     )
+
+
+def _refuse_another(challenger: Version, decision: Decision | None, champion: Version | None) -> None:
+    """Stop where the champion is not the one that was met: a way back, or another run, came between."""
+    met, now = decision.against if decision is not None else None, champion.sha256 if champion is not None else ""
+    if met is not None and met != now:
+        there = f"version {champion.number}" if champion is not None else "nobody"
+        raise TrackingError(
+            f"since version {challenger.number} met the champion, that is {there}, which it has not met; run this again"
+        )
 
 
 def _unchanged(challenger: Version, before: Version | None, arrivals: Sequence[Arrival]) -> str:
@@ -226,12 +238,6 @@ def about(challenger: Version, commit: str | None, why: str = "") -> dict[str, s
         "inbox": "".join(f"\n    - {line}" for line in tags.get("inbox", "").splitlines()),
     }
     return {name: text for name, text in told.items() if text}
-
-
-def champion_now() -> str:
-    """The number of the version in use; "" without one."""
-    champion = registry.version_at(MODEL_NAME, CHAMPION)
-    return champion.number if champion is not None else ""
 
 
 def _named(version: Version) -> str:
