@@ -41,8 +41,16 @@ def parameters_of(stage: str) -> Mapping[str, Any]:
     return found
 
 
-def _stages() -> Mapping[str, Any]:
-    lock = ROOT / "dvc.lock"
+def inputs_of(project: Path) -> list[str]:
+    """Files and folders in a project that its stages read and none makes, as its dvc.lock has them."""
+    stages = _stages(project).values()
+    made = {one["path"] for stage in stages for one in stage.get("outs", [])}
+    read = dict.fromkeys(one["path"] for stage in stages for one in stage.get("deps", []))
+    return [path for path in read if path not in made and not path.startswith(("/", "../"))]
+
+
+def _stages(project: Path | None = None) -> Mapping[str, Any]:
+    lock = (project or ROOT) / "dvc.lock"
     stages: Mapping[str, Any] = ((YAML(typ="safe").load(lock) if lock.exists() else None) or {}).get("stages", {})
     return stages
 

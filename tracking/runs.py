@@ -32,6 +32,7 @@ from rl.files import write_json
 
 # prepares MLflow's environment, so before MLflow
 from tracking.errors import TrackingError
+from tracking.provenance import inputs_of
 from tracking.store import home, patiently, setup
 from tracking.traces import log_consultations
 
@@ -153,7 +154,9 @@ def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _origin(root: Path) -> dict[str, str]:
-    """Where a run comes from: code (git) and stage (DVC). What the pipeline itself writes makes no tree dirty."""
+    """Where a run comes from: code (git) and stage (DVC). What the pipeline itself writes makes no tree dirty; a file among
+    what a stage reads does, if no commit holds it.
+    """
 
     def git(*words: str) -> str:
         command = ["git", "--no-optional-locks", "-C", str(root), *words]
@@ -166,6 +169,8 @@ def _origin(root: Path) -> dict[str, str]:
         changes = git(
             "status", "--porcelain", "--untracked-files=no", "--", ".", *(f":(exclude){name}" for name in MADE)
         )
+        if not changes and (read := inputs_of(root)):
+            changes = git("--literal-pathspecs", "ls-files", "--others", "--exclude-standard", "--", *read)
     except (OSError, subprocess.SubprocessError):
         return tags | {"git.sha": "unknown", "git.dirty": "unknown"}
     return tags | {"git.sha": sha, "mlflow.source.git.commit": sha, "git.dirty": str(bool(changes)).lower()}

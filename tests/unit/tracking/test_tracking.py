@@ -667,8 +667,29 @@ def test_what_the_pipeline_itself_writes_makes_no_tree_dirty(tmp_path):
     git("init", "-q")
     git("add", "-A")
     git("commit", "-qm", "start")
-    (tmp_path / "dvc.lock").write_text("2")
+    (tmp_path / "dvc.lock").write_text("{}")
     (tmp_path / "metrics/a.json").unlink()
     assert tracking._origin(tmp_path)["git.dirty"] == "false"
     (tmp_path / "params.yaml").write_text("2")
     assert tracking._origin(tmp_path)["git.dirty"] == "true"
+
+
+def test_an_input_that_no_commit_holds_makes_the_tree_dirty_and_a_note_beside_it_does_not(tmp_path):
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x", *words], cwd=tmp_path, check=True)
+
+    for name in ("data/own/march.csv", "data/cases/cases.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("rows")
+    deps, outs = ("data/own", "../elsewhere", "a [1].csv"), ("data/cases",)
+    stage = {"deps": [{"path": path} for path in deps], "outs": [{"path": path} for path in outs]}
+    (tmp_path / "dvc.lock").write_text(json.dumps({"stages": {"patient_cases": stage, "warm_start": {}}}))
+    git("init", "--quiet")
+    git("add", "data/own", "dvc.lock")
+    git("commit", "--quiet", "--message", "all")
+    (tmp_path / "notes.txt").write_text("mine")
+    assert tracking._origin(tmp_path)["git.dirty"] == "false"
+    (tmp_path / "data/own/april.csv").write_text("rows")
+    assert tracking._origin(tmp_path)["git.dirty"] == "true"
+    (tmp_path / ".gitignore").write_text("april.csv")  # DVC's, say
+    assert tracking._origin(tmp_path)["git.dirty"] == "false"
