@@ -15,11 +15,11 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case, read_cases
 from clinic.metrics import Missing, Row
+from doctor import learned_from
 from doctor.evaluation import EvaluationSet, open_evaluation_sets, policy_rows
 from doctor.gate import CHALLENGER, CHAMPION, Decision, decide, markdown
 from doctor.parameters import HOME, ROOT, Params
 from doctor.references import commonest_rows
-from doctor.training import LEARNED_FROM
 from rl.checkpoint import folder_hash
 from rl.files import write_json
 from tasks.inbox import Arrival
@@ -91,14 +91,14 @@ def _kept(params: Params, challenger: Version, champion: Version | None) -> Path
 
 def _meet(params: Params, challenger: Version, champion: Version | None) -> Decision:
     met = [challenger, champion] if champion else [challenger]
-    known = {version.number: _learned_from(version) for version in met}
-    learned_from = frozenset[str]().union(*(ids for ids in known.values() if ids is not None))
+    known = {version.number: learned_from.read(version.path) for version in met}
+    met_before = frozenset[str]().union(*(ids for ids in known.values() if ids is not None))
     notes = [UNRECORDED.format(number) for number, ids in known.items() if ids is None]
     for note in notes:
         log.warning("%s", note)
     held_out = read_cases(ROOT / "data/cases/cases.parquet", "test")
     sets = open_evaluation_sets(
-        params, ROOT / "data/cases", ROOT / "data/kb_index", params.retrain.cases, left_out=learned_from
+        params, ROOT / "data/cases", ROOT / "data/kb_index", params.retrain.cases, left_out=met_before
     )
     cases: list[Case] = []
     ours: list[Row | Missing] = []
@@ -107,16 +107,10 @@ def _meet(params: Params, challenger: Version, champion: Version | None) -> Deci
         cases += test_set.cases
         ours += _played(test_set, CHALLENGER, challenger)
         theirs += _played(test_set, CHAMPION, champion) if champion else commonest_rows(test_set)
-    left_out = sum(case.case_id in learned_from for case in held_out)
+    left_out = sum(case.case_id in met_before for case in held_out)
     missing = params.evaluate_doctor.max_missing_share
     decision = decide(cases, ours, theirs, params.retrain, missing, left_out, first=champion is None)
     return replace(decision, notes=tuple(notes))
-
-
-def _learned_from(version: Version) -> frozenset[str] | None:
-    """Ids of its cases; None where they are not recorded."""
-    told = version.path / LEARNED_FROM
-    return frozenset(told.read_text(encoding="utf-8").split("\n")) - {""} if told.exists() else None
 
 
 def _played(test_set: EvaluationSet, name: str, version: Version) -> list[Row | Missing]:

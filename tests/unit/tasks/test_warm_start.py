@@ -6,7 +6,9 @@ import pytest
 
 from rl.environment import EpisodeSpec
 from rl.experience import StopReason, Trajectory
+from tasks import warm_start
 from tasks.warm_start import in_parts
+from tests.unit.doctor.test_patient_calibration import CASE
 
 SPECS = [
     EpisodeSpec(
@@ -95,3 +97,15 @@ def test_a_part_with_failures_and_a_damaged_one_are_played_again(tmp_path: Path)
     players = Players()
     in_parts(SPECS, players, 3, tmp_path)
     assert players.parts == [["case-0", "case-1", "case-2"], ["case-3", "case-4", "case-5"]]
+
+
+def test_a_doctor_as_base_hands_on_which_cases_it_learned_from_and_any_other_model_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_start, "save_model", lambda model, tokenizer, out: out.mkdir())
+    base, out = tmp_path / "base", tmp_path / "out"
+    base.mkdir()
+    warm_start._save(None, None, str(base), [CASE], tmp_path / "plain")
+    warm_start._save(None, None, "a/model-of-a-hub", [CASE], tmp_path / "hub")
+    assert list((tmp_path / "plain").iterdir()) == list((tmp_path / "hub").iterdir()) == []
+    (base / "learned_from.txt").write_text("before\n")
+    warm_start._save(None, None, str(base), [CASE], out)
+    assert (out / "learned_from.txt").read_text().split() == sorted(["before", CASE.case_id])
