@@ -90,6 +90,20 @@ def keep_rating(trace: str | None, held: "Trajectory | None", score: int, commen
     return f"Thank you. The rating is kept {' and '.join(where)}."
 
 
+def keep_trace(folder: "Path | None", held: "Trajectory") -> tuple[str | None, str]:
+    """Keep a consultation as a trace of its doctor's run, if there is one; its id, and what is to be said of it. A store
+    that is away costs the trace, not what was said.
+    """
+    from tracking.errors import TrackingError
+    from tracking.recorder import record_consultation
+
+    try:
+        trace = record_consultation(folder, held) if folder is not None else None
+    except TrackingError as error:
+        return None, f"Not kept as a trace: {error}."
+    return trace, "Kept as a trace in MLflow." if trace is not None else ""
+
+
 def ask_for_score() -> int | None:
     """What a person at the keyboard thinks of the consultation; None: nothing, or there is no more input."""
     while True:
@@ -167,7 +181,6 @@ def _hold(given: argparse.Namespace) -> None:
     """Hold the consultation, keep it, and ask what it was like."""
     from doctor.consult import Practice
     from doctor.parameters import ROOT, load_params
-    from tracking.recorder import record_consultation
 
     params = load_params()
     practice = Practice(params, doctor_of(given, params), ROOT / "data/cases", ROOT / "data/kb_index")
@@ -183,9 +196,9 @@ def _hold(given: argparse.Namespace) -> None:
     sys.stdout.write(f"\n{practice.name}: {held.stop_reason} after {len(held.turns)} turns.\n")
     if given.forget:
         return
-    trace = None if practice.folder is None else record_consultation(practice.folder, held)
-    if trace:
-        sys.stdout.write("Kept as a trace in MLflow.\n")
+    trace, told = keep_trace(practice.folder, held)
+    if told:
+        sys.stdout.write(f"{told}\n")
     score = ask_for_score() if trace or ratings_file() else None
     if score is not None:
         sys.stdout.write(f"{keep_rating(trace, held, score)}\n")

@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request, Response
 
 from clinic.cases import Case
 from clinic.errors import ClinicError
-from commands.consult import ASKED, keep_rating
+from commands.consult import ASKED, keep_rating, keep_trace
 from commands.consult_html import CSS, notice, problem, transcript
 from commands.resolve import resolved
 from doctor.consult import Practice, held_out
@@ -31,7 +31,6 @@ from rl.errors import TrainingError
 from tasks.registry import MODEL_NAME
 from tracking import registry, runs
 from tracking.errors import TrackingError
-from tracking.recorder import record_consultation
 
 MENDABLE = (ClinicError, KnowledgeBaseError, ParameterError, TrainingError, TrackingError)
 PLAY, WATCH = "play the patient yourself", "watch a held-out case"
@@ -289,14 +288,11 @@ def keep(now: Sitting) -> None:
     held = now.visit.held
     if held is None:
         return
-    if now.folder is not None and not now.forget:
-        now.trace = record_consultation(now.folder, held)
+    now.trace, kept = keep_trace(now.folder, held) if not now.forget else (None, "")
     told = [f"**Over: {held.stop_reason.replace('_', ' ')} after {len(held.turns)} turns.**"]
     if now.case is not None:
         told.append(f"What this patient has: **{now.case.diagnosis}**.")
-    if now.trace is not None:
-        told.append("Kept as a trace in MLflow.")
-    now.ending = " ".join(told)
+    now.ending = " ".join(filter(None, [*told, kept]))
 
 
 def serve(listening: socket.socket, params: Params, called: str, doctor: Doctor, cases: Path | None) -> None:

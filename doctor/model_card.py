@@ -1,9 +1,11 @@
 """What stands beside the weights of every doctor: where it comes from, how good it was, what it is not for."""
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from clinic import intervals
 from clinic.cases import Case
@@ -19,6 +21,7 @@ LIMITS = (
     "- It was not examined for differences between groups of patients.",
     "",
 )
+_LEARNED_BY = re.compile(r"^\| learned by \| `(?P<algorithm>[^`]+)`, .*seed (?P<seed>\d+) \|$", re.MULTILINE)
 _LICENCE = re.compile(r"""^(license|license_name):[ \t]*(?:\n[ \t]*-[ \t]*)?["']?([^"'|`\n]+)""", re.MULTILINE)
 
 
@@ -42,7 +45,6 @@ def model_card(
         steps: rollout steps that were played.
         chosen: steps whose weights it has, or the mean of them; 0: the warm start.
     """
-    found = intervals.proportion(round(accuracy * len(validation)), len(validation))
     return "\n".join(
         [
             "---",
@@ -57,7 +59,7 @@ def model_card(
             "**Teaching and research material. It is no medical device and gives no medical advice.**",
             "",
             *_made(params, reward, steps, chosen),
-            f"| accuracy on {len(validation)} validation cases | {found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] (95%) |",
+            f"| accuracy on {len(validation)} validation cases | {_accuracy(accuracy, len(validation), weighted=bool(params.train_doctor.source_weights))} |",
             "",
             "The checkpoint may have been chosen by these validation cases; figures on held-out cases stand in the registry and in the",
             "evaluation's report. `learned_from.txt` names every case that it was trained or chosen on.",
@@ -67,6 +69,24 @@ def model_card(
             *LIMITS,
         ]
     )
+
+
+def learned_by(folder: Path) -> dict[str, str]:
+    """Algorithm and seed by which the doctor in a folder learned, as its card says; nothing without one."""
+    card = folder / FILE
+    found = _LEARNED_BY.search(card.read_text(encoding="utf-8", errors="replace")) if card.exists() else None
+    return found.groupdict() if found else {}
+
+
+def _accuracy(accuracy: float, cases: int, *, weighted: bool) -> str:
+    """With its interval where it is a share of the cases: a mean of sources by their weights is none, nor is it one where
+    a case could not be played.
+    """
+    right = round(accuracy * cases)
+    if weighted or not math.isclose(accuracy * cases, right, abs_tol=1e-6):
+        return f"{accuracy:.3f}"
+    found = intervals.proportion(right, cases)
+    return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] (95%)"
 
 
 def _made(params: Params, reward: PresetParams, steps: int, chosen: Sequence[int]) -> list[str]:

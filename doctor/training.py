@@ -46,10 +46,6 @@ from rl.workers.opening import open_session
 from rl.workers.roles import Opening
 
 log = logging.getLogger(__name__)
-LEARNED_FROM = "learned_from.txt"
-"""In a doctor's folder: ids of the cases that it was trained and chosen on, one a line."""
-
-
 T = TypeVar("T")
 
 

@@ -19,7 +19,7 @@ from doctor.gate import Decision, markdown
 from doctor.parameters import ROOT
 from flows.challenge import Challenge, challenge, challenge_in
 from tasks.command_line import USER_ERRORS, process
-from tasks.gate import about, champion_now, received, settle
+from tasks.gate import about, received, settle
 from tasks.inbox import file_away, inbox_folder
 from tasks.registry import prune_copies
 from tasks.repository import WorkspaceError
@@ -28,7 +28,6 @@ from tasks.versioning import VersioningError
 from tasks.workspace import head, keep, workspace
 from tasks.workspace import push as sent
 from tracking.console import WATCHED
-from tracking.errors import TrackingError
 from tracking.registry import Version
 
 log = logging.getLogger(__name__)
@@ -106,13 +105,7 @@ def _settled(made: Challenge, commit: str | None) -> str:
     decision, challenger = made.decision, made.challenger
     promote, why = decision is not None and decision.promoted, ""
     if decision is not None and promote and made.approval:
-        met = champion_now()
         said = _ask(decision, challenger, commit)
-        if (now := champion_now()) != met:
-            raise TrackingError(
-                f"while a person was asked about version {challenger.number}, the champion became version {now}, which it "
-                f"has not met; run this again"
-            )
         promote, why = said.promote, said.why or ("approved" if said.promote else "not approved")
     told = settle(challenger, decision, promote, why, commit, made.arrivals)
     if made.keep_promoted is not None:

@@ -15,11 +15,11 @@ from prefect.cache_policies import NO_CACHE
 
 from clinic.cases import Case, read_cases
 from clinic.metrics import Missing, Row
+from doctor import learned_from
 from doctor.evaluation import EvaluationSet, open_evaluation_sets, policy_rows
 from doctor.gate import CHALLENGER, CHAMPION, Decision, decide, markdown
 from doctor.parameters import HOME, ROOT, Params
 from doctor.references import commonest_rows
-from doctor.training import LEARNED_FROM
 from rl.checkpoint import folder_hash
 from rl.files import write_json
 from tasks.inbox import Arrival
@@ -53,14 +53,14 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
         return None
     if challenger.tags.get("rolled_back"):
         return Decision(promoted=False, reason=f"rolled back {challenger.tags['rolled_back']}", cases=0, excluded=0)
-    kept = _kept(params, challenger, champion)
+    kept, met = _kept(params, challenger, champion), champion.sha256 if champion is not None else ""
     if challenger.tags.get("gate") == NOT_PROMOTED and challenger.tags.get("gate.decided") == kept.stem:
         return None
     if kept.exists():
         log.info("decided before: %s", kept)
-        return Decision.from_json(json.loads(kept.read_text(encoding="utf-8")))
+        return replace(Decision.from_json(json.loads(kept.read_text(encoding="utf-8"))), against=met)
     registry.numbered(MODEL_NAME, challenger.number, folder_hash)  # refuses a damaged copy
-    decision = replace(_meet(params, challenger, champion), key=kept.stem)
+    decision = replace(_meet(params, challenger, champion), key=kept.stem, against=met)
     write_json(kept, decision.to_json())
     return decision
 
@@ -91,14 +91,14 @@ def _kept(params: Params, challenger: Version, champion: Version | None) -> Path
 
 def _meet(params: Params, challenger: Version, champion: Version | None) -> Decision:
     met = [challenger, champion] if champion else [challenger]
-    known = {version.number: _learned_from(version) for version in met}
-    learned_from = frozenset[str]().union(*(ids for ids in known.values() if ids is not None))
+    known = {version.number: learned_from.read(version.path) for version in met}
+    met_before = frozenset[str]().union(*(ids for ids in known.values() if ids is not None))
     notes = [UNRECORDED.format(number) for number, ids in known.items() if ids is None]
     for note in notes:
         log.warning("%s", note)
     held_out = read_cases(ROOT / "data/cases/cases.parquet", "test")
     sets = open_evaluation_sets(
-        params, ROOT / "data/cases", ROOT / "data/kb_index", params.retrain.cases, left_out=learned_from
+        params, ROOT / "data/cases", ROOT / "data/kb_index", params.retrain.cases, left_out=met_before
     )
     cases: list[Case] = []
     ours: list[Row | Missing] = []
@@ -107,16 +107,10 @@ def _meet(params: Params, challenger: Version, champion: Version | None) -> Deci
         cases += test_set.cases
         ours += _played(test_set, CHALLENGER, challenger)
         theirs += _played(test_set, CHAMPION, champion) if champion else commonest_rows(test_set)
-    left_out = sum(case.case_id in learned_from for case in held_out)
+    left_out = sum(case.case_id in met_before for case in held_out)
     missing = params.evaluate_doctor.max_missing_share
     decision = decide(cases, ours, theirs, params.retrain, missing, left_out, first=champion is None)
     return replace(decision, notes=tuple(notes))
-
-
-def _learned_from(version: Version) -> frozenset[str] | None:
-    """Ids of its cases; None where they are not recorded."""
-    told = version.path / LEARNED_FROM
-    return frozenset(told.read_text(encoding="utf-8").split("\n")) - {""} if told.exists() else None
 
 
 def _played(test_set: EvaluationSet, name: str, version: Version) -> list[Row | Missing]:
@@ -159,11 +153,13 @@ def settle(
         What was done, in a line.
 
     Raises:
-        TrackingError: the folder of what is to be promoted is missing or changed.
+        TrackingError: the folder of what is to be promoted is missing or changed, or the champion is another than the one
+            that it has met.
     """
+    before = registry.version_at(MODEL_NAME, CHAMPION)
     if promote:
         registry.numbered(MODEL_NAME, challenger.number, folder_hash)  # refuses a damaged copy
-    before = registry.version_at(MODEL_NAME, CHAMPION)
+        _refuse_another(challenger, decision, before)
     if commit is not None:
         registry.describe(MODEL_NAME, challenger.number, {"retrain.commit": commit})
     if decision is None:
@@ -187,6 +183,16 @@ def settle(
         if before
         else f"not promoted: no champion yet ({told['gate.reason']})"
     )
+
+
+def _refuse_another(challenger: Version, decision: Decision | None, champion: Version | None) -> None:
+    """Stop where the champion is not the one that was met: a way back, or another run, came between."""
+    met, now = decision.against if decision is not None else None, champion.sha256 if champion is not None else ""
+    if met is not None and met != now:
+        there = f"version {champion.number}" if champion is not None else "nobody"
+        raise TrackingError(
+            f"since version {challenger.number} met the champion, that is {there}, which it has not met; run this again"
+        )
 
 
 def _unchanged(challenger: Version, before: Version | None, arrivals: Sequence[Arrival]) -> str:
@@ -226,12 +232,6 @@ def about(challenger: Version, commit: str | None, why: str = "") -> dict[str, s
         "inbox": "".join(f"\n    - {line}" for line in tags.get("inbox", "").splitlines()),
     }
     return {name: text for name, text in told.items() if text}
-
-
-def champion_now() -> str:
-    """The number of the version in use; "" without one."""
-    champion = registry.version_at(MODEL_NAME, CHAMPION)
-    return champion.number if champion is not None else ""
 
 
 def _named(version: Version) -> str:

@@ -17,7 +17,7 @@ from doctor.reward_recipe import load_reward
 from rl.checkpoint import folder_hash
 from tracking import registry, runs
 from tracking.errors import TrackingError
-from tracking.provenance import input_digest, output_digest
+from tracking.provenance import input_digest, output_digest, parameters_of
 from tracking.recorder import run_of
 from tracking.registry import COPIES, Version, discard, seal
 
@@ -102,25 +102,27 @@ def prune_copies(promoted: int) -> None:
 
 def _made_by(params: Params) -> dict[str, str]:
     """What made a doctor: its algorithm and reward, who judged, and DVC's hashes of all that, of its data and of the
-    texts in its index.
+    texts in its index. As dvc.lock has it of its training: parameters and data may have changed since.
     """
-    reward = load_reward(params.reward.preset)
+    then = parameters_of("train_doctor")
+    algorithm = then.get("algorithm", {}).get("name", params.algorithm.name)
+    reward = load_reward(then.get("reward", {}).get("preset", params.reward.preset))
     judge = params.language_models.reward_judge if reward.name in JUDGED else None
     path = reward.path if isinstance(reward, RewardModelParams | HumanParams) else None
-    recipes = [f"recipes/{params.algorithm.name}.yaml", f"recipes/rewards/{reward.name}.yaml", "clinic/rewards"]
+    recipes = [f"recipes/{algorithm}.yaml", f"recipes/rewards/{reward.name}.yaml", "clinic/rewards"]
     opinion = ["clinic/judging.py"] if judge else [path] if path else []
     texts = [Path(source.path).as_posix() for source in params.knowledge_base.sources]
     digests = {
-        **{name: output_digest(name) for name in ("models/doctor", "data/cases", "data/kb_index")},
-        **{name: input_digest("train_doctor", name) for name in [*recipes, *opinion]},
+        "models/doctor": output_digest("models/doctor"),
+        **{name: input_digest("train_doctor", name) for name in ["data/cases", "data/kb_index", *recipes, *opinion]},
         **{name: input_digest("knowledge_base", name) for name in texts},
     }
     told = {
-        "algorithm": params.algorithm.name,
+        "algorithm": algorithm,
         "reward": reward.name,
         "reward.judge": judge.model if judge else "",
         "reward.path": path or "",
-        "seed": str(params.seed),
+        "seed": str(then.get("seed", params.seed)),
         **{f"dvc.md5 {name}": digest or "" for name, digest in digests.items()},
     }
     return {name: value for name, value in told.items() if value}

@@ -11,6 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from clinic.cases import read_cases
 from clinic.events import read_events
 from clinic.tables import Evaluation
+from doctor.model_card import learned_by
 from doctor.parameters import Params
 from doctor.scoring import right
 from doctor.stages import input_hash
@@ -35,20 +36,7 @@ def evaluation_page(params: Params, metrics: Evaluation, given: Mapping[str, Pat
         given: models and data that it used, by their names in dvc.yaml.
         out: the metrics file.
     """
-    seen = _seen(given["data/cases"], out.parent / "consultations")
-    patient = params.language_models.patient
-    facts = {
-        "algorithm": params.algorithm.name,
-        "reward": params.reward.preset,
-        "seed": str(params.seed),
-        "turn budget": str(params.consultation.turn_budget),
-        "patients": patient.model if patient is not None else "scripted",
-        "all inputs": f"sha256 {input_hash('evaluate_doctor', params, given)[:12]}",
-        **{
-            Path(name).name.replace("_", " "): f"{path.name}, sha256 {folder_hash(path)[:12]}"
-            for name, path in given.items()
-        },
-    }
+    seen, facts = _seen(given["data/cases"], out.parent / "consultations"), _facts(params, given)
     curve = plots_file(out, "train_doctor.csv")
     rows = (
         [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(curve.open())] if curve.exists() else []
@@ -59,6 +47,26 @@ def evaluation_page(params: Params, metrics: Evaluation, given: Mapping[str, Pat
     write_accuracy_by_turns(seen, plots_file(out, "accuracy_by_turns.csv"))
     log.info("report: %s", page)
     return page
+
+
+def _facts(params: Params, given: Mapping[str, Path]) -> dict[str, str]:
+    """What made the doctor and its figures. How it learned is for its card to say: parameters may have changed since, and
+    any other doctor can be evaluated.
+    """
+    patient, learned = params.language_models.patient, learned_by(given["models/doctor"])
+    told = {
+        "algorithm": learned.get("algorithm", ""),
+        "reward": params.reward.preset,
+        "seed": learned.get("seed", ""),
+        "turn budget": str(params.consultation.turn_budget),
+        "patients": patient.model if patient is not None else "scripted",
+        "all inputs": f"sha256 {input_hash('evaluate_doctor', params, given)[:12]}",
+        **{
+            Path(name).name.replace("_", " "): f"{path.name}, sha256 {folder_hash(path)[:12]}"
+            for name, path in given.items()
+        },
+    }
+    return {name: text for name, text in told.items() if text}
 
 
 def _seen(cases: Path, consultations: Path) -> list[Seen]:

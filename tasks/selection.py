@@ -12,10 +12,11 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from doctor import learned_from
 from doctor.model_card import FILE as MODEL_CARD
 from doctor.model_card import model_card
 from doctor.scoring import accuracy_by_source, weighted_accuracy
-from doctor.training import LEARNED_FROM, Training, with_policy
+from doctor.training import Training, with_policy
 from rl.algorithms.adaptation import FoldParams
 from rl.checkpoint import check_checkpoint, folder_hash, steps_saved
 from rl.files import replace_folder, write_json
@@ -115,8 +116,8 @@ def export(run: Training, out: Path) -> dict[str, Any]:
         told["adapted_accuracy"] = reached
         told |= fold(run, run.algorithm.fold, out)
         reached = _accuracy(run)["validation/accuracy"]
-    ids = sorted(case.case_id for case in (*run.train, *run.validation))
-    (out / LEARNED_FROM).write_text("\n".join(ids) + "\n", encoding="utf-8")
+    before = learned_from.read(run.warm_start) or frozenset()  # by a doctor that the training went on from
+    learned_from.write(out, before.union(case.case_id for case in (*run.train, *run.validation)))
     card = model_card(run.params, run.reward, run.train, run.validation, reached, last, chosen)
     (out / MODEL_CARD).write_text(card, encoding="utf-8")
     return {

@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from clinic.cases import Case, read_cases
+from doctor import learned_from
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.lengths import check_openings, warn_of_long_turns
 from doctor.lookups import copying_accuracy, lookup_examples
@@ -64,7 +65,7 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
     refuse_disagreement(base, model.eval(), params.rollout)
     chat = ChatFormat(tokenizer)  # its template is saved as it will be read, today's date included
     if section.start == "none":
-        save_model(model, tokenizer, out)
+        _save(model, tokenizer, base, (), out)
         return {}
     factory = open_factory(params, index, cases)
     training = read_cases(cases / "cases.parquet", "train")
@@ -78,9 +79,20 @@ def fine_tune(params: Params, cases: Path, index: Path, out: Path) -> dict[str, 
         halfway = Halfway(unfinished / "learned")
         loss = train_supervised(policy, lessons, section.sft, supervised("warm start"), halfway)
         told |= _measured(policy.eval(), chat, factory, read_cases(cases / "cases.parquet", "validation"), params)
-        save_model(model, tokenizer, out)
+        _save(model, tokenizer, base, training, out)
         shutil.rmtree(unfinished, ignore_errors=True)
     return {"loss": round(loss, 4), **told}
+
+
+def _save(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: str, training: Sequence[Case], out: Path
+) -> None:
+    """Write the model; where the base is a doctor that says which cases it learned from, these and the new ones stay
+    known.
+    """
+    save_model(model, tokenizer, out)
+    if (before := learned_from.read(Path(base))) is not None:
+        learned_from.write(out, before.union(case.case_id for case in training))
 
 
 def _unfinished(params: Params, base: str, cases: Path, index: Path) -> Path:

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,11 +24,12 @@ from doctor.scoring import right
 from doctor.training import Training, history, kept, past_experience
 from rl.checkpoint import folder_hash
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
+from rl.files import write_json
 from tracking import runs, traces
 from tracking.console import PARENT, Bar, duration
 from tracking.errors import AwayError
 from tracking.progress import Phase
-from tracking.provenance import output_digest
+from tracking.provenance import data_digest, is_own
 from tracking.report_page import recorded
 from tracking.traces import Truth
 
@@ -209,21 +211,39 @@ def open_recording(run: Training, flow_run_id: str) -> Iterator[Recorder]:
         "recipe": run.algorithm.recipe.model_dump(mode="json", exclude={"name"}),
     }
     tags = {"prefect.flow_run_id": flow_run_id, "stage": "train_doctor", "checkpoints": str(run.folder)}
+    tags["place"] = _place(run.folder)
     if parent := os.environ.get(PARENT):
         tags["prefect.parent_flow_run_id"] = parent
     with runs.training_run(run.params.run_name, run.input_hash, params, tags, ROOT) as run_id:
-        for name, path, stage in (
-            ("cases", "data/cases", "patient_cases"),
-            ("knowledge_base", "data/kb_index", "knowledge_base"),
-            ("warm_start", "models/warm_start", "warm_start"),
-        ):
-            digest = output_digest(path) or run.input_hash[:32]
-            runs.log_dataset(run_id, name, ROOT / path, digest, "training", told_by(stage))
+        _name_data(run, run_id)
         recorder = Recorder(run, run_id)
         try:
             yield recorder
         finally:
             recorder.close()
+
+
+def _place(folder: Path) -> str:
+    """A name for a training's folder that no other has, wherever it lies: on a server a second one of the same inputs has
+    the same input hash.
+    """
+    note = folder / "place.json"
+    if not note.exists():
+        write_json(note, {"place": secrets.token_hex(16)})
+    return str(json.loads(note.read_text(encoding="utf-8"))["place"])
+
+
+def _name_data(run: Training, run_id: str) -> None:
+    """Say which data a training reads: the project's own, or what its flow was told to take."""
+    used = {
+        "cases": ("data/cases", run.factory.cases, "patient_cases"),
+        "knowledge_base": ("data/kb_index", run.factory.index, "knowledge_base"),
+        "warm_start": ("models/warm_start", run.warm_start, "warm_start"),
+    }
+    for name, (output, place, stage) in used.items():
+        if place is not None:
+            told = told_by(stage) if is_own(output, place) else {}
+            runs.log_dataset(run_id, name, place, data_digest(output, place), "training", told)
 
 
 def told_by(stage: str) -> dict[str, Any]:
@@ -290,7 +310,7 @@ def _record_evaluation(
     tags = {"stage": "evaluate_doctor", "doctor.sha256": folder_hash(doctor), "rl.step": str(step)}
     asked = params.model_dump(mode="json", include=EVALUATION_PARAMS)
     evaluation = runs.evaluation_run(run_id, key, asked, tags | runs.origin(run_id))
-    runs.log_dataset(evaluation, "cases", cases, output_digest("data/cases") or data[:32], "test")
+    runs.log_dataset(evaluation, "cases", cases, data_digest("data/cases", cases), "test")
     runs.log_step(evaluation, step, figures)
     chosen, scores = trajectories_of_note(
         read_trajectories(consultations / "rollout.parquet"),

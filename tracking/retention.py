@@ -22,6 +22,7 @@ from tracking.store import patiently
 
 # isort: split
 import mlflow
+from mlflow.entities.model_registry import RegisteredModel
 from mlflow.exceptions import MlflowException
 
 Needed = Mapping[tuple[str, ...], str]  # project and name of a training's folder, wherever the project lies -> by what
@@ -120,7 +121,7 @@ def _needed(root: Path, current: str | None) -> Needed:
     client = mlflow.MlflowClient()
     by_run = {current: "models/doctor"} if current else {}
     lost = []
-    for model in patiently(client.search_registered_models):
+    for model in _registered_models(client):
         for alias, number in model.aliases.items():
             version = patiently(client.get_model_version, model.name, number)
             use = f"{alias} (version {number})"
@@ -133,6 +134,15 @@ def _needed(root: Path, current: str | None) -> Needed:
     lost += [by_run[run_id] for run_id, place in places.items() if place is None]
     found = {place.parts[-2:]: by_run[run_id] for run_id, place in places.items() if place is not None}
     return found | ({ANY: f"maybe {', '.join(lost)}, whose run MLflow has lost"} if lost else {})
+
+
+def _registered_models(client: mlflow.MlflowClient) -> Iterator[RegisteredModel]:
+    """All of them, page by page: a server may be other people's, too."""
+    token: str | None = None
+    while token != "":
+        page = patiently(client.search_registered_models, page_token=token)
+        yield from page
+        token = page.token or ""
 
 
 def _written_again(root: Path, tags: Mapping[str, str]) -> str | None:

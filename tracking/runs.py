@@ -3,7 +3,7 @@
 With `tracking.store` (where it is), `tracking.traces` (consultations) and `tracking.registry` (models) the only door to MLflow. Plain functions, called inside tasks. Results never
 depend on what is written here. A resumed training may repeat any call and nothing is recorded twice:
 
-    training_run     the unfinished run with the same input hash goes on
+    training_run     the unfinished run with the same input hash and the same place goes on
     log_step         a metric only moves forward: a point at or before the metric's last step is dropped
     evaluation_run   one per training and figures
     log_dataset      one input per (name, digest)
@@ -32,6 +32,7 @@ from rl.files import write_json
 
 # prepares MLflow's environment, so before MLflow
 from tracking.errors import TrackingError
+from tracking.provenance import inputs_of
 from tracking.store import home, patiently, setup
 from tracking.traces import log_consultations
 
@@ -76,7 +77,8 @@ def training_run(name: str, key: str, params: Mapping[str, Any], tags: Mapping[s
         name: shown in the UI.
         key: input hash; an unfinished run with it is resumed.
         params: nested; flattened with dots. On resume the recorded ones stay.
-        tags: for example `prefect.flow_run_id`.
+        tags: for example `prefect.flow_run_id`; with `place`, a run that has another one is somebody else's and is left
+            alone.
         root: the working tree whose git state, params.yaml and dvc.lock are recorded.
 
     Yields:
@@ -84,7 +86,7 @@ def training_run(name: str, key: str, params: Mapping[str, Any], tags: Mapping[s
     """
     experiment = setup(root)
     client = mlflow.MlflowClient()
-    run_id = _open_run(client, experiment, name, key)
+    run_id = _open_run(client, experiment, name, {"input_hash": key, **{k: tags[k] for k in ("place",) if k in tags}})
     try:
         _describe(client, run_id, params, {**_origin(root), **tags})
         for file in ("params.yaml", "dvc.lock"):
@@ -100,12 +102,10 @@ def training_run(name: str, key: str, params: Mapping[str, Any], tags: Mapping[s
     patiently(client.set_terminated, run_id, "FINISHED")
 
 
-def _open_run(client: Any, experiment: str, name: str, key: str) -> str:
+def _open_run(client: Any, experiment: str, name: str, known_by: Mapping[str, str]) -> str:
+    same = " and ".join(f"tags.{key} = '{value}'" for key, value in known_by.items())
     unfinished = patiently(
-        client.search_runs,
-        [experiment],
-        f"tags.input_hash = '{key}' and attributes.status != 'FINISHED'",
-        max_results=1,
+        client.search_runs, [experiment], f"{same} and attributes.status != 'FINISHED'", max_results=1
     )
     if unfinished:
         run = unfinished[0]
@@ -113,7 +113,7 @@ def _open_run(client: Any, experiment: str, name: str, key: str) -> str:
         patiently(client.set_tag, run.info.run_id, "resumes", str(int(run.data.tags.get("resumes", 0)) + 1))
         log.info("run %s (%s) goes on after %s", run.info.run_id, name, run.info.status)
         return str(run.info.run_id)
-    tags = {"input_hash": key, **_started_by()}
+    tags = {**known_by, **_started_by()}
     return str(patiently(client.create_run, experiment, run_name=name, tags=tags).info.run_id)
 
 
@@ -154,7 +154,9 @@ def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _origin(root: Path) -> dict[str, str]:
-    """Where a run comes from: code (git) and stage (DVC). What the pipeline itself writes makes no tree dirty."""
+    """Where a run comes from: code (git) and stage (DVC). What the pipeline itself writes makes no tree dirty; a file among
+    what a stage reads does, if no commit holds it.
+    """
 
     def git(*words: str) -> str:
         command = ["git", "--no-optional-locks", "-C", str(root), *words]
@@ -167,6 +169,8 @@ def _origin(root: Path) -> dict[str, str]:
         changes = git(
             "status", "--porcelain", "--untracked-files=no", "--", ".", *(f":(exclude){name}" for name in MADE)
         )
+        if not changes and (read := inputs_of(root)):
+            changes = git("--literal-pathspecs", "ls-files", "--others", "--exclude-standard", "--", *read)
     except (OSError, subprocess.SubprocessError):
         return tags | {"git.sha": "unknown", "git.dirty": "unknown"}
     return tags | {"git.sha": sha, "mlflow.source.git.commit": sha, "git.dirty": str(bool(changes)).lower()}
@@ -187,9 +191,16 @@ def log_step(run_id: str, step: int, metrics: Mapping[str, float]) -> None:
 
 
 def log_metrics_final(run_id: str, metrics: Mapping[str, float]) -> None:
-    """Write what holds for the run as a whole, as points at its last step; the first value of a metric stays."""
-    run = patiently(mlflow.MlflowClient().get_run, run_id)
-    log_step(run_id, max(_last_steps(run).values(), default=0), metrics)
+    """Write what holds for the run as a whole, as points at its last step. A value that is another than the last one
+    takes its place: the run shows what was measured last, as its report does.
+    """
+    client = mlflow.MlflowClient()
+    run = patiently(client.get_run, run_id)
+    step, now = max(_last_steps(run).values(), default=0), time.time_ns() // 1_000_000
+    shown = {key: str(value) for key, value in run.data.metrics.items()}  # as text NaN is NaN
+    changed = {key: float(value) for key, value in metrics.items() if shown.get(key) != str(float(value))}
+    if changed:
+        patiently(client.log_batch, run_id, metrics=[Metric(key, value, now, step) for key, value in changed.items()])
 
 
 def evaluation_run(training: str, key: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ With `tracking.traces` and `tracking.runs`, which build on this, the only door t
 import json
 import logging
 import os
+import re
 import sqlite3
 import time
 import urllib.error
@@ -59,6 +60,7 @@ COLUMNS = [
 ]
 TRANSFER_S = 600  # of silence after a file of a model was sent
 REACH_S = 5.0  # within which a tracking server has to answer at the start
+REFUSED = re.compile(r"failed with error code (401|403)\b")
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)  # between tries while the store is locked; each try waits up to 20 s by itself
 
 
@@ -66,7 +68,7 @@ def patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Make a call on the store, a few times while another process keeps the database locked.
 
     Raises:
-        TrackingError: it stayed locked.
+        TrackingError: it stayed locked, or it is a server that refuses this user.
         AwayError: it is a server, and that does not answer. Any other error passes through.
     """
     pauses = list(PAUSES_S)
@@ -76,6 +78,8 @@ def patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         except (MlflowException, requests.RequestException, sqlite3.OperationalError) as error:
             if _is_away(error):
                 raise AwayError(_unanswered(mlflow.get_tracking_uri())) from error
+            if refused := REFUSED.search(str(error)):
+                raise TrackingError(_refusal(mlflow.get_tracking_uri(), refused[1])) from error
             if "is locked" not in str(error):
                 raise
             if not pauses:
@@ -110,6 +114,14 @@ def _is_away(error: BaseException | None) -> bool:
 
 def _unanswered(uri: str) -> str:
     return f"the MLflow server {without_password(uri)} (MLFLOW_TRACKING_URI) does not answer; start it, or name another"
+
+
+def _refusal(uri: str, status: str) -> str:
+    mend = {
+        "401": "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, to what it knows",
+        "403": "ask for permission, or for this address among its --allowed-hosts",
+    }
+    return f"the MLflow server {without_password(uri)} (MLFLOW_TRACKING_URI) refuses this with HTTP {status}; {mend[status]}"
 
 
 def _without_login(uri: str) -> str:

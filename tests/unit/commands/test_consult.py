@@ -2,8 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from commands.consult import keep_trace
 from doctor.parameters import ROOT
+from tracking import recorder
+from tracking.errors import AwayError, TrackingError
 
 
 def consult(*words: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
@@ -35,3 +41,15 @@ def test_a_doctor_that_is_not_there_is_told_in_a_line():
     done = consult("--doctor", "models/no such")
     assert done.returncode == 2
     assert done.stderr.startswith("error: models/no such is neither a folder nor an alias of anamnesis-doctor")
+
+
+@pytest.mark.parametrize("error", [AwayError("the server is away"), TrackingError("the server refuses this")])
+def test_a_store_that_cannot_be_written_to_costs_the_trace_and_nothing_else(monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(recorder, "record_consultation", fail)
+    assert keep_trace(Path("models/doctor"), None) == (None, f"Not kept as a trace: {error}.")
+    assert keep_trace(None, None) == (None, "")  # a served doctor's, whose folder nobody knows
+    monkeypatch.setattr(recorder, "record_consultation", lambda *_: "tr-1")
+    assert keep_trace(Path("models/doctor"), None) == ("tr-1", "Kept as a trace in MLflow.")

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clinic.metrics import Missing
@@ -87,6 +88,29 @@ def test_a_loss_that_cannot_be_ruled_out_counts_as_one():
     for i in range(200):  # red flags: no worse on average, but nobody knows
         ours[i]["red_flags_missed"], theirs[i]["red_flags_missed"] = float(i % 2), float(i % 3 == 0)
     assert not meet(ours, theirs, red_flags_margin=0.15).promoted
+
+
+def test_few_cases_that_show_no_missed_red_flag_do_not_rule_one_out():
+    """Of so many urgent cases, a challenger that misses all flags of 5% more shows none in 36% of all draws."""
+    ours, theirs = rows(share(200, 180)), rows(share(200, 80))
+    for i in range(40, 200):
+        ours[i]["red_flags_missed"] = theirs[i]["red_flags_missed"] = None
+    check = meet(ours, theirs).checks[1]
+    assert (check.name, check.passed) == ("red flags missed", False)
+    assert check.figures.startswith("+0.000 [-0.069, +0.069] in 40 cases")
+
+
+def test_a_loss_as_large_as_the_margin_seldom_passes():
+    rng, passed = np.random.default_rng(0), {30: 0, 60: 0, 200: 0}
+    for count in passed:
+        for _ in range(100):
+            ours = rows([True] * count, missed=0.0)
+            theirs = rows([False] * count, missed=0.0)
+            for row in (row for row in ours if rng.random() < ASKED.red_flags_margin):
+                row["red_flags_missed"] = 1.0
+            check = meet(ours, theirs, count, min_cases=1).checks[1]
+            passed[count] += bool(check.passed)
+    assert max(passed.values()) <= 0.07 * 100  # .025 is meant; by Student's t alone it was .2 of 30 and of 60
 
 
 def test_a_category_may_not_be_given_up():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from doctor.model_card import licence_of, model_card
+from doctor.model_card import FILE, learned_by, licence_of, model_card
 from doctor.parameters import load_params
 from doctor.reward_recipe import load_reward
 from tests.unit.doctor.test_patient_calibration import CASE
@@ -31,6 +31,29 @@ def test_it_says_what_it_was_made_of_how_good_it_was_and_what_it_is_not_for():
     )
     assert "no medical device" in told
     assert told == card(train=[MINE, CASE, CASE])
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "weights", "told"),
+    [
+        (122 / 200, {}, "0.610 [0.541, 0.675] (95%)"),
+        (122 / 199, {}, "0.613"),  # one could not be played
+        (0.9 * 0.5 + 0.1 * 0.3, {CASE.source: 0.9, "mine": 0.1}, "0.480"),
+    ],
+)
+def test_what_is_no_share_of_the_cases_has_no_interval_of_one(accuracy, weights, told):
+    plan = PARAMS.train_doctor.model_copy(update={"source_weights": weights})
+    params = PARAMS.model_copy(update={"train_doctor": plan})
+    card = model_card(params, load_reward("outcome"), [CASE], [CASE] * 200, accuracy, 12, (12,))
+    assert f"| accuracy on 200 validation cases | {told} |\n" in card
+
+
+def test_a_card_is_read_for_how_a_doctor_learned(tmp_path):
+    assert learned_by(tmp_path) == {}
+    (tmp_path / FILE).write_text(card(steps=8))
+    assert learned_by(tmp_path) == {"algorithm": "grpo", "seed": "0"}
+    (tmp_path / FILE).write_text("# Some model of a hub\n")
+    assert learned_by(tmp_path) == {}
 
 
 def test_it_tells_the_steps_that_were_played_and_whose_weights_it_has():

@@ -38,6 +38,7 @@ def project(store, tmp_path, monkeypatch):
     monkeypatch.setattr(gate, "HOME", tmp_path)
     monkeypatch.setattr(gate, "ROOT", store)
     monkeypatch.setattr(gate, "_show", pages.append)
+    monkeypatch.setattr(flow, "settle", gate.settle.fn)  # without Prefect's server
     for name in ("data/cases", "data/kb_index"):
         (store / name).mkdir(parents=True, exist_ok=True)
     return tmp_path, pages
@@ -181,21 +182,48 @@ def test_a_way_back_that_is_killed_goes_back_no_further_when_it_is_repeated(proj
     assert not registry.tags_of(gate.MODEL_NAME, second.number)["rolled_back"]
 
 
+def met(challenger: Version, monkeypatch) -> Decision:
+    """What `compare_with_champion` says where the challenger is better than whoever is there."""
+    monkeypatch.setattr(gate, "_meet", lambda *_: BETTER)
+    decision = gate.compare_with_champion.fn(load_params(), challenger)
+    assert decision is not None
+    return decision
+
+
 def test_a_person_promotes_nobody_over_a_champion_that_was_not_met(project, monkeypatch):
     folder, _ = project
     registered(folder, "first", "champion")
     challenger, other = (registered(folder, name, "challenger") for name in ("challenger", "other"))
-    made = flow.Challenge(challenger=challenger, decision=BETTER, approval=True, report="")
+    decision = met(challenger, monkeypatch)
+    made = flow.Challenge(challenger=challenger, decision=decision, approval=True, report="")
 
     def ask(*_):
         registry.point(gate.MODEL_NAME, "champion", other.number)
         return flow.Approval(promote=True)
 
     monkeypatch.setattr(flow, "_ask", ask)
-    with pytest.raises(
-        TrackingError, match=r"asked about version 2, the champion became version 3, which it has not met"
-    ):
+    with pytest.raises(TrackingError, match=r"since version 2 met the champion, that is version 3, which it has not"):
         flow._settled(made, None)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_nobody_takes_the_place_of_a_champion_who_came_in_after_the_comparison(project, again, monkeypatch):
+    """A way back, say, while data and branch were sent; a decision that is read again names whom it met, too."""
+    folder, _ = project
+    first = registered(folder, "first", "champion")
+    second = registered(folder, "second", "champion", replaced=first.number)
+    challenger = registered(folder, "challenger", "challenger")
+    decision = met(challenger, monkeypatch)
+    if again:
+        assert met(challenger, monkeypatch) == decision
+    monkeypatch.setattr(gate, "create_markdown_artifact", lambda *_, **__: None)
+    gate.roll_back.fn(None, "")
+    made = flow.Challenge(challenger=challenger, decision=decision, approval=False, report="")
+    with pytest.raises(TrackingError, match=r"that is version 1, which it has not met; run this again"):
+        flow._settled(made, None)
+    assert "gate" not in registry.tags_of(gate.MODEL_NAME, challenger.number)
+    registry.point(gate.MODEL_NAME, "champion", second.number)
+    assert "promoted: version 3 is the champion" in flow._settled(made, None)
 
 
 def test_without_a_commit_or_a_run_the_page_names_neither(project):

@@ -94,7 +94,12 @@ def test_a_version_says_what_made_it(lock):
         {
             "knowledge_base": {"deps": {"data/starter/articles": "14ca.dir"}, "outs": {"data/kb_index": "1b3d.dir"}},
             "train_doctor": {
-                "deps": {"recipes/grpo.yaml": "a", "recipes/rewards/outcome.yaml": "b", "clinic/rewards": "c.dir"},
+                "deps": {
+                    "data/kb_index": "1b3d.dir",
+                    "recipes/grpo.yaml": "a",
+                    "recipes/rewards/outcome.yaml": "b",
+                    "clinic/rewards": "c.dir",
+                },
                 "outs": {"models/doctor": "7266.dir"},
             },
         }
@@ -109,6 +114,27 @@ def test_a_version_says_what_made_it(lock):
         "dvc.md5 recipes/rewards/outcome.yaml": "b",
         "dvc.md5 clinic/rewards": "c.dir",
         "dvc.md5 data/starter/articles": "14ca.dir",
+    }
+
+
+def test_a_version_says_what_made_it_and_not_what_is_there_now(lock, tmp_path):
+    """As after `retrain patient_cases`, or an edited params.yaml whose training was not asked for."""
+    lock(
+        {
+            "patient_cases": {"outs": {"data/cases": "new.dir"}},
+            "train_doctor": {"deps": {"data/cases": "old.dir", "recipes/ppo.yaml": "p"}},
+        }
+    )
+    told = YAML(typ="safe").load(tmp_path / "dvc.lock")
+    then = {"algorithm": {"name": "ppo"}, "reward": {"preset": "weighted"}, "seed": 3}
+    told["stages"]["train_doctor"]["params"] = {"params.yaml": then}
+    YAML().dump(told, tmp_path / "dvc.lock")
+    assert registry._made_by(load_params()) == {
+        "algorithm": "ppo",
+        "reward": "weighted",
+        "seed": "3",
+        "dvc.md5 data/cases": "old.dir",
+        "dvc.md5 recipes/ppo.yaml": "p",
     }
 
 

@@ -108,3 +108,12 @@ def test_the_best_checkpoint_becomes_the_doctor_without_what_only_training_needs
     assert (out / "learned_from.txt").read_text() == "seen-1\nseen-2\n"
     assert (out / "model.safetensors").read_bytes() == b"weights of 2"
     assert (report["chosen_steps"], report["chosen_accuracy"]) == ([2], 0.5)
+
+
+def test_a_doctor_that_goes_on_from_another_has_learned_from_its_cases_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "model_card", lambda *_: "")
+    run, out = trained(tmp_path / "run", "last", {2: 0.5, 4: 0.4}), tmp_path / "doctor"
+    run.warm_start.mkdir()
+    (run.warm_start / "learned_from.txt").write_text("before\nseen-1\n")
+    export.fn(run, out)
+    assert (out / "learned_from.txt").read_text() == "before\nseen-1\nseen-2\n"

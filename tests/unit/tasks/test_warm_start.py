@@ -10,9 +10,11 @@ from rl.chat import ChatFormat
 from rl.environment import EpisodeSpec
 from rl.experience import StopReason, Trajectory
 from rl.models import new_model, save_model
+from tasks import warm_start
 from tasks.warm_start import fine_tune, in_parts
 from tests.numerics.families import DATED
 from tests.numerics.families import tokenizer_of as tokenizer_of_family
+from tests.unit.doctor.test_patient_calibration import CASE
 
 SPECS = [
     EpisodeSpec(
@@ -114,3 +116,15 @@ def test_a_start_without_a_training_reads_the_same_tomorrow(tmp_path: Path) -> N
     read = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert "strftime_now" not in read.chat_template
     assert ChatFormat(read).tokenizer.chat_template == read.chat_template
+
+
+def test_a_doctor_as_base_hands_on_which_cases_it_learned_from_and_any_other_model_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_start, "save_model", lambda model, tokenizer, out: out.mkdir())
+    base, out = tmp_path / "base", tmp_path / "out"
+    base.mkdir()
+    warm_start._save(None, None, str(base), [CASE], tmp_path / "plain")
+    warm_start._save(None, None, "a/model-of-a-hub", [CASE], tmp_path / "hub")
+    assert list((tmp_path / "plain").iterdir()) == list((tmp_path / "hub").iterdir()) == []
+    (base / "learned_from.txt").write_text("before\n")
+    warm_start._save(None, None, str(base), [CASE], out)
+    assert (out / "learned_from.txt").read_text().split() == sorted(["before", CASE.case_id])

@@ -10,6 +10,8 @@ import pytest
 
 from clinic.tables import DoctorTable, Evaluation, Interval, Summary
 from doctor.parameters import load_params
+from rl.checkpoint import folder_hash
+from tracking import provenance
 from tracking import recorder as module
 from tracking.errors import AwayError
 from tracking.recorder import Recorder, final_metrics, untouched
@@ -170,6 +172,41 @@ def test_at_the_end_a_server_that_takes_one_step_after_another_is_waited_for(wri
         recorder.step(step, {"x": 1.0})
     recorder.finish({"chosen_steps": [8], "chosen_accuracy": 0.5, "sha256": "s"})
     assert [step for _, what, step in written.seen if what == "step"] == list(range(1, 9))
+
+
+def test_the_data_that_a_flow_was_told_to_use_is_what_is_named(monkeypatch, tmp_path):
+    """Not the project's own, whose hash stands in dvc.lock."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.setattr(provenance, "ROOT", tmp_path / "project")
+    monkeypatch.setattr(provenance, "output_digest", lambda name: f"md5 of {name}")
+    monkeypatch.setattr(module, "told_by", lambda stage: {"told by": stage})
+    for place in ("project/data/kb_index", "project/models/warm_start", "other"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "other" / "cases.parquet").write_text("cases")
+    seen = {}
+    monkeypatch.setattr(module.runs, "log_dataset", lambda run_id, name, *what: seen.update({name: what}))
+    project = tmp_path / "project"
+    used = SimpleNamespace(cases=tmp_path / "other", index=project / "data/kb_index")
+    module._name_data(SimpleNamespace(factory=used, warm_start=project / "models/warm_start"), "r")
+    assert seen == {
+        "cases": (tmp_path / "other", folder_hash(tmp_path / "other")[:32], "training", {}),
+        "knowledge_base": (
+            *(project / "data/kb_index", "md5 of data/kb_index", "training"),
+            {"told by": "knowledge_base"},
+        ),
+        "warm_start": (
+            *(project / "models/warm_start", "md5 of models/warm_start", "training"),
+            {"told by": "warm_start"},
+        ),
+    }
+
+
+def test_a_training_keeps_the_name_of_its_place(tmp_path):
+    here = module._place(tmp_path / "here")
+    assert module._place(tmp_path / "here") == here
+    assert module._place(tmp_path / "there") != here
+    (tmp_path / "here").rename(tmp_path / "moved")
+    assert module._place(tmp_path / "moved") == here
 
 
 def test_a_run_that_ends_early_still_writes_what_it_has(written):

@@ -318,6 +318,11 @@ def test_a_doctor_who_missed_too_many_has_the_reason_and_no_figure() -> None:
     assert "naive Bayes, fitted on training cases (1 of 50 cases missing)" in text
 
 
+def test_the_lead_counts_the_cases_that_were_played() -> None:
+    some = {"cases": 50, "missing": {"case-1": "failed"}, "accuracy": INTERVAL}
+    assert "On 49 held-out cases the trained doctor" in Page(page(metrics={"trained": {"overall": some}})).text
+
+
 def test_writers_leave_whole_files(tmp_path: Path) -> None:
     played = [
         seen(case(), "Lung infection", correct=True),

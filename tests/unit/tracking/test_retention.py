@@ -1,5 +1,6 @@
 """What past trainings may be deleted: never the champion's, never the doctor's in use, never one that runs."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore
 
 from commands import prune
 from doctor import parameters
@@ -74,6 +76,17 @@ def test_the_newest_and_the_best_stay_and_always_the_champion(
     root: Path, last: int, best: int, gone: list[str]
 ) -> None:
     assert going(root, last, best) == gone
+
+
+def test_a_champion_is_found_on_any_page_of_the_registry(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow gives a hundred models at a time, by name; a server has other people's."""
+    client = runs.mlflow.MlflowClient()
+    with contextlib.suppress(runs.MlflowException):
+        client.create_registered_model("another, before it")
+    search = SqlAlchemyStore.search_registered_models
+    one = lambda store, asked, _, order, token: search(store, asked, 1, order, token)  # noqa: E731
+    monkeypatch.setattr(SqlAlchemyStore, "search_registered_models", one)
+    assert past_trainings(root, None)[-1].needed == "champion (version 1)"
 
 
 def test_the_doctor_in_use_stays(root: Path) -> None:

@@ -6,8 +6,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -44,6 +46,27 @@ def test_who_may_not_describe_the_experiment_can_use_it(project, monkeypatch):
     monkeypatch.undo()
     assert store.setup(project) == experiment
     assert f"mlflow.sharedViewState.{store.VIEW}" in mlflow.MlflowClient().get_experiment(experiment).tags
+
+
+@pytest.mark.parametrize(("status", "mend"), [(401, "MLFLOW_TRACKING_USERNAME"), (403, "--allowed-hosts")])
+def test_a_server_that_refuses_is_told_in_a_line(project, monkeypatch, status, mend):
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(status)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{server.server_port}")
+        for name in ("USERNAME", "PASSWORD"):
+            monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", "")  # put back at the end
+        with pytest.raises(TrackingError, match=rf"refuses this with HTTP {status}; .*{mend}") as told:
+            store.setup(project)
+        server.shutdown()
+    assert "\n" not in str(told.value)
+    assert "secret" not in str(told.value)
 
 
 def test_what_people_chose_to_see_stays(project):

@@ -261,6 +261,17 @@ def test_a_training_killed_outright_is_taken_up_too(root, client):
     assert client.get_run(first).info.status == "FINISHED"
 
 
+def test_a_training_of_the_same_inputs_in_another_place_has_a_run_of_its_own(root, client):
+    """As two people have it who share a server and try the bundled clinic."""
+    mine = tracking.training_run("mine", "shared", {}, {"place": "here"}, root)
+    first = mine.__enter__()
+    with tracking.training_run("other", "shared", {}, {"place": "there"}, root) as second:
+        assert second != first
+    assert client.get_run(first).info.status == "RUNNING"
+    with tracking.training_run("mine", "shared", {}, {"place": "here"}, root) as again:
+        assert again == first
+
+
 def test_no_git_is_no_obstacle(root, client, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with tracking.training_run("plain", "plain", {}, {}, root) as run_id:
@@ -293,9 +304,20 @@ def test_a_step_that_diverged_is_recorded(run, client):
 
 def test_final_values_stand_at_the_last_step_once(run, client):
     tracking.log_step(run, 8, {"reward/mean": 0.1})
-    tracking.log_metrics_final(run, {"test/accuracy": 0.75})
-    tracking.log_metrics_final(run, {"test/accuracy": 0.80})
+    for _ in range(2):
+        tracking.log_metrics_final(run, {"test/accuracy": 0.75, "test/top3": float("nan")})
     assert [(point.step, point.value) for point in client.get_metric_history(run, "test/accuracy")] == [(8, 0.75)]
+    assert len(client.get_metric_history(run, "test/top3")) == 1
+
+
+def test_a_run_shows_the_figures_that_were_measured_last_as_its_report_does(run, client):
+    tracking.log_step(run, 8, {"reward/mean": 0.1})
+    for accuracy in (0.75, 0.60, 0.60, 0.65):
+        tracking.log_metrics_final(run, {"test/accuracy": accuracy})
+        assert client.get_run(run).data.metrics["test/accuracy"] == accuracy
+        time.sleep(0.002)  # MLflow tells points of one step apart by the millisecond
+    history = client.get_metric_history(run, "test/accuracy")
+    assert sorted((point.step, point.value) for point in history) == [(8, 0.60), (8, 0.65), (8, 0.75)]
 
 
 # data sets and files
@@ -645,8 +667,29 @@ def test_what_the_pipeline_itself_writes_makes_no_tree_dirty(tmp_path):
     git("init", "-q")
     git("add", "-A")
     git("commit", "-qm", "start")
-    (tmp_path / "dvc.lock").write_text("2")
+    (tmp_path / "dvc.lock").write_text("{}")
     (tmp_path / "metrics/a.json").unlink()
     assert tracking._origin(tmp_path)["git.dirty"] == "false"
     (tmp_path / "params.yaml").write_text("2")
     assert tracking._origin(tmp_path)["git.dirty"] == "true"
+
+
+def test_an_input_that_no_commit_holds_makes_the_tree_dirty_and_a_note_beside_it_does_not(tmp_path):
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x", *words], cwd=tmp_path, check=True)
+
+    for name in ("data/own/march.csv", "data/cases/cases.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("rows")
+    deps, outs = ("data/own", "../elsewhere", "a [1].csv"), ("data/cases",)
+    stage = {"deps": [{"path": path} for path in deps], "outs": [{"path": path} for path in outs]}
+    (tmp_path / "dvc.lock").write_text(json.dumps({"stages": {"patient_cases": stage, "warm_start": {}}}))
+    git("init", "--quiet")
+    git("add", "data/own", "dvc.lock")
+    git("commit", "--quiet", "--message", "all")
+    (tmp_path / "notes.txt").write_text("mine")
+    assert tracking._origin(tmp_path)["git.dirty"] == "false"
+    (tmp_path / "data/own/april.csv").write_text("rows")
+    assert tracking._origin(tmp_path)["git.dirty"] == "true"
+    (tmp_path / ".gitignore").write_text("april.csv")  # DVC's, say
+    assert tracking._origin(tmp_path)["git.dirty"] == "false"
