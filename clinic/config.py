@@ -57,7 +57,9 @@ class CaseSource(_Section):
     format: Literal["own", "agentclinic", "mtmeddialog_cases", "mtmeddialog_turns", "ddxplus", "questions"] = Field(
         description="own: any table with a mapping file; others: public sets (docs/how-to/use-your-own-cases.md)"
     )
-    path: str = Field(description="file, relative to the project; own: or a folder, whose tables share the mapping")
+    path: str = Field(
+        min_length=1, description="file, relative to the project; own: or a folder, whose tables share the mapping"
+    )
     cases: int = Field(
         ge=0, description="ddxplus: how many to draw; others: how many to keep, a sample by the salt of split, 0 = all"
     )

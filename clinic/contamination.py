@@ -108,15 +108,15 @@ def inherit_groups(cases: Sequence[Case], threshold: float) -> tuple[list[Case],
         same = by_text.get(text)
         relatives = [(same, 1.0)] if same else [(by_text[other], similarity) for other, similarity in index.near(text)]
         reasons = [
-            (relative, f"a near-duplicate (similarity {similarity:.2f}) of {relative.case_id}")
+            (relative, f"a near-duplicate (similarity {similarity:.2f}) of {relative.case_id!r}")
             for relative, similarity in relatives
         ]
         if case.group_id in by_group:
             mate = by_group[case.group_id]
-            reasons.append((mate, f"in one group ({case.group_id}) with {mate.case_id}"))
+            reasons.append((mate, f"in one group ({case.group_id!r}) with {mate.case_id!r}"))
         rivals = {relative.split: f"{why} in {relative.split}" for relative, why in reversed(reasons)}
         if len(rivals) > 1:
-            reason = f"case {case.case_id} is {' and '.join(rivals[split] for split in sorted(rivals))}; remove one of the cases that it ties together"
+            reason = f"case {case.case_id!r} is {' and '.join(rivals[split] for split in sorted(rivals))}; remove one of the cases that it ties together"
             rejected.append(Rejected(case.source, LINE_UNKNOWN, reason))
             continue
         placed = replace(case, group_id=reasons[0][0].group_id, split=reasons[0][0].split) if reasons else case

@@ -25,15 +25,17 @@ def told(path: str, rejected: Sequence[Rejected], records: int) -> list[str]:
         return []
     return [
         f"{Path(path).name}: {len(rejected)} of {records} records are no cases",
-        *(f"  {len(found)} x {reason} ({_lines(path, found)})" for reason, found in by_reason(rejected)),
+        *(f"  {len(found)} x {reason}{_lines(path, found)}" for reason, found in by_reason(rejected)),
     ]
 
 
 def _lines(path: str, rejected: Sequence[Rejected]) -> str:
     more = ", ..." if len(rejected) > SHOWN else ""
+    if not any(one.line for one in rejected):  # `contamination.LINE_UNKNOWN`
+        return ""
     if Path(path).is_dir():
-        return ", ".join(f"{Path(one.path).relative_to(path)}:{one.line}" for one in rejected[:SHOWN]) + more
-    return f"line{'s' * (len(rejected) > 1)} {', '.join(str(one.line) for one in rejected[:SHOWN])}{more}"
+        return f" ({', '.join(f'{Path(one.path).relative_to(path)}:{one.line}' for one in rejected[:SHOWN])}{more})"
+    return f" (line{'s' * (len(rejected) > 1)} {', '.join(str(one.line) for one in rejected[:SHOWN])}{more})"
 
 
 def refuse_too_many(path: str, rejected: Sequence[Rejected], records: int, most: float) -> None:
@@ -47,5 +49,5 @@ def refuse_too_many(path: str, rejected: Sequence[Rejected], records: int, most:
     reason, found = by_reason(rejected)[0]
     raise ClinicError(
         f"{Path(path).name}: {len(rejected)} of {records} records are no cases, more than patient_cases.max_rejected_share = {most:g}; "
-        f"the commonest reason ({len(found)}): {reason} ({_lines(path, found)}); mend the file or its mapping, or raise the share"
+        f"the commonest reason ({len(found)}): {reason}{_lines(path, found)}; mend the file or its mapping, or raise the share"
     )

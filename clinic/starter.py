@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from clinic.cases import Case, Fact, flag_opening
 from clinic.config import SplitParams, StarterParams
-from clinic.errors import ClinicError
+from clinic.errors import ClinicError, shortened
 from clinic.generative import Condition, Finding, GenerativeClinic, Wordings
 from clinic.language import EN, phrases
 from clinic.splits import group_of_facts, split_of
+from clinic.yaml_files import load_yaml
 
 LICENCE = "CC0-1.0"
 MIN_ARTICLE_WORDS = 300
@@ -153,14 +153,20 @@ def _entries(place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     if not paths or not paths[0].exists():
         raise ClinicError(f"{place} holds no .yaml file; point patient_cases.starter.directory at a clinic")
     for path in paths:
-        try:
-            entries = YAML(typ="safe").load(path)
-        except YAMLError as error:
-            raise ClinicError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from error
+        entries = _content(path)
+        if not isinstance(entries, list | None):
+            raise ClinicError(f"{path} must be a list of entries with an id, not {shortened(repr(entries))}")
         for entry in entries or []:
             if not isinstance(entry, dict):
                 raise ClinicError(f"{path} must be a list of entries with an id, not {entry!r}")
             yield path, entry
+
+
+def _content(path: Path) -> Any:
+    try:
+        return load_yaml(path)
+    except (YAMLError, ValueError, OSError) as error:
+        raise ClinicError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _finding(path: Path, entry: dict[str, Any]) -> Finding:
@@ -260,13 +266,13 @@ def read_asking(directory: Path, clinic: GenerativeClinic) -> tuple[dict[str, li
     language), and questions off the record.
 
     Raises:
-        ClinicError: `asking.yaml` names a finding that the clinic has not.
+        ClinicError: `asking.yaml` is no YAML, or names a finding that the clinic has not.
     """
     asking = {f.finding_id: [f.name, *f.doctor.train, *f.doctor.test] for f in clinic.findings}
     path = directory / "asking.yaml" if clinic.language == EN.code else directory / clinic.language / "asking.yaml"
     if not path.exists():
         return asking, []
-    more = YAML(typ="safe").load(path)
+    more = _content(path)
     if (
         not isinstance(more, dict)
         or not isinstance(more.get("asking"), dict)

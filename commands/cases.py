@@ -32,6 +32,9 @@ def main() -> int:
     from rl.errors import TrainingError
 
     mapping = given.mapping or given.path.with_name(f"{given.path.name.split('.')[0]}.mapping.yaml")
+    if not given.path.exists():
+        sys.stderr.write(f"error: {given.path} does not exist; give the path of a table, or of a folder of tables\n")
+        return 1
     try:
         if given.guess:
             guessed(given.path, mapping)

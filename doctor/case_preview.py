@@ -18,8 +18,11 @@ from clinic.events import Asked
 from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.loaders.guess import guess_mapping
-from clinic.loaders.records import names_of
+from clinic.loaders.mapping import read_mapping
+from clinic.loaders.own import stated_diagnosis
+from clinic.loaders.records import BadRecord, names_of
 from clinic.loaders.rows import FORMATS, read_table, tables_at
+from clinic.matching import normalise
 from clinic.naming import group_of
 from clinic.openings import chart_opening
 from clinic.rejections import refuse_too_many, told
@@ -67,8 +70,20 @@ def guessed(path: Path, mapping: Path) -> None:
         FileExistsError: there is a mapping file already.
     """
     text = guess_mapping(read_table(str(_tables(path)[0])), path).encode()
-    with mapping.open("xb") as file:
-        file.write(text)
+    try:
+        with mapping.open("xb") as file:
+            try:
+                file.write(text)
+                file.flush()
+            except OSError:
+                mapping.unlink()
+                raise
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise ClinicError(
+            f"{mapping} cannot be written ({error.strerror}); give --mapping a place that can, in a folder that is there"
+        ) from error
 
 
 def _tables(path: Path) -> list[Path]:
@@ -100,6 +115,7 @@ def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case],
         [
             *lines,
             *_summary(cases),
+            *_unused_corrections(source),
             *_empty_splits(params, source, cases),
             *(line for case in cases[::every][:shown] for line in _meeting(factory, case)),
             *_unknown_names(params, factory, cases),
@@ -149,6 +165,22 @@ def _summary(cases: Sequence[Case]) -> list[str]:
         f"  cases that share a group with another, and so a split: {sum(count for count in groups.values() if count > 1)}, at most {max(groups.values())} in one",
         *([f"  opening words that name the diagnosis (masked, flagged): {flagged}"] if flagged else []),
     ]
+
+
+def _unused_corrections(source: CaseSource) -> list[str]:
+    """Corrections of the mapping that no row of the table asks for: misspelt, or for a table of another month."""
+    mapping = read_mapping(Path(source.mapping or ""))
+    rows = [
+        row for path in tables_at(Path(source.path)) for _, row in read_table(str(path)).rows if mapping.corrections
+    ]
+    stated = {
+        normalise(name)
+        for row in rows
+        if not isinstance(row, BadRecord) and not isinstance(row.get(mapping.diagnosis), list | dict)
+        for name in stated_diagnosis(row, mapping)
+    }
+    unused = [name for name in mapping.corrections if normalise(name) not in stated]
+    return [f"  corrections of diagnoses that no row has: {', '.join(map(repr, unused))}"] if unused else []
 
 
 def _meeting(factory: ConsultationFactory, case: Case) -> list[str]:

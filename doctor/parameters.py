@@ -2,7 +2,7 @@
 
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -54,6 +54,25 @@ MOVED = {
 }
 """Keys of `params.yaml` and of recipes that have another place: a file written for the old one is told where."""
 
+
+_WANTED = {  # type of a mistake -> what is wanted, where pydantic speaks of Python
+    "tuple_type": "write a list, in brackets",
+    "list_type": "write a list, in brackets",
+    "too_short": "the list is empty; name at least one",
+    "dict_type": "write a mapping, {key: value, ...}",
+    "model_type": "write a mapping, {key: value, ...}",
+    "model_attributes_type": "write a mapping, {key: value, ...}",
+    "int_parsing": "write a whole number",
+    "int_type": "write a whole number",
+    "int_from_float": "write a whole number",
+    "float_parsing": "write a number",
+    "float_type": "write a number",
+    "finite_number": "write a finite number",
+    "bool_parsing": "write true or false",
+    "bool_type": "write true or false",
+    "string_type": "write a text, in quotes where it looks like a number",
+    "string_too_short": "it is empty",
+}
 
 _SHORT = reprlib.Repr()  # of a value in a message, which may be as long as its file
 _SHORT.maxstring = _SHORT.maxother = 200
@@ -265,7 +284,7 @@ class LanguageModels(_Section):
 class Params(_Section):
     """All of `params.yaml`."""
 
-    seed: int = Field(ge=0, description="of everything that is drawn in warm start, training and evaluation")
+    seed: int = Field(ge=0, lt=2**63, description="of everything that is drawn in warm start, training and evaluation")
     warm_start: WarmStartParams = Field(description="the base model learns to hold a mediocre consultation")
     patient_cases: PatientCasesParams = Field(description="whom the doctor sees")
     knowledge_base: KnowledgeBaseParams = Field(description="what the doctor can look up")
@@ -373,7 +392,8 @@ def read_yaml(path: Path) -> Any:
     try:
         return load_yaml(path)
     except FileNotFoundError:
-        raise ParameterError(f"{path} does not exist; restore it with `git checkout {path.name}`") from None
+        mended = f"restore it with `git checkout {_shown(path)}`" if path.is_relative_to(ROOT) else "name another file"
+        raise ParameterError(f"{path} does not exist; {mended}") from None
     except (YAMLError, ValueError, OSError) as error:
         raise ParameterError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
 
@@ -404,11 +424,29 @@ def validated(content: Any, path: Path, build: Callable[[Any], T]) -> T:
         ParameterError: the first mistake that pydantic finds, in one line.
     """
     if not isinstance(content, dict):
-        raise ParameterError(f"{path.name} must be a mapping of sections, not {type(content).__name__}")
+        found = "empty" if content is None else f"not {_SHORT.repr(content)}"
+        raise ParameterError(f"{path.name} must be a mapping of sections, `key: value` on each line; it is {found}")
     try:
-        return build(content)
+        built = build(content)
     except ValidationError as error:
         raise ParameterError(_one_line(path, content, error)) from error
+    for key, value in _truths_for_numbers(content, built):
+        raise ParameterError(f"{_shown(path)}: {key} = {str(value).lower()}: write a number")
+    return built
+
+
+def _truths_for_numbers(content: Mapping[Any, Any], built: Any, place: str = "") -> Iterator[tuple[str, bool]]:
+    """Keys where somebody wrote true or false, which pydantic takes for the numbers 1 and 0."""
+    for key, value in content.items():
+        made = built.get(key) if isinstance(built, Mapping) else getattr(built, str(key), None)
+        if isinstance(value, bool) and isinstance(made, int | float) and not isinstance(made, bool):
+            yield f"{place}{key}", value
+        elif isinstance(value, Mapping):
+            yield from _truths_for_numbers(value, made, f"{place}{key}.")
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
@@ -420,17 +458,39 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 def _one_line(path: Path, content: Any, error: ValidationError) -> str:
     mistakes = error.errors()
     first = min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden")  # a misspelt key is missing as well
-    key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
-    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-    name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+    key = _key(first, content)
+    here = [mistake for mistake in mistakes if mistake["type"] != "missing" and _key(mistake, content) == key]
+    others = len(mistakes) - max(1, len(here))
+    more = f" (and {others} more)" if others else ""
+    name = _shown(path)
     if first["type"] == "extra_forbidden":
         return f"{name}: {_unknown(first, mistakes, content)}"
     if first["type"] == "missing":
         return f"{name}: {key} is missing; add it{more}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = ", or ".join(
+        dict.fromkeys(_WANTED.get(one["type"]) or one["msg"].removeprefix("Value error, ") for one in here)
+    )
     choices = re.findall(r"'([^']+)'", str(first.get("ctx", {}).get("expected", "")))
-    shown = "" if isinstance(first["input"], dict) or first["type"] == SECRET else f" = {_SHORT.repr(first['input'])}"
-    return f"{name}: {key}{shown}: {message}{did_you_mean(first['input'], choices)}{more}"
+    given = first["input"]
+    said = {None: "null", True: "true", False: "false"}[given] if given is None or isinstance(given, bool) else ""
+    shown = "" if isinstance(given, dict) or first["type"] == SECRET else f" = {said or _SHORT.repr(given)}"
+    return f"{name}: {key or '(whole file)'}{shown}: {message}{did_you_mean(first['input'], choices)}{more}"
+
+
+def _key(mistake: ErrorDetails, content: Any) -> str:
+    """The key as the file has it: the kind of a block, and which of several kinds of value was tried, are parts of
+    pydantic's place too.
+    """
+    names: list[str] = []
+    here = content
+    for part in mistake["loc"]:
+        known = isinstance(part, int) if isinstance(here, list) else isinstance(here, Mapping) and part in here
+        if known:
+            names.append(str(part))
+            here = here[part]
+    if mistake["type"] == "missing":
+        names.append(str(mistake["loc"][-1]))
+    return ".".join(names)
 
 
 def _unknown(mistake: ErrorDetails, mistakes: Sequence[ErrorDetails], content: Any) -> str:
@@ -438,7 +498,6 @@ def _unknown(mistake: ErrorDetails, mistakes: Sequence[ErrorDetails], content: A
     known, and those that are missing.
     """
     *place, last = mistake["loc"]
-    key = ".".join(str(part) for part in mistake["loc"])
     here: Any = content
     names: list[
         object
@@ -446,7 +505,8 @@ def _unknown(mistake: ErrorDetails, mistakes: Sequence[ErrorDetails], content: A
     for part in place:
         names += [part] * (isinstance(here, dict) and part in here)
         here = here[int(part)] if isinstance(here, list) else here.get(part, here)
-    if (moved := MOVED.get(".".join(map(str, [*names, last])))) is not None:
+    key = ".".join(map(str, [*names, last]))
+    if (moved := MOVED.get(key)) is not None:
         return f"{key} is not read any more; it is {moved} now"
     near = {
         kind: {

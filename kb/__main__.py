@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -23,15 +24,28 @@ def main() -> int:
     _add_check(commands.add_parser("check", help="verify an index; with judged queries, measure how well it finds"))
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # bars of libraries, before these are imported
     command: Callable[[argparse.Namespace], str] = given.command
     try:
-        sys.stdout.write(command(given))
+        said = command(given)
     except KnowledgeBaseError as error:
         sys.stderr.write(f"error: {error}\n")
+        return 2
+    except OSError as error:
+        if error.errno is None:  # no disk's
+            raise
+        place = f"{error.filename}: " if error.filename is not None else ""
+        sys.stderr.write(f"error: {place}{error.strerror}; name another place, or make it one that can be written\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         return 130
+    try:
+        sys.stdout.write(said)
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return 0
 
 

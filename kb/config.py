@@ -205,6 +205,9 @@ def read_params(path: Path) -> KnowledgeBaseParams:
     try:
         return KnowledgeBaseParams.model_validate(content["knowledge_base"])
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        mistakes = error.errors(include_url=False)  # a misspelt key is missing as well
+        first = min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden")
         key = ".".join(("knowledge_base", *(str(part) for part in first["loc"])))
-        raise KnowledgeBaseError(f"{path}: {key}: {first['msg'].removeprefix('Value error, ')}") from error
+        told = {"extra_forbidden": "unknown key; correct or remove it", "missing": "missing; add it"}
+        message = told.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+        raise KnowledgeBaseError(f"{path}: {key}: {message}") from error

@@ -86,14 +86,16 @@ class RolloutParams(_Section):
 class SamplingParams(_Section):
     """How a doctor's turns are sampled."""
 
-    temperature: float = Field(ge=0, description="divides the logits; 0: greedy")
+    temperature: float = Field(ge=0, allow_inf_nan=False, description="divides the logits; 0: greedy")
 
 
 class TrainSamplingParams(_Section):
     """How the turns are sampled that are learned from."""
 
     temperature: float = Field(
-        gt=0, description="of the doctor's sampling in rollouts; the learner divides logits by it too"
+        gt=0,
+        allow_inf_nan=False,
+        description="of the doctor's sampling in rollouts; the learner divides logits by it too",
     )
 
 
@@ -112,9 +114,9 @@ class SFTParams(_Section):
     optimizer: Literal["adamw", "muon"] = Field(
         description="muon: on the weight matrices, AdamW on embeddings and norms; for training from nothing"
     )
-    learning_rate: float = Field(gt=0, description="after the warm-up")
+    learning_rate: float = Field(gt=0, allow_inf_nan=False, description="after the warm-up")
     warmup_share: float = Field(ge=0, lt=1, description="of the gradient steps, linear")
-    weight_decay: float = Field(ge=0, description="decoupled, per gradient step")
+    weight_decay: float = Field(ge=0, allow_inf_nan=False, description="decoupled, per gradient step")
     max_grad_norm: float = Field(gt=0, description="longer gradients are shortened to it")
     micro_batch_tokens: int = Field(ge=1, description="tokens in memory at once; more take less time and more memory")
     seed: int = Field(ge=0, description="of the order of the texts")
@@ -124,7 +126,7 @@ class LoraParams(_Section):
     """Numbers of an adapter. No dropout: the learner's log-probabilities would differ from the sampler's."""
 
     rank: int = Field(ge=1, description="of the two matrices beside a layer's")
-    alpha: float = Field(gt=0, description="the product is multiplied by alpha / rank")
+    alpha: float = Field(gt=0, allow_inf_nan=False, description="the product is multiplied by alpha / rank")
     target_modules: tuple[str, ...] = Field(min_length=1, description="names of linear layers, as the model calls them")
 
 
@@ -136,7 +138,7 @@ class LocalModelParams(_Section):
     dtype: DType = Field(description="of its weights")
     slots: int = Field(ge=1, description="replies under way at once")
     context: int = Field(ge=16, description="tokens, prompt and reply together")
-    temperature: float = Field(ge=0, description="of its sampling; 0: greedy")
+    temperature: float = Field(ge=0, allow_inf_nan=False, description="of its sampling; 0: greedy")
     max_tokens: int = Field(ge=1, description="of a reply")
 
 
@@ -171,7 +173,7 @@ class EndpointParams(_Section):
     timeout_s: float = Field(gt=0, description="of one try")
     retries: int = Field(ge=0, description="after a first try that failed, with growing pauses")
     concurrency: int = Field(ge=1, description="requests under way at once")
-    temperature: float = Field(ge=0, description="of its sampling; 0: greedy")
+    temperature: float = Field(ge=0, allow_inf_nan=False, description="of its sampling; 0: greedy")
     max_tokens: int = Field(ge=1, description="of a reply")
 
 

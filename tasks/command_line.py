@@ -5,11 +5,9 @@ A user's mistake is one line and exit status 2.
 
 import argparse
 import atexit
-import errno
 import inspect
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -33,8 +31,9 @@ from rl import machine
 from rl.errors import TrainingError
 from rl.stoppable import STOPS
 from tasks.alone import alone
+from tasks.disk import of_the_disk
 from tasks.interrupts import end_in_time, stop_heard
-from tasks.server import FULL_BYTES, await_server
+from tasks.server import await_server
 from tasks.versioning import VersioningError
 from tracking.console import screen, start_logging
 from tracking.errors import TrackingError, without_password
@@ -43,7 +42,6 @@ log = logging.getLogger(__name__)
 
 TERMINATED = 128 + signal.SIGTERM  # exit status, as a shell tells it
 INTERRUPTED = 128 + signal.SIGINT
-REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 DRAIN_S = 5.0  # for what a server that answers is still to be told
 TRACEBACKS = 20  # files that are kept
 USER_ERRORS = (ClinicError, KnowledgeBaseError, TrainingError, ParameterError, TrackingError)
@@ -204,32 +202,6 @@ def _stopped(status: int) -> NoReturn:
         for number in STOPS:
             signal.signal(number, signal.SIG_IGN)
     sys.exit(status)
-
-
-def of_the_disk(error: BaseException) -> str | None:
-    """What a disk that is full or must not be written has to do with an exception, in a line; None: nothing.
-
-    Libraries that write in other languages raise what they like when a disk is full, so that is looked up.
-    """
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, OSError) and found.filename is not None and found.errno in REFUSED:
-            return (
-                f"{found.filename}: {os.strerror(found.errno)}; let this user read and write there, and run this again"
-            )
-        if isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT):
-            return _full(Path(str(found.filename or HOME)))
-        found = found.__cause__ or found.__context__
-    return _full(HOME) if shutil.disk_usage(HOME).free < FULL_BYTES else None
-
-
-def _full(place: Path) -> str:
-    disk = place if place.is_dir() else next((one for one in place.absolute().parents if one.is_dir()), HOME)
-    free = shutil.disk_usage(disk).free / 2**20
-    return (
-        f"{place}: {os.strerror(errno.ENOSPC)}, {free:.1f} MiB are free there; free as much as the folder "
-        f"checkpoints/ of a training holds (python -m commands.prune lists them), and run this again"
-    )
 
 
 def _status_of_stop(error: BaseException | None) -> int | None:

@@ -14,6 +14,7 @@ from types import TracebackType
 import psutil
 
 from rl.stoppable import STOPS
+from tasks.disk import of_the_disk
 
 AGAIN_S = 6.0  # after a signal that did not end it; who started a stage gives it another one sooner
 END_S = 14.0  # after the first
@@ -35,7 +36,8 @@ def let_children_be_interrupted() -> None:
 def tell_of_interrupts() -> None:
     """An interrupt that nobody handles, as while libraries are imported, is one word and no traceback, and ends the process
     as one: Python's own way out says 1 or the signal, by where it fell. One that a library loses while it is imported by
-    `python -m flows.<name>` is given again, as `end_in_time` says.
+    `python -m flows.<name>` is given again, as `end_in_time` says. A disk that refuses is one line, and who reads no
+    further (`| head`) is told nothing.
     """
     if sys.argv[0] == "-m":
         end_in_time()
@@ -48,10 +50,21 @@ def tell_of_interrupts() -> None:
             sys.stderr.flush()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
+        elif issubclass(kind, BrokenPipeError) and _unread():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        elif issubclass(kind, OSError) and (line := of_the_disk(error)) is not None:
+            sys.stderr.write(f"error: {line}\n")
         else:
             told(kind, error, traceback)
 
     sys.excepthook = tell
+
+
+def _unread() -> bool:
+    """Whether nobody reads what is printed any more."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(what & select.POLLERR for _, what in output.poll(0))
 
 
 @contextmanager

@@ -22,12 +22,12 @@ from typing import IO, Any
 
 import psutil
 
+from tasks.disk import FULL_BYTES
 from tasks.interrupts import left_when_told, signals_put_off
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 180
 SERVER_ENDS_S = 4
-FULL_BYTES = 2**20  # free on a disk that is called full
 AWAITED = "ANAMNESIS_AWAITED_SERVER"  # in a job's environment: the address of a server that was started beside it
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _beside: dict[str, "subprocess.Popen[bytes]"] = {}  # servers that `serve_flow` started, by their addresses

@@ -14,7 +14,7 @@ NAMES = {
     "opening": ("opening", "chief complaint", "complaint", "self report", "presenting complaint", "reason for visit", "主诉"),
     "vignette": ("vignette", "case", "history", "note", "text", "story", "description", "presentation", "hpi", "case text", "病历", "病史", "现病史", "病例"),
     "dialogue": ("dialogue", "conversation", "transcript", "turns", "对话"),
-    "diagnosis": ("diagnosis", "dx", "final diagnosis", "correct diagnosis", "condition", "disease", "label", "answer", "诊断", "疾病", "答案"),
+    "diagnosis": ("diagnosis", "dx", "final diagnosis", "correct diagnosis", "condition", "disease", "illness", "diagnose", "label", "answer", "诊断", "疾病", "答案"),
     "synonyms": ("synonyms", "aliases", "other names", "别名", "同义词"),
     "recommendation": ("recommendation", "next step", "plan", "management", "treatment", "建议", "处理"),
     "category": ("category", "specialty", "department", "科室", "类别"),
@@ -47,7 +47,7 @@ def guess_mapping(table: Table, path: Path) -> str:
             raise ClinicError(
                 f"{path.name}: no column looks like {what}; write the mapping by hand (docs/reference/mapping.md). It has: {', '.join(table.columns)}"
             )
-    left = [column for column in table.columns if column not in found.values()]
+    left = [column for column in table.columns if column and column not in found.values()]
     lines = [
         "# yaml-language-server: $schema=schemas/mapping.schema.json",
         "# Guessed from the names of the columns: correct what is wrong (docs/reference/mapping.md).",

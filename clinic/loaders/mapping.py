@@ -17,6 +17,13 @@ from clinic.yaml_files import load_yaml
 MENDS = {  # type of a mistake -> how to mend it, where the checker's words do not say
     "tuple_type": "write a list of columns, in brackets",
     "string_type": "write one text; a number in quotes",
+    "dict_type": "write pairs, {as the table has it: as it should be named}",
+    "string_pattern_mismatch": "take small letters, digits, _ and -, a letter first",
+    "string_too_short": "it is empty; leave the field out, or say something",
+}
+NESTED = {  # field whose value is a mapping of its own -> how to write it
+    "recommendation": "write the name of a column, or {constant: text}",
+    "category": "write the name of a column, or {constant: text}",
 }
 TAKEN = ("starter", "questions", "agentclinic", "mtmeddialog", "ddxplus")  # names of the other sources
 
@@ -141,6 +148,8 @@ def read_mapping(path: Path) -> Mapping:
 def _mistake(error: ValidationError) -> str:
     first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     key = str(first["loc"][0]) if first["loc"] else ""
+    if key in NESTED:
+        return f"{key}: {NESTED[key]}"
     if first["type"] == "extra_forbidden":
         fields = list(Mapping.model_fields)
         return f"unknown field {key}{did_you_mean(key, fields) or '; the fields are: ' + ', '.join(fields)}"

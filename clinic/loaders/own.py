@@ -26,6 +26,7 @@ RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
 _ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])"
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z")  # of ICD-10, with its dot
+_NO_NAME = re.compile(r"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*")  # 3, A: what stands for a name in a key elsewhere
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
 
@@ -117,13 +118,22 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
 
 def _names(row: Row, mapping: Mapping) -> tuple[str, tuple[str, ...]]:
     """The diagnosis without a code of ICD-10, corrected, and the names in it."""
-    stated = _field(row, mapping.diagnosis)
+    stated, named = stated_diagnosis(row, mapping)
     if not stated:
         raise BadRecord(f"no diagnosis: column {mapping.diagnosis!r} {_blank(row.get(mapping.diagnosis))}")
     corrected = {normalise(wrong): right for wrong, right in mapping.corrections.items()}
-    named = _CODE.sub("", stated).strip() or stated
     diagnosis = corrected.get(normalise(stated)) or corrected.get(normalise(named), named)
+    if _NO_NAME.fullmatch(diagnosis):
+        raise BadRecord(
+            f"diagnosis {diagnosis!r} is a code or a number, no name; say what it stands for under `corrections` of the mapping"
+        )
     return diagnosis, names_of(diagnosis)
+
+
+def stated_diagnosis(row: Row, mapping: Mapping) -> tuple[str, str]:
+    """The diagnosis of a row as it stands there, and without a code of ICD-10; corrections may name either."""
+    stated = _field(row, mapping.diagnosis)
+    return stated, _CODE.sub("", stated).strip() or stated
 
 
 def _blank(value: Any) -> str:

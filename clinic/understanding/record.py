@@ -86,7 +86,8 @@ _YES_OR_NO = re.compile(
     r"\W*(?:yes|yeah|yep|no|nope|not|never|neither|i do|i don['’]t|maybe|it['’]s|it (?:is|was|has)|they(?:['’]re| are| were)|sometimes|a little|occasional)\b",
     re.IGNORECASE,
 )
-_COUNTER_QUESTION = re.compile(r"[^.?!—]*\w\?(?=\W*\Z|\s+[A-Z])")  # a lone "?" is a clinician's doubt ("took ? what")
+# from where a sentence begins alone, or it takes the square of its length; a lone "?" is a clinician's doubt ("took ? what")
+_COUNTER_QUESTION = re.compile(r"(?<![^.?!—])[^.?!—]*\w\?(?=\W*\Z|\s+[A-Z])")
 _EXCEPTION = re.compile(r"\((?:except|other than|apart from)\b[^)]*\)", re.IGNORECASE)
 _TO_ALL = re.compile(r"\b(?:neither|both|none of|all of|everything|all normal)\b", re.IGNORECASE)
 SHORT_ANSWER = 8  # words

@@ -12,7 +12,7 @@ class FeatureParams(BaseModel):
     tokens: int = Field(ge=0)  # soft tokens before what is new at every turn; 0: none, plain PPO
     hidden: int = Field(ge=1)  # width of the encoder's hidden layer
     chart: str  # which of the charts that the environment tells
-    learning_rate: float = Field(gt=0)  # of encoder_priv
+    learning_rate: float = Field(gt=0, allow_inf_nan=False)  # of encoder_priv
 
 
 class AdaptationParams(BaseModel):
@@ -22,7 +22,7 @@ class AdaptationParams(BaseModel):
     layers: int = Field(ge=1)  # of the policy's, from the first on, that adapt_module begins with
     num_epochs: int = Field(ge=1)  # passes over a step's trajectories
     mini_batch_size: int = Field(ge=1)  # trajectories per gradient step
-    learning_rate: float = Field(gt=0)  # of adapt_module
+    learning_rate: float = Field(gt=0, allow_inf_nan=False)  # of adapt_module
     tau: float = Field(gt=0, le=1)  # share of adapt_module that adapt_ema takes over after a training phase
 
 
@@ -41,7 +41,7 @@ class FoldParams(BaseModel):
     rollouts: int = Field(ge=1)  # of the student, each of a rollout step's size, that the copy learns from
     num_epochs: int = Field(ge=1)  # passes over them
     mini_batch_size: int = Field(ge=1)  # trajectories per gradient step
-    learning_rate: float = Field(gt=0)  # falls to 0 in a straight line
+    learning_rate: float = Field(gt=0, allow_inf_nan=False)  # falls to 0 in a straight line
     max_grad_norm: float = Field(gt=0)  # a longer gradient is shortened to it
     micro_batch_tokens: int = Field(ge=1)
 

@@ -30,9 +30,9 @@ class OptimizerParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     num_epochs: int = Field(ge=1)  # passes over a step's trajectories
     mini_batch_size: int = Field(ge=1)  # trajectories per gradient step
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(gt=0, allow_inf_nan=False)
     warmup_rollout_steps: int = Field(ge=0)  # linear learning-rate warm-up over their gradient steps
-    weight_decay: float = Field(ge=0)
+    weight_decay: float = Field(ge=0, allow_inf_nan=False)
     max_grad_norm: float = Field(gt=0)
     micro_batch_tokens: int = Field(ge=1)
     gradient_checkpointing: (
@@ -47,7 +47,7 @@ class CriticParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     # a model of its own, begun as the policy | a head on the policy's last hidden state
     trunk: Literal["own", "shared"]
-    learning_rate: float = Field(gt=0)  # of the critic; the trunk it shares has the policy's
+    learning_rate: float = Field(gt=0, allow_inf_nan=False)  # of the critic; the trunk it shares has the policy's
     value_clip: float = Field(gt=0)  # reward units; .inf = none
     loss_weight: float = Field(gt=0)  # of the value loss beside the policy's
     warmup_rollout_steps: int = Field(ge=0)  # at first only the critic learns

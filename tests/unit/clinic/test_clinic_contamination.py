@@ -385,7 +385,7 @@ def test_a_case_that_ties_two_splits_together_is_rejected(told):
     assert placed(kept) == {"a": ("group of a", "test"), "b": ("group of b", "train"), "e": ("group of b", "train")}
     assert [(lost.path, lost.line) for lost in rejected] == [("records", LINE_UNKNOWN)] * 2
     assert rejected[0].reason == (
-        "case c is a near-duplicate (similarity 0.53) of a in test and a near-duplicate (similarity 0.47) of b in train; remove one of the cases that it ties together"
+        "case 'c' is a near-duplicate (similarity 0.53) of 'a' in test and a near-duplicate (similarity 0.47) of 'b' in train; remove one of the cases that it ties together"
     )
     check(kept, (), 0.4)
 
@@ -399,7 +399,7 @@ def test_a_case_whose_group_stands_in_another_split_than_its_twin_is_rejected(to
     kept, rejected = inherit_groups(cases, 0.5)
     assert placed(kept) == {"a": ("group of a", "test"), "b": ("g", "train")}
     assert [lost.reason for lost in rejected] == [
-        "case c is a near-duplicate (similarity 0.84) of a in test and in one group (g) with b in train; remove one of the cases that it ties together"
+        "case 'c' is a near-duplicate (similarity 0.84) of 'a' in test and in one group ('g') with 'b' in train; remove one of the cases that it ties together"
     ]
 
 

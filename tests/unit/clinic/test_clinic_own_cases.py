@@ -139,6 +139,19 @@ def test_all_formats_of_a_table_give_the_same_cases(place, split, tmp_path):
         assert load_source(place(content, name=name), split) == (want, []), name
 
 
+def test_numbers_for_diagnoses_are_corrected_to_names(place, split):
+    rows = [ROW | {"dx": 0}, ROW | {"dx": "22q11.2 deletion syndrome"}, ROW | {"dx": "痔"}]
+    cases, rejected = load_source(place(rows, MAPPING + 'corrections: {"0": Gout}\n'), split)
+    assert ([case.diagnosis for case in cases], rejected) == (["Gout", "22q11.2 deletion syndrome", "痔"], [])
+
+
+def test_a_mapping_in_another_encoding_is_told(place, split):
+    given = place([ROW])
+    Path(given.mapping).write_bytes(MAPPING.encode() + "group: Fläche\n".encode("cp1252"))
+    with pytest.raises(ClinicError, match="byte 0xe4 is no UTF-8; save the file as UTF-8"):
+        load_source(given, split)
+
+
 def test_separators_within_quotes_of_the_header_part_no_columns(place, split):
     content = f'"dx (final, coded, checked)";story\nGout;"{STORY}"\n'.encode()
     mapping = 'name: mine\nvignette: story\ndiagnosis: "dx (final, coded, checked)"\n'
@@ -199,6 +212,8 @@ def test_bad_rows_are_rejected_with_line_and_reason(place, split):
             b"8,A girl comes with a cough.,Croup",
             b",A girl has hiccups. They are loud.,Croup",
             b"9,A girl has hiccups. They are loud.,!?",
+            b"10,A girl has hiccups. They are loud.,0",
+            b"11,A girl has hiccups. They are loud.,(B)",
         ]
     )
     given = place(content, MAPPING + "case_id: id\n", "cases.csv")
@@ -213,6 +228,8 @@ def test_bad_rows_are_rejected_with_line_and_reason(place, split):
         11: "nothing is left to ask: beside the opening words the row tells nothing of the patient",
         12: "no case id: column 'id' is empty",
         13: "diagnosis '!?' has no words",
+        14: "diagnosis '0' is a code or a number, no name; say what it stands for under `corrections` of the mapping",
+        15: "diagnosis '(B)' is a code or a number, no name; say what it stands for under `corrections` of the mapping",
     }
 
 
@@ -265,6 +282,9 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
         ("name: mine\nvignette: story\ndiagnosis: dx\nqqq: dx\n", "unknown field qqq; the fields are: name, diagnosis, vignette"),
         ("name: mine\nvignette: story\ndiagnosis: dx\nfacts: dx\n", "facts = 'dx': write a list of columns, in brackets"),
         ("name: mine\nvignette: story\ndiagnosis: 2\n", "diagnosis = 2: write one text; a number in quotes"),
+        ("name: mine\nvignette: story\ndiagnosis: dx\ncategory: {const: Gout}\n", r"category: write the name of a column, or \{constant: text\}"),
+        ("name: mine\nvignette: story\ndiagnosis: dx\ncorrections: [a, b]\n", r"corrections = \['a', 'b'\]: write pairs"),
+        ("name: mine\nname: yours\n", r"m\.yaml is not valid YAML: found duplicate key .*, line 2; remove one of the two\Z"),
         ("name: [\n", "m.yaml is not valid YAML"),
         ("just words\n", "must say `field: column` on each line"),
     ],
@@ -778,6 +798,11 @@ def test_rejections_are_told_by_reason():
         "  2 x case id '7' is used twice, first in line 3 (lines 12, 13)",
     ]
     assert told("/x/cases.csv", [], 50) == []
+
+
+def test_what_has_no_line_is_told_without_one():
+    found = [Rejected("mine", 0, f"case 'm{n}' is a near-duplicate of 'm0'") for n in (1, 2)]
+    assert told("near-duplicates", found, 9)[1:] == ["  2 x case 'm1' is a near-duplicate of 'm0'"]
 
 
 def test_too_many_rejections_stop_the_stage():

@@ -80,6 +80,12 @@ def test_an_empty_folder_and_bad_yaml_are_one_line(tmp_path, clinic_files, write
     with pytest.raises(ClinicError, match=r"holds no \.yaml file; point patient_cases\.starter\.directory"):
         load_starter(tmp_path, 0.4)
     folder = write_clinic(clinic_files)
+    (folder / "conditions" / "all.yaml").write_bytes("- id: Fläche".encode("cp1252"))
+    with pytest.raises(ClinicError, match=r"all\.yaml is not valid YAML: byte 0xe4 is no UTF-8"):
+        load_starter(folder, 0.4)
+    (folder / "conditions" / "all.yaml").write_text("7", encoding="utf-8")
+    with pytest.raises(ClinicError, match=r"all\.yaml must be a list of entries with an id, not 7"):
+        load_starter(folder, 0.4)
     (folder / "conditions" / "all.yaml").write_text("- id: [", encoding="utf-8")
     with pytest.raises(ClinicError, match=r"all\.yaml is not valid YAML") as caught:
         load_starter(folder, 0.4)

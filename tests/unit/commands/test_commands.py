@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -447,4 +448,49 @@ def test_charts_that_do_not_fit_are_counted(monkeypatch, capsys, tmp_path):
 def test_a_table_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path):
     status, out, err = call(cases, monkeypatch, capsys, tmp_path / "gone.csv")
     assert (status, out, err.count("\n")) == (1, "", 1)
-    assert "gone.mapping.yaml does not exist" in err
+    assert "gone.csv does not exist; give the path of a table" in err
+
+
+def test_what_a_mapping_never_meets_is_told(monkeypatch, capsys, table):
+    mapping = table.with_name("m.yaml")
+    mapping.write_text(
+        "name: mine\nvignette: story\ndiagnosis: diagnosis\ncorrections: {gout: Gout, Knee sprian: Knee sprain}\n"
+    )
+    status, out, _ = call(cases, monkeypatch, capsys, table, "--mapping", mapping, "--show", 0)
+    assert status == 0
+    assert "  corrections of diagnoses that no row has: 'Knee sprian'\n" in out
+
+
+def test_a_mapping_that_has_no_place_is_one_line_and_no_file(monkeypatch, capsys, table):
+    place = table.parent / "gone" / "m.yaml"
+    status, out, err = call(cases, monkeypatch, capsys, table, "--guess", "--mapping", place)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "m.yaml cannot be written (No such file or directory); give --mapping a place that can" in err
+    place = table.parent / "m.yaml"
+    monkeypatch.setattr("doctor.case_preview.guess_mapping", lambda *_: "a" * 100_000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        status, out, err = call(cases, monkeypatch, capsys, table, "--guess", "--mapping", place)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "m.yaml cannot be written (File too large)" in err
+    assert not place.exists()
+
+
+def test_who_reads_no_further_is_told_nothing():
+    long = "import commands, sys\nprint('a\\n' * 100000)"
+    with subprocess.Popen(
+        [sys.executable, "-c", long], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as printing:
+        printing.stdout.close()
+        assert printing.stderr.read() == ""
+    assert printing.returncode == 1
+
+
+def test_a_disk_that_refuses_is_one_line():
+    refused = "import commands, errno\nraise OSError(errno.EROFS, 'Read-only file system', '/srv/x')"
+    done = subprocess.run([sys.executable, "-c", refused], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("error: /srv/x: Read-only file system; let this user")

@@ -65,7 +65,7 @@ def test_committed_parameters_and_every_recipe_load() -> None:
         (
             "kind: transformers, compile",
             "kind: transformers, compiled",
-            ["unknown key rollout.engine.transformers.compiled = False; did you mean compile?"],
+            ["unknown key rollout.engine.compiled = False; did you mean compile?"],
         ),
         ("kind: transformers", "kind: transformer", ["params.yaml: rollout.engine", "'transformers', 'vllm'"]),
         (
@@ -91,6 +91,19 @@ def test_committed_parameters_and_every_recipe_load() -> None:
         ),
         ("  experiment: ", "  experiment: /tmp/", ["params.yaml: train_doctor.experiment = '/tmp/", "folder"]),
         ("  compute: float32", "  compute: [", ["params.yaml", "YAML"]),
+        ("seed: 0", "seed: true", ["params.yaml: seed = true: write a number"]),
+        ("steps: 12", "steps: twelve", ["params.yaml: train_doctor.steps = 'twelve': write a whole number"]),
+        ("  imported: []", "  imported: x.csv", ["patient_cases.imported = 'x.csv': write a list, in brackets"]),
+        ("  threads: auto", "  threads: lots", ["machines.threads = 'lots': write a whole number, or ", "'auto'"]),
+        ("  patient: null", "  patient: gpt", ["language_models.patient = 'gpt': write a mapping"]),
+        (
+            "  patient: null",
+            "  patient: {model: x}",
+            ["language_models.patient.device is missing; add it (and 5 more)"],
+        ),
+        ("learning_rate: 5.0e-4", "learning_rate: .inf", ["warm_start.sft.learning_rate = inf: write a finite number"]),
+        ("train: {temperature: 0.5}", "train: {temperature: .inf}", ["decoding.train.temperature = inf: write a"]),
+        ("  cases: 5000", "  cases: 0", ["params.yaml: (whole file): warm_start.start imitation needs cases"]),
     ],
 )
 def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path: Path, old: str, new: str, told: list[str]) -> None:
@@ -107,6 +120,14 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, make: Callabl
     make(tmp_path / "params.yaml")
     with pytest.raises(ParameterError, match=r"params\.yaml is not valid YAML: .* name a regular file"):
         load_params(tmp_path / "params.yaml")
+
+
+def test_a_file_that_is_empty_or_not_there_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("")
+    with pytest.raises(ParameterError, match=r"params\.yaml must be a mapping of sections, .*; it is empty"):
+        load_params(tmp_path / "params.yaml")
+    with pytest.raises(ParameterError, match=r"mine\.yaml does not exist; name another file"):
+        load_params(tmp_path / "mine.yaml")
 
 
 OLD = {
@@ -182,14 +203,14 @@ def reward_recipe(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: 
         (
             "information: 0.9",
             "information: 2.9",
-            r"outcome: information \(2.9\) must stay below correct \(1\), or asking pays more than diagnosing",
+            r"information \(2.9\) must stay below correct \(1\), or asking pays more than diagnosing",
         ),
-        ("turn_cost", "turn_costs", r"unknown key outcome.turn_costs = 0.0; did you mean turn_cost\?"),
+        ("turn_cost", "turn_costs", r"unknown key turn_costs = 0.0; did you mean turn_cost\?"),
         ("name: outcome", "name: outcomes", "'outcome', 'doctoragent'"),
         (
             "name: outcome",
             "name: human\npath: x #",
-            "unknown key human.information_by = 'expected'; known here: name, path",
+            "unknown key information_by = 'expected'; known here: name, path",
         ),
     ],
 )

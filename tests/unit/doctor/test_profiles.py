@@ -92,7 +92,7 @@ def test_a_profile_with_an_unknown_key_is_refused(monkeypatch: pytest.MonkeyPatc
     ("text", "told"),
     [
         ("seed: [\n", "params.yaml is not valid YAML: "),
-        ("", "params.yaml must be a mapping of sections, not NoneType"),
+        ("", "params.yaml must be a mapping of sections, .*; it is empty"),
         ("seed: 0\nseed: 1\n", "params.yaml is not valid YAML: .*seed"),
         (None, "x.yaml: there is no file params.yaml; restore it with `git checkout params.yaml`"),
     ],

@@ -1,5 +1,6 @@
 """The whole way from files to hits, with the bundled embedder; and the library alone."""
 
+import errno
 import json
 import random
 import re
@@ -214,6 +215,20 @@ def test_a_mistake_is_one_line_and_status_2(command, monkeypatch, tmp_path, fake
     assert (status, out, errors.count("\n")) == (2, "", 1)
     assert told in errors
     assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
+
+
+def test_a_disk_that_refuses_is_one_line(command, monkeypatch, tmp_path):
+    def refused(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system", "/srv/index")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    monkeypatch.setattr("kb.build", refused)
+    assert command("build", "index") == (
+        2,
+        "",
+        "error: /srv/index: Read-only file system; name another place, or make it one that can be written\n",
+    )
 
 
 def test_a_search_by_words_loads_no_model_library(sources, tmp_path, params, fake):

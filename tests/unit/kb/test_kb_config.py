@@ -84,6 +84,8 @@ def test_a_section_is_read_from_its_file_alone(tmp_path):
         ("a: [", "not valid YAML"),
         ("seed: 0", "no section knowledge_base"),
         (json.dumps({"knowledge_base": GOOD | {"batch_size": 0}}), "knowledge_base.batch_size: batch_size is 0"),
+        (json.dumps({"knowledge_base": {"batch_sise": 1}}), "knowledge_base.batch_sise: unknown key; correct or"),
+        (json.dumps({"knowledge_base": {}}), "knowledge_base.sources: missing; add it"),
         (
             json.dumps({"knowledge_base": GOOD | {"bm25": GOOD["bm25"] | {"b": 2}}}),
             "knowledge_base.bm25.b: .*less than",

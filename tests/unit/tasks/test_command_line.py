@@ -157,7 +157,7 @@ def test_a_disk_that_cannot_be_written_is_one_line(number: int, line: str, capsy
 def test_a_library_that_does_not_name_the_full_disk_is_helped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command_line, "FULL_BYTES", 2**62)
+    monkeypatch.setattr("tasks.disk.FULL_BYTES", 2**62)
     with pytest.raises(SystemExit), told("stage"):
         raise RuntimeError("unexpected pos 64 vs 0")
     assert "MiB are free there; free as much as" in capsys.readouterr().err
