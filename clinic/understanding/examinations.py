@@ -160,10 +160,14 @@ class ExaminationMatcher:
 
     def _result(self, fact: Fact) -> _Result:
         heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
+        leaf, path = _read(self._words, heading.rsplit(":", 1)[-1]), _read(self._words, heading)
+        if leaf.measures:  # "ESR and CRP: CRP"
+            own = leaf.measures | path.measures & (self._words.panels | {EXAMINATION})
+            path = replace(path, measures=self._words.narrowest(own))
         return _Result(
             fact.topic,
-            _read(self._words, heading),
-            _read(self._words, heading.rsplit(":", 1)[-1]),
+            path,
+            leaf,
             _read(self._words, fact.text),
         )
 
