@@ -232,7 +232,7 @@ def test_a_hundred_real_consultations_end_with_a_model_that_leaks(real, share, r
     seen, cases = real
     reply = actor(cases, share, any_disguise)
     with chat_server(reply) as server:
-        model = endpoint(server.url)
+        model = endpoint(server.url, timeout_s=120.0)  # what is said twice would be planted twice
         played = play_all(seen, cases, lambda case: LanguageModelPatient(case, None, model.generate))
     ended(played)
     missed = [
