@@ -14,6 +14,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,13 +37,28 @@ def main() -> int:
     given = parser.parse_args()
     try:
         chosen = load_params().algorithm.name
-        seeds, algorithms = _seeds(given.seeds), (given.algorithms or chosen).split(",")
-        if missing := [name for name in algorithms if not recipe_path(name).is_file()]:
+        seeds, algorithms = _seeds(given.seeds), list(dict.fromkeys((given.algorithms or chosen).split(",")))
+        if missing := [name for name in algorithms if name == "base_model" or not recipe_path(name).is_file()]:
             raise ParameterError(f"--algorithms {missing[0]!r} is not in recipes/; give names of files there: grpo,ppo")
     except ParameterError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     rows = []
+    try:
+        for row in _rows(seeds, algorithms, chosen):
+            rows.append(row)
+            sys.stderr.write(row[0] + "\n")
+    except subprocess.CalledProcessError as error:  # the stage has told why
+        sys.stderr.write(
+            f"error: {error.cmd[2]} ended with status {error.returncode}; run this again to go on from there\n"
+        )
+        return 2
+    sys.stdout.write("\n".join(text for text, _ in rows) + "\n")
+    return int(not all(passed for _, passed in rows))
+
+
+def _rows(seeds: list[int], algorithms: list[str], chosen: str) -> Iterator[tuple[str, bool]]:
+    """Line and whether the goals were met, of each seed and algorithm as it ends."""
     with prefect_server() as address:
         environment = {**os.environ, "PREFECT_API_URL": address}
         for seed in seeds:
@@ -51,16 +67,13 @@ def main() -> int:
                 "warm_start", _params(folder / "params.yaml", seed, chosen), environment, "--out", folder / "warm_start"
             )
             for algorithm in algorithms:
-                rows.append(_report(seed, algorithm, *_run(folder, seed, algorithm, environment)))
-                sys.stderr.write(rows[-1][0] + "\n")
-    sys.stdout.write("\n".join(text for text, _ in rows) + "\n")
-    return int(not all(passed for _, passed in rows))
+                yield _report(seed, algorithm, *_run(folder, seed, algorithm, environment))
 
 
 def _seeds(text: str) -> list[int]:
     if not re.fullmatch(r"\d+(,\d+)*", text):
         raise ParameterError(f"--seeds {text!r} are no whole numbers with commas between them; give 0,1,2")
-    return [int(seed) for seed in text.split(",")]
+    return list(dict.fromkeys(int(seed) for seed in text.split(",")))
 
 
 def _params(path: Path, seed: int, algorithm: str) -> Path:

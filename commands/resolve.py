@@ -35,7 +35,12 @@ def main() -> int:
     from tracking.errors import TrackingError
 
     try:
-        sys.stdout.write(f"{resolved(given.doctor)}\n")
+        folder = resolved(given.doctor)
+        if not given.doctor or not (folder / "config.json").is_file():
+            raise TrackingError(
+                f"{given.doctor or 'an empty name'} is no model; name champion, challenger or a folder with config.json"
+            )
+        sys.stdout.write(f"{folder}\n")
     except TrackingError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -14,11 +14,14 @@ def stored_pairs(steps: Path, margin: float) -> list[dict[str, object]]:
     Raises:
         TrainingError: there is none with a difference of more than `margin` (reward units).
     """
-    rows = [
-        row
-        for path in sorted(steps.rglob("rollout*.parquet"))
-        for row in pairs(read_trajectories(path), read_scores(_scores_of(path)), margin)
-    ]
+    if not margin >= 0:
+        raise TrainingError(f"a margin of {margin} is none; give 0 or more reward units")
+    stored = sorted(steps.rglob("rollout*.parquet"))
+    if not stored:
+        raise TrainingError(
+            f"{steps} holds no rollout.parquet; name the folder steps/ of a training below checkpoints/"
+        )
+    rows = [row for path in stored for row in pairs(read_trajectories(path), read_scores(_scores_of(path)), margin)]
     if not rows:
         raise TrainingError(
             f"{steps} holds no group whose best and worst consultation are more than {margin} apart; lower --margin or name another folder"

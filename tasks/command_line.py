@@ -57,18 +57,23 @@ def run(flow: Callable[..., Any], canonical: Path, meanwhile: Callable[[Path | N
             runs/<id>/, so that trying something never touches a versioned output.
         meanwhile: what can be done while Prefect's server starts; is given the params file, if there is another.
     """
-    parser = argparse.ArgumentParser(description=(flow.__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog=f"python -m flows.{flow.__name__}", description=(flow.__doc__ or "").split("\n\n")[0]
+    )
     for name, parameter in inspect.signature(flow).parameters.items():
-        shown = (
-            f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}"
-            if name == "out"
-            else f"default {'as in params.yaml' if parameter.default is None else parameter.default}"
-        )
+        unnamed = {
+            "out": f"`dvc repro` passes {canonical}; default runs/<time>/{canonical.name}",
+            "params_file": "default params.yaml",
+            "recipe_file": "default recipes/base_model.yaml",
+        }.get(name, "default as in params.yaml")
+        needed = parameter.default is inspect.Parameter.empty
+        shown = unnamed if parameter.default is None else f"default {parameter.default}"
         parser.add_argument(
             "--" + name.replace("_", "-"),
             type=next((kind for kind in (int, str) if kind in get_args(parameter.annotation)), _absolute),
-            default=parameter.default,
-            help=shown,
+            default=None if needed else parameter.default,
+            required=needed,
+            help=f"needed; `make` passes {canonical}" if needed else shown,
         )
     given = vars(parser.parse_args())
     # after Prefect has told its server; the default would leave behind what was started, its private server for one

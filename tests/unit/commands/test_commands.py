@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from clinic.tables import DoctorTable, Evaluation, Interval, Summary
-from commands import attacks, calibration, cases, learn, preferences, profile, run
+from commands import attacks, calibration, cases, learn, preferences, profile, resolve, run
 from doctor.parameters import ROOT, ParameterError, load_params
 from rl.errors import TrainingError
 
@@ -220,6 +220,26 @@ def test_learn_is_told_a_mistake_before_anything_is_started(monkeypatch, capsys,
 
 def overall(mean, low, high, cases=600):
     return DoctorTable(Summary(cases, {"accuracy": Interval(mean, low, high)}), {})
+
+
+def test_learn_tells_which_stage_failed(monkeypatch, capsys):
+    def failing(*_):
+        raise subprocess.CalledProcessError(2, ["python", "-m", "flows.warm_start"])
+        yield
+
+    monkeypatch.setattr(learn, "_rows", failing)
+    assert call(learn, monkeypatch, capsys) == (
+        2,
+        "",
+        "error: flows.warm_start ended with status 2; run this again to go on from there\n",
+    )
+
+
+@pytest.mark.parametrize("words", ["", "data/starter"])
+def test_what_is_no_model_is_resolved_to_none(monkeypatch, capsys, words):
+    status, out, err = call(resolve, monkeypatch, capsys, words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "is no model; name champion, challenger or a folder with config.json" in err
 
 
 @pytest.mark.parametrize(

@@ -80,3 +80,11 @@ def test_all_rollouts_below_a_folder_are_read(group, tmp_path):
     assert len(stored_pairs(tmp_path / "00001", 0.1)) == 1
     with pytest.raises(TrainingError, match=r"more than 2\.0 apart; lower --margin"):
         stored_pairs(tmp_path, 2.0)
+
+
+def test_a_folder_without_rollouts_and_a_margin_that_is_none_are_told(tmp_path):
+    with pytest.raises(TrainingError, match=r"holds no rollout\.parquet; name the folder steps/"):
+        stored_pairs(tmp_path, 0.1)
+    for margin in (-1.0, float("nan")):
+        with pytest.raises(TrainingError, match="give 0 or more reward units"):
+            stored_pairs(tmp_path, margin)

@@ -230,3 +230,23 @@ def test_leaving_does_not_try_for_ever_to_tell_a_server_that_is_away() -> None:
     done = subprocess.run([sys.executable, "-c", AWAY], check=False, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began < 60
+
+
+def test_a_flow_says_how_it_is_called_and_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def base_model(out: Path, params_file: Path | None = None) -> None:
+        """Make one."""
+
+    monkeypatch.setattr(sys, "argv", ["/srv/flows/base_model.py", "--help"])
+    with pytest.raises(SystemExit):
+        command_line.run(base_model, Path("models/base"))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("usage: python -m flows.base_model [-h] --out OUT")
+    assert "needed; `make` passes models/base" in shown
+    assert "default params.yaml" in shown
+    monkeypatch.setattr(sys, "argv", ["/srv/flows/base_model.py"])
+    with pytest.raises(SystemExit) as ended:
+        command_line.run(base_model, Path("models/base"))
+    assert ended.value.code == 2
+    assert "required: --out" in capsys.readouterr().err
