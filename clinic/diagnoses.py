@@ -59,7 +59,8 @@ def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
         return all(inside) or all(
             fits or _unknown_abbreviation(aside) for fits, aside in zip(inside, reading.asides, strict=True)
         )
-    return bool(inside) and all(inside) and not speaks_of_disease(reading.name)
+    guessed = any(map(_unknown_abbreviation, reading.asides))  # initials alone, behind what may be another disease
+    return bool(inside) and all(inside) and not guessed and not speaks_of_disease(reading.name)
 
 
 def _unknown_abbreviation(name: str) -> bool:
