@@ -167,6 +167,11 @@ class OutcomeParams(_Section):
         ge=0,
         description="beside all information earned, for missing an urgent case without having brought up its red flags",
     )
+    unheeded: float = Field(
+        ge=0,
+        le=1,
+        description="share of all information earned that a diagnosis loses against which the answers speak",
+    )
 
     @model_validator(mode="after")
     def _outcome_dominates(self) -> "OutcomeParams":

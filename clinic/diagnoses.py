@@ -32,7 +32,9 @@ def relation(case: Case | Condition, diagnosis: str) -> str:
         return "exact"
     if said in {normalise(name) for name in case.parents}:
         return "parent"
-    if same_disease(diagnosis, (own, *case.synonyms)):
+    if same_disease(diagnosis, (own, *case.synonyms)) and not _is_listed(
+        diagnosis, case.parents, (own, *case.synonyms)
+    ):
         return "exact"
     return "parent" if any(same_disease(diagnosis, (broader,)) for broader in case.parents) else "other"
 
@@ -43,6 +45,14 @@ def same_disease(diagnosis: str, names: tuple[str, ...]) -> bool:
     if _other_side(diagnosis, names[0]):
         return False
     return any(_is_exact(reading, names) for reading in readings(diagnosis))
+
+
+def _is_listed(diagnosis: str, parents: tuple[str, ...], own: tuple[str, ...]) -> bool:
+    """Whether an answer is one of the accepted broader terms, however it is introduced, and not by its words one of the
+    case's own names; what the bundled list says of it does not count.
+    """
+    found = keys_of([diagnosis])
+    return bool(parents) and bool(found & keys_of(parents)) and not found & keys_of(own)
 
 
 def _other_side(said: str, true: str) -> bool:
@@ -59,7 +69,8 @@ def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
         return all(inside) or all(
             fits or _unknown_abbreviation(aside) for fits, aside in zip(inside, reading.asides, strict=True)
         )
-    return bool(inside) and all(inside) and not speaks_of_disease(reading.name)
+    guessed = any(map(_unknown_abbreviation, reading.asides))  # initials alone, behind what may be another disease
+    return bool(inside) and all(inside) and not guessed and not speaks_of_disease(reading.name)
 
 
 def _unknown_abbreviation(name: str) -> bool:

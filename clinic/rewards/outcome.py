@@ -23,6 +23,9 @@ Components:
     no_diagnosis  -`no_diagnosis_cost` when turns or tokens run out before a diagnosis
     safety        veto: a wrong diagnosis of an urgent case whose present red flags were never told loses all information
                   earned, and `missed_red_flag_cost`
+    unheeded      with a generative clinic: a diagnosis that the answers made less likely than it was after the opening, and
+                  that is not the likeliest, or one of no condition, loses `unheeded` x all information earned, unless the
+                  veto did; else a fixed list of questions and a guess from the opening earn what they never used
 """
 
 from collections.abc import Sequence
@@ -72,10 +75,27 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
     last["diagnosis"] = _worth(constants, record)
     if record.verdict == "exact" and (share := record.evidence):
         last["evidence"] = constants.evidence * share
-    if record.verdict == "other" and missed_red_flags(record.case, record.events):
-        earned = sum(turn["information"] for turn in turns)
-        last["safety"] = -max(earned, 0.0) - constants.missed_red_flag_cost
+    last |= _taken_back(constants, record, sum(turn["information"] for turn in turns))
     return turns
+
+
+def _taken_back(constants: OutcomeParams, record: Record, earned: float) -> Components:
+    """What the veto, or else a diagnosis against the answers, takes of all information earned."""
+    if record.verdict == "other" and missed_red_flags(record.case, record.events):
+        return {"safety": -max(earned, 0.0) - constants.missed_red_flag_cost}
+    return {} if _heeds(record) else {"unheeded": -constants.unheeded * max(earned, 0.0)}
+
+
+def _heeds(record: Record) -> bool:
+    """Whether the diagnosis goes by the answers, as far as that is known: what it names is Bayes' likeliest condition, or no
+    less likely than it was before the first question.
+    """
+    if record.clinic is None or final_diagnosis(record.events) is None:
+        return True
+    named_C = np.array([verdict != "other" for verdict in _verdicts(record.clinic, record.diagnosis)])
+    before_C = record.clinic.posterior(_opening(record.clinic, record.case), {})
+    after_C = _posterior(record.clinic, record.case, record.events)
+    return bool(named_C[after_C.argmax()] or after_C[named_C].sum() >= before_C[named_C].sum() > 0)
 
 
 def _repeat_cost(constants: OutcomeParams, one: Inquiry | Searched) -> float:
@@ -177,6 +197,7 @@ PRESET = Preset(
             "invalid",
             "no_diagnosis",
             "safety",
+            "unheeded",
         }
     ),
 )

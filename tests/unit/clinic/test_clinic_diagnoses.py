@@ -135,9 +135,20 @@ def test_neighbours_parts_and_shared_abbreviations_are_not(make_case, truth, sai
     assert relation(make_case(diagnosis=truth, synonyms=(), parents=()), said) == "other"
 
 
+def test_initials_in_brackets_make_no_second_diagnosis_of_one(make_case):
+    fracture, edema = (
+        make_case(diagnosis=name, synonyms=(), parents=()) for name in ("Spontaneous rib fracture", "Localized edema")
+    )
+    assert [relation(fracture, said) for said in ("SRF", "Spontaneous rib fracture (SRF)")] == ["exact"] * 2
+    for said in ("Localized edema (SRF)", "Localized edema, also known as SRF"):
+        assert [relation(fracture, said), relation(edema, said)] == ["other", "exact"]
+
+
 def test_a_listed_parent_stays_a_parent_though_the_bundled_names_would_make_it_exact(make_case):
     case = make_case(diagnosis="Eczema", synonyms=(), parents=("dermatitis",))
-    assert (relation(case, "dermatitis"), relation(case, "most likely a dermatitis")) == ("parent", "exact")
+    said = ("dermatitis", "most likely a dermatitis", "mild dermatitis", "dermatitis disease", "dermatitis (disease)")
+    assert {relation(case, name) for name in said} == {"parent"}
+    assert relation(case, "most likely an eczema") == "exact"
 
 
 def test_the_starter_clinic_judges_its_own_names_as_literally_as_ever(starter):

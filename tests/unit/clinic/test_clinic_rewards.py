@@ -37,6 +37,7 @@ OUTCOME = OutcomeParams(
     invalid_cost=0.2,
     no_diagnosis_cost=0.25,
     missed_red_flag_cost=0.1,
+    unheeded=1.0,
 )
 DOCTORAGENT = DoctorAgentParams(name="doctoragent", correct=1.0, valid_question=0.1, invalid_question=-0.05, turn=-0.01)
 
@@ -165,6 +166,25 @@ def test_paid_by_the_posterior_by_hand(toy, split):
     ]:
         assert score.score(case, [heard, said(name)], "diagnosed")[-1]["diagnosis"] == pytest.approx(worth)
     assert score.score(case, [heard], "out_of_turns")[-1]["diagnosis"] == 0.0
+
+
+def test_a_diagnosis_against_which_the_answers_speak_loses_what_asking_earned(toy, split):
+    case = next(c for c in draw_cases(toy, 60, 0, split) if c.opening == ("fever",))
+    events = [asked("cough", False), asked("age", False)]
+    before, after = toy.posterior([0], {}), toy.posterior([0], {1: False, toy.finding_index["age"]: False})
+    earned = 0.5 * sum(information_of(toy, case, [*events, said("x")]))
+    likeliest = int(after.argmax())
+    lost = {c.name: i != likeliest and after[i] < before[i] for i, c in enumerate(toy.conditions)}
+    assert set(lost.values()) == {True, False}
+    for name, loses in (lost | {"Gout": True, "Illness": False}).items():
+        last = scorer("outcome", toy).score(case, [*events, said(name)], "diagnosed")[-1]
+        assert last.get("unheeded", 0.0) == pytest.approx(-earned if loses else 0.0)
+    assert scorer("outcome", toy, unheeded=0.0).score(case, [*events, said("Gout")], "diagnosed")[-1]["unheeded"] == 0
+    assert "unheeded" not in scorer("outcome", toy).score(case, events, "out_of_turns")[-1]
+
+
+def test_whoever_decides_by_bayes_loses_nothing_for_not_heeding(starter, recorded):
+    assert not any("unheeded" in scorer("outcome", starter).score(*one)[-1] for one in recorded)
 
 
 def test_the_posterior_pays_what_the_label_pays_on_average(starter, recorded):

@@ -96,6 +96,13 @@ def test_what_is_not_on_record_is_not_known(record, question):
     assert ask(ScriptedPatient(record, None), question).topic is None
 
 
+def test_a_list_of_all_symptoms_is_no_question(record):
+    match = question_matcher(record)
+    assert match("Any nausea, vomiting, fever, chills or weight loss?") is not None
+    assert match("Any nausea, vomiting, fever, chills, weight loss, cough, rash or headache?") is None
+    assert match("nausea vomiting fever chills weight loss cough rash headache?") is None
+
+
 def test_tests_reach_what_was_examined_and_nothing_else(record):
     patient = ScriptedPatient(replace(record, persona="reluctant"), None)
     assert [one.text for one in asyncio.run(patient.examine("Vital signs: blood pressure"))] == ["142/88 mmHg"]
