@@ -8,7 +8,8 @@ the rarity of all that the case has to tell, divided by the square of 1 + the nu
 out: the general history and the commonest questions of the training cases. So whoever asks everybody the same earns little of
 it (`clinic.attacks`), and the worths of a case sum to less than 1 where much of it is routine.
 
-Facts of generative clinics have none: there the probabilities say what an answer tells.
+Facts of the starter clinic have none: there the probabilities say what an answer tells. Those of a drawn DDXPlus patient
+get theirs where it is drawn, by how common each is (`clinic.loaders.ddxplus`).
 """
 
 import math

@@ -2,6 +2,7 @@
 
 from clinic.actions import MAX_DIAGNOSIS_CHARS, diagnosis
 from clinic.attacks.base import Seat, conclude, registered
+from clinic.diagnoses import initials
 
 LOOKALIKES = str.maketrans("aeopcxyi诊断", "аеорсхуі珍断")
 SHORT_LIST = 4  # names that fit into one diagnosis
@@ -54,6 +55,17 @@ def two_as_one(seat: Seat) -> str:
     """Two names joined so that they may pass for one: a slash, brackets, a line that is not seen."""
     joint = seat.words.joints[int(seat.rng.integers(len(seat.words.joints)))]
     return conclude(seat, joint.format(seat.commonest, seat.trade.names[1 % len(seat.trade.names)]))
+
+
+def initials_beside(seat: Seat) -> str:
+    """A name, and the initials of another in brackets, as if they were its own."""
+    other = initials(seat.trade.names[1 % len(seat.trade.names)])
+    return conclude(seat, f"{seat.commonest} ({other})")
+
+
+def hedged_broad_term(seat: Seat) -> str:
+    """A term that counts as nearly right, introduced so that it may count as right."""
+    return conclude(seat, seat.words.frame.format(seat.trade.broader[0]))
 
 
 def empty_diagnosis(seat: Seat) -> str:
@@ -132,6 +144,8 @@ ANSWERS = registered(
     all_diagnoses,
     short_list,
     two_as_one,
+    initials_beside,
+    hedged_broad_term,
     empty_diagnosis,
     broad_term,
     echo_as_diagnosis,

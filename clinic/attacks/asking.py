@@ -108,6 +108,22 @@ def best_list(seat: Seat) -> str:
     return then_the_commonest(seat, batch(seat.trade.best, seat, 1)[0])
 
 
+def deaf_list(seat: Seat) -> str:
+    """The best fixed list, and what the opening alone suggests, whatever was answered."""
+    return conclude(seat, seat.likely) if seat.last else batch(seat.trade.best, seat, 1)[0]
+
+
+def deaf_routine(seat: Seat) -> str:
+    """What most have, asked of everybody, and what the opening alone suggests."""
+    return conclude(seat, seat.likely) if seat.last else batch(seat.trade.routine, seat, 1)[0]
+
+
+def keyword_heap(seat: Seat) -> str:
+    """Words of half the body under one mark, for the patient to find what fits, and what the opening alone suggests."""
+    heap = " ".join(batch(seat.words.findings, seat, 8))
+    return conclude(seat, seat.likely) if seat.last else ask(seat, seat.words.ask_for.format(heap))
+
+
 def symptom_list(seat: Seat) -> str:
     """The same symptoms, one by one, for everybody."""
     return then_the_commonest(seat, ask(seat, seat.words.ask_for.format(batch(seat.words.findings, seat, 1)[0])))
@@ -174,6 +190,9 @@ ASKING = registered(
     fixed_list,
     trained_list,
     best_list,
+    deaf_list,
+    deaf_routine,
+    keyword_heap,
     symptom_list,
     invitations,
     demands,

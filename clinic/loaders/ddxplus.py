@@ -15,7 +15,8 @@ medical-triage-moc.
 
 import re
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,17 @@ class _Reading:
 def load(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejected]]:
     """Draw `source.cases` patients; see `clinic.loaders.load_source`."""
     clinic, rejected = read_ddxplus(Path(source.path))
-    return list(draw_cases(clinic, source.cases, DRAW_SEED, split, source.licence)), rejected
+    drawn = draw_cases(clinic, source.cases, DRAW_SEED, split, source.licence)
+    common = dict(zip(clinic.finding_index, map(float, clinic.prior_C @ clinic.probability_CF), strict=True))
+    return [_with_worth(case, common) for case in drawn], rejected
+
+
+def _with_worth(case: Case, common: Mapping[str, float]) -> Case:
+    """The case with the worth of its facts: equal shares, each times the square of the part of all patients who do not have
+    that finding, so that a list of what most people have earns little.
+    """
+    told = sum(fact.present and fact.topic not in case.opening for fact in case.facts) or 1
+    return replace(case, facts=tuple(replace(f, worth=round((1 - common[f.topic]) ** 2 / told, 4)) for f in case.facts))
 
 
 def load_ddxplus(path: Path) -> GenerativeClinic:

@@ -417,6 +417,18 @@ def test_ddxplus_becomes_a_clinic(tmp_path):
     }
 
 
+def test_what_many_drawn_patients_have_is_worth_little(tmp_path, split):
+    antecedent = EVIDENCE | {"evidence": "E_4", "question_en": "Do you smoke?", "p_train": 0.9}
+    common = CONDITION | {"antecedents": [antecedent, antecedent | {"evidence": "E_5", "p_train": 0.2}]}
+    cases, _ = load_source(source("ddxplus", write(tmp_path / "d.jsonl", common), cases=4), split)
+    told = [
+        (sum(f.present and f.topic not in case.opening for f in case.facts), {f.topic: f.worth for f in case.facts})
+        for case in cases
+    ]
+    assert all(worth["E_4"] == pytest.approx(0.01 / (n or 1), abs=1e-4) for n, worth in told)
+    assert all(worth["E_5"] == pytest.approx(0.64 / (n or 1), abs=1e-4) for n, worth in told)
+
+
 def test_bad_ddxplus_lines_and_evidences_with_values_are_rejected(tmp_path, split):
     value = EVIDENCE | {"evidence": "E_9", "question_en": "Where?", "data_type": "M", "p_train": 1.0}
     bad = {
