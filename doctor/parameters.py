@@ -499,14 +499,12 @@ def _unknown(mistake: ErrorDetails, mistakes: Sequence[ErrorDetails], content: A
     """
     *place, last = mistake["loc"]
     here: Any = content
-    names: list[
-        object
-    ] = []  # without places in a list, and without the kind of a block, which is part of a location too
+    names: list[object] = []  # without the kind of a block, which is part of a location too
     for part in place:
-        names += [part] * (isinstance(here, dict) and part in here)
+        names += [part] * (isinstance(here, list) or (isinstance(here, dict) and part in here))
         here = here[int(part)] if isinstance(here, list) else here.get(part, here)
     key = ".".join(map(str, [*names, last]))
-    if (moved := MOVED.get(key)) is not None:
+    if (moved := MOVED.get(".".join(str(name) for name in [*names, last] if not isinstance(name, int)))) is not None:
         return f"{key} is not read any more; it is {moved} now"
     near = {
         kind: {

@@ -38,7 +38,7 @@ def add_adapter(model: PreTrainedModel, params: LoraParams, seed: int) -> None:
             f"lora.target_modules {unknown} are no linear layers of this model; it has {sorted(linear)}"
         )
     head = model.get_output_embeddings()
-    name = next(name.rpartition(".")[2] for name, module in model.named_modules() if module is head)
+    name = next((name.rpartition(".")[2] for name, module in model.named_modules() if module is head), None)
     if name in params.target_modules and head.weight is model.get_input_embeddings().weight:
         raise TrainingError(
             f"lora.target_modules has {name}, whose weight is this model's table of embeddings, too (tie_word_embeddings); "

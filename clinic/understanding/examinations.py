@@ -49,7 +49,7 @@ class Grade(NamedTuple):
     headed: bool  # by its heading
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Named:
     """What an order, or a part of a record, names."""
 
@@ -102,11 +102,11 @@ class Examinations:
         words = [(word.start(), stem(word[0])) for word in _WORD.finditer(plain)]
         rest = {w for start, w in words if w not in self._idle and not any(a <= start < b for a, b in covered)}
         return Named(
-            measures,
-            places,
-            frozenset(longest["specimens"]),
-            frozenset(word for word in rest if len(word) > 1 and not word.isdigit()),
-            frozenset(word for _, word in words),
+            measures=measures,
+            places=places,
+            specimens=frozenset(longest["specimens"]),
+            rest=frozenset(word for word in rest if len(word) > 1 and not word.isdigit()),
+            stems=frozenset(word for _, word in words),
         )
 
     def spelled(self, order: str) -> str:

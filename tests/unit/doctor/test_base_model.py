@@ -60,7 +60,7 @@ def test_a_misspelt_number_of_a_round_is_one_line(tmp_path):
     )
     with pytest.raises(
         ParameterError,
-        match=r"base_model\.yaml: unknown key rounds\.1\.asking\.sft\.batchsize = 8; did you mean batch_size\?$",
+        match=r"base_model\.yaml: unknown key rounds\.1\.sft\.batchsize = 8; did you mean batch_size\?$",
     ):
         load_base_model_params(None, path)
 
