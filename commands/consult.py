@@ -64,7 +64,7 @@ class Terminal:
 def ratings_file() -> str | None:
     """The file of ratings that the reward preset `human` names, from the project's folder."""
     from clinic.config import HumanParams
-    from doctor.parameters import read_yaml, validated
+    from doctor.mistakes import read_yaml, validated
     from doctor.reward_recipe import reward_path
 
     path = reward_path("human")

@@ -39,7 +39,8 @@ def plan(changed: Mapping[Path, str]) -> str:
     """The accounting that follows from changed files, by path."""
     from ruamel.yaml import YAML
 
-    from doctor.parameters import ROOT, parse_params, read_yaml, recipe_path
+    from doctor.mistakes import read_yaml
+    from doctor.parameters import ROOT, parse_params, recipe_path
     from doctor.recipe import parse_algorithm
     from doctor.training import plan_text
 

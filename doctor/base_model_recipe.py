@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from doctor.parameters import ROOT, Params, load_params, read_yaml, validated
+from doctor.mistakes import read_yaml, validated
+from doctor.parameters import ROOT, Params, load_params
 from doctor.profiles import params_under
 from rl.config import SFTParams
 

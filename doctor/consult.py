@@ -18,7 +18,8 @@ from clinic.patients.person import PersonPatient, person_case
 from clinic.questions import SingleTurn
 from clinic.ratings import ask_for_ratings, transcript_id
 from doctor.environments import ConsultationFactory, open_factory
-from doctor.parameters import Params, did_you_mean
+from doctor.mistakes import did_you_mean
+from doctor.parameters import Params
 from doctor.served import served_folder
 from doctor.told import Audience
 from rl.config import EndpointParams

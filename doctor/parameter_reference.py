@@ -14,7 +14,8 @@ from pydantic import BaseModel, TypeAdapter
 from clinic.config import PresetParams
 from clinic.loaders.mapping import Mapping as CaseMapping
 from doctor.base_model_recipe import BaseModelRecipe
-from doctor.parameters import ROOT, Params, read_yaml
+from doctor.mistakes import read_yaml
+from doctor.parameters import ROOT, Params
 
 HEAD = """# Parameters
 

@@ -10,7 +10,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 
-from doctor.parameters import ROOT, ParameterError, Params, parse_params, read_yaml, validated
+from doctor.mistakes import read_yaml, validated
+from doctor.parameters import ROOT, ParameterError, Params, parse_params
 
 
 class _Representer(RoundTripRepresenter):

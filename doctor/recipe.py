@@ -6,7 +6,8 @@ from typing import Any
 
 from clinic.consultation import CHARTS
 from clinic.rewards import REWARD_COMPONENTS
-from doctor.parameters import ROOT, ParameterError, Params, read_recipe, recipe_path, validated
+from doctor.mistakes import validated
+from doctor.parameters import ROOT, ParameterError, Params, read_recipe, recipe_path
 from rl.algorithms import Algorithm, make_algorithm
 from rl.preferences import count_pairs
 

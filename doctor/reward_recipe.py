@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from clinic.config import HumanParams, PresetParams, RewardModelParams
-from doctor.parameters import ROOT, ParameterError, read_yaml, validated
+from doctor.mistakes import read_yaml, validated
+from doctor.parameters import ROOT, ParameterError
 
 
 def reward_path(preset: str) -> Path:

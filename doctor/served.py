@@ -5,7 +5,8 @@ import ipaddress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from doctor.parameters import ParameterError, Params, validated
+from doctor.mistakes import validated
+from doctor.parameters import ParameterError, Params
 from rl.config import EndpointParams
 
 TIMEOUT_S = 120.0  # of a try

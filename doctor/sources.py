@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clinic.cases import Case
-from doctor.parameters import ParameterError, did_you_mean
+from doctor.mistakes import did_you_mean
+from doctor.parameters import ParameterError
 
 GOLDEN = (5**0.5 - 1) / 2
 """Steps of this length around a circle fill it evenly: of any n prompts a source has its share, within about one."""

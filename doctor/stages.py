@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from doctor.parameters import ROOT, ParameterError, Params, read_yaml
+from doctor.mistakes import read_yaml
+from doctor.parameters import ROOT, ParameterError, Params
 from rl.files import file_hash
 
 ENDPOINT = ("url", "key_env", "timeout_s", "retries", "concurrency")

@@ -74,12 +74,16 @@ def fold(
         optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - step / len(starts))
         torch.nn.utils.clip_grad_norm_(learned, params.max_grad_norm)
         optimizer.step()
-    after = kl(some, learn=False)
-    if not math.isfinite(after):
-        raise TrainingError(
-            f"the KL of the folded copy to the student became {after}; lower fold.learning_rate in the recipe"
-        )
+    after = _a_number(kl(some, learn=False))
     return _graduated(model), {"fold/kl_before": before, "fold/kl_after": after}
+
+
+def _a_number(kl: float) -> float:
+    if not math.isfinite(kl):
+        raise TrainingError(
+            f"the KL of the folded copy to the student became {kl}; lower fold.learning_rate in the recipe"
+        )
+    return kl
 
 
 def _pupil(student: PreTrainedModel, lora: LoraParams | None, seed: int) -> PreTrainedModel:

@@ -119,8 +119,7 @@ class Learner:
         applied: dict[str, list[float]] = defaultdict(list)
         steps = skipped = 0
         waits = self.optimizers.waits(plays, self.policy_version)
-        for learned in filter(None, (self.policy.player, self.critic)):
-            ready_for_gradients(learned)
+        self._ready()
         planned = sum(gradient_steps_per_rollout(len(signal.units), one.units, one.epochs) for one in passes)
         for one, units in self._mini_batches(passes, signal, step):
             compare = not steps and self.algorithm.on_policy
@@ -146,6 +145,11 @@ class Learner:
         counted = {"gradient_steps": float(steps), "skipped_updates": float(skipped), "learning_rate": rate}
         counted["stalled"] = float(signal.silent or steps == skipped)
         return metrics | counted
+
+    def _ready(self) -> None:
+        """Prepare what learns, the critic's own trunk included, to compute its activations again where that is asked for."""
+        for learned in filter(None, (self.policy.player, self.critic)):
+            ready_for_gradients(learned)
 
     def _mini_batches(
         self, passes: Sequence[Pass], signal: TrainingSignal, step: int

@@ -25,7 +25,8 @@ from clinic.errors import ClinicError, shortened
 from clinic.loaders import load_source
 from clinic.loaders.rows import is_table
 from clinic.rejections import refuse_too_many
-from doctor.parameters import ROOT, Params, read_yaml
+from doctor.mistakes import read_yaml
+from doctor.parameters import ROOT, Params
 from doctor.places import KB_CACHE
 from kb.cache import Cache
 from kb.config import DocumentSource

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ LEAST_MISSPELT = 6  # letters of a word that may be misspelt
 SIDES = frozenset({"right", "left"})
 SERUM = frozenset({"serum", "plasma"})
 MOST = 6  # results that one order brings
+READ = 400  # characters of an order; nobody orders in more, and spans are compared with each other
+NO_MEASURE = ""  # for an order that names none
 EXAMINATION, LABORATORY, IMAGING = "examination", "laboratory", "imaging"
 _NUMBERED = re.compile(r"\s*\(\d+\)\Z")
 _WORD = re.compile(r"[^\W_]+")
@@ -89,7 +91,7 @@ class Examinations:
         self.open = frozenset(name for name, entry in measures.items() if entry.get("open"))
         self._idle = frozenset(map(stem, source["idle"].split()))
         written = " ".join(entry["words"] for part in ("measures", "places") for entry in source[part].values())
-        self._long = frozenset(word for word in _WORD.findall(written.lower()) if len(word) >= LEAST_MISSPELT)
+        self._long = sorted({word for word in _WORD.findall(written.lower()) if len(word) >= LEAST_MISSPELT})
 
     def read(self, text: str) -> Named:
         """What a text names."""
@@ -110,13 +112,16 @@ class Examinations:
         )
 
     def spelled(self, order: str) -> str:
-        """The order with words that are one slip away from one of the vocabulary as they are written there."""
+        """The order with words that nothing accounts for and that are one slip away from one of the vocabulary as they are
+        written there.
+        """
+        unknown = _read(self, order).rest
 
         def meant(match: re.Match[str]) -> str:
             said = match[0].lower()
-            if len(said) < LEAST_MISSPELT or said in self._long or self.read(said).rest == frozenset():
+            if len(said) < LEAST_MISSPELT or stem(said) not in unknown:
                 return match[0]
-            return next((word for word in sorted(self._long) if word[0] == said[0] and one_slip(said, word)), match[0])
+            return next((word for word in self._long if word[0] == said[0] and one_slip(said, word)), match[0])
 
         return _WORD.sub(meant, order)
 
@@ -155,8 +160,13 @@ class ExaminationMatcher:
     def __init__(self, facts: Sequence[Fact], words: Examinations | None = None) -> None:
         """Args: the results on record; the vocabulary, or None for the bundled one."""
         self._words = words or examinations()
-        self._results = [self._result(fact) for fact in facts if not _SAYS_NOTHING.match(fact.text)]
+        self._facts = facts
         self._topics = {normalise(fact.topic): fact.topic for fact in facts}
+
+    @cached_property
+    def _results(self) -> list[_Result]:
+        """What can be answered; read when the first order comes, for most consultations have none."""
+        return [self._result(fact) for fact in self._facts if not _SAYS_NOTHING.match(fact.text)]
 
     def _result(self, fact: Fact) -> _Result:
         heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
@@ -164,19 +174,14 @@ class ExaminationMatcher:
         if leaf.measures:  # "ESR and CRP: CRP"
             own = leaf.measures | path.measures & (self._words.panels | {EXAMINATION})
             path = replace(path, measures=self._words.narrowest(own))
-        return _Result(
-            fact.topic,
-            path,
-            leaf,
-            _read(self._words, fact.text),
-        )
+        return _Result(fact.topic, path, leaf, _read(self._words, fact.text))
 
     def match(self, order: str) -> list[str]:
         """Topics of the results that answer an order, `MOST` at most, in the order of the record; none: off the record."""
         exact = self._topics.get(normalise(order))
         if exact is not None:
             return [exact]
-        asked = self._asked(order)
+        asked = self._asked(order[:READ])
         found = self._best(asked) or (self._best(replace(asked, measures=frozenset())) if asked.rest else [])
         whole = not asked.places and asked.measures and asked.measures <= self._words.open | {EXAMINATION}
         return found[: 1 if whole else MOST]  # who orders everything gets something
@@ -207,7 +212,7 @@ class ExaminationMatcher:
         met = asked.rest & stems
         if not asked.measures:
             known = asked.rest or asked.specimens
-            if not known or asked.rest - stems or not self._fits(asked, result, None):
+            if not known or asked.rest - stems or not self._fits(asked, result, NO_MEASURE):
                 return None
             return Grade(False, len(met), asked.rest <= result.heading.stems)
         if not met and (asked.strict or (asked.rest and asked.measures <= self._words.open)):
@@ -232,35 +237,34 @@ class ExaminationMatcher:
             return Grade(named, 0, True) if named or not text.measures else None
         return None
 
-    def _fits(self, asked: Named, result: _Result, name: str | None) -> bool:
+    def _fits(self, asked: Named, result: _Result, name: str) -> bool:
         """Whether neither place nor side nor specimen speaks against a result."""
         sides = (asked.stems & SIDES, result.heading.stems & SIDES)
         other_side = all(len(side) == 1 for side in sides) and sides[0] != sides[1]
         return not other_side and self._is_there(asked, result, name) and self._is_drawn(asked, result, name)
 
-    def _is_there(self, asked: Named, result: _Result, name: str | None) -> bool:
+    def _is_there(self, asked: Named, result: _Result, name: str) -> bool:
         words, own = self._words, result.heading.measures or result.text.measures
         home = frozenset(words.at[one] for one in own if one in words.at)
         ordered = asked.places
-        if not ordered:
-            stated = name is None or name not in words.at or name in result.heading.measures
-            ordered = frozenset() if stated else frozenset({words.at[str(name)]})
+        if not ordered and name in words.at and name not in result.heading.measures:
+            ordered = frozenset({words.at[name]})
         if not ordered:
             return True
         if found := result.heading.places:
             return words.touch(ordered, found)
         if home:  # strength in the legs, of a record that has the strength of the nerves
-            return words.touch(ordered, home) or words.at.get(str(name)) in home
+            return words.touch(ordered, home) or words.at.get(name) in home
         if found := result.text.places:
             return words.touch(ordered, found)
         # of a record that does not say where: an examination of everything, or a test that is of one place anyway
         return own <= {EXAMINATION} or not any(one == EXAMINATION or EXAMINATION in words.whole[one] for one in own)
 
-    def _is_drawn(self, asked: Named, result: _Result, name: str | None) -> bool:
+    def _is_drawn(self, asked: Named, result: _Result, name: str) -> bool:
         words, own = self._words, result.heading.measures or result.text.measures
         ordered = asked.specimens or (frozenset({words.drawn[name]}) if name in words.drawn else frozenset())
         found = self._specimens(result) or frozenset(words.drawn[one] for one in own if one in words.drawn)
-        if not ordered and name is not None and EXAMINATION in words.whole[name]:
+        if not ordered and EXAMINATION in words.whole.get(name, ()):
             return not found
         return not ordered or not found or bool(ordered & found)
 

@@ -27,7 +27,8 @@ from clinic.loaders.mapping import read_mapping
 from clinic.ratings import ask_for_ratings, read_ratings
 from clinic.vocabulary import read_vocabulary
 from doctor.base_model_recipe import load_base_model_params
-from doctor.parameters import ROOT, ParameterError, load_params, read_yaml, validated
+from doctor.mistakes import read_yaml, validated
+from doctor.parameters import ROOT, ParameterError, load_params
 from doctor.recipe import parse_algorithm
 from kb.config import DocumentSource
 from kb.documents import load_documents

@@ -1,5 +1,7 @@
 """Orders of examinations and tests, read against the results on record."""
 
+import time
+
 import pytest
 
 from clinic.actions import examination
@@ -101,6 +103,13 @@ def test_an_order_brings_what_was_ordered_and_nothing_else(find, order, wanted):
 @pytest.mark.parametrize("order", ["physical examination", "labs", "imaging", "please do blood tests"])
 def test_who_orders_everything_gets_one_result(find, order):
     assert len(find(order)) == 1
+
+
+@pytest.mark.parametrize("order", ["CBC " * 4500, "hemoglobine qwertyuio " * 800, "x" * 18_000, "血常规" * 6000])
+def test_an_endless_order_takes_no_time(find, order):
+    began = time.process_time()
+    find(order)
+    assert time.process_time() - began < 1
 
 
 def test_no_order_brings_more_than_the_most():

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 from clinic.config import PresetParams
 from doctor.base_model_recipe import BaseModelParams
+from doctor.mistakes import read_yaml
 from doctor.parameter_reference import _models, page, stale
-from doctor.parameters import ROOT, read_yaml
+from doctor.parameters import ROOT
 
 
 def classes(annotation: object, found: set[type[BaseModel]]) -> set[type[BaseModel]]:

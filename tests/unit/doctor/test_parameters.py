@@ -13,7 +13,8 @@ from ruamel.yaml import YAML
 from clinic.config import PresetName
 from clinic.rewards import PRESETS
 from doctor.base_model_recipe import load_base_model_params
-from doctor.parameters import ROOT, ParameterError, chosen, load_params, parse_params, read_yaml
+from doctor.mistakes import read_yaml
+from doctor.parameters import ROOT, ParameterError, chosen, load_params, parse_params
 from doctor.recipe import load_algorithm, parse_algorithm
 from doctor.reward_recipe import load_reward
 from doctor.training import plan_text
@@ -194,7 +195,7 @@ def reward_recipe(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: 
     (folder / "recipes/rewards").mkdir(parents=True)
     (folder / "recipes/rewards/outcome.yaml").write_text(text.replace(old, new, 1))
     monkeypatch.setattr("doctor.reward_recipe.ROOT", folder)
-    monkeypatch.setattr("doctor.parameters.ROOT", folder)
+    monkeypatch.setattr("doctor.mistakes.ROOT", folder)
 
 
 @pytest.mark.parametrize(

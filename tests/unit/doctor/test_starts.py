@@ -174,7 +174,8 @@ def test_a_model_that_never_diagnoses_is_told_what_to_do(drawn, chat, factory):
 
 
 def test_imitation_needs_starter_cases():
-    from doctor.parameters import parse_params, read_yaml
+    from doctor.mistakes import read_yaml
+    from doctor.parameters import parse_params
 
     content = read_yaml(ROOT / "params.yaml")
     content["patient_cases"]["starter"]["cases"] = 0
