@@ -104,8 +104,10 @@ def refuse_unlearned(family: str, project: Path, start: Path, doctor: Path) -> N
     played = [t for step in (1, 2) for t in read_trajectories(steps / f"{step:05d}/rollout.parquet")]
     assert max(token for t in played for token in t.token_ids) < len(served)
     for trajectory in played:
-        opening = [dict(message) for message in trajectory.texts[:2]]
-        assert [message["role"] for message in opening] == ["system", "user"]
+        said = [place for place, message in enumerate(trajectory.texts) if message["role"] == "assistant"]
+        opening = [dict(message) for message in trajectory.texts[: said[-len(trajectory.turns)]]]
+        searched = ["assistant", "user"] * (len(said) - len(trajectory.turns))  # some begin behind a search
+        assert [message["role"] for message in opening] == ["system", "user", *searched]
         ids = served.apply_chat_template(opening, tokenize=True, add_generation_prompt=True, return_dict=False)
         assert list(trajectory.token_ids[: len(ids)]) == ids
         assert trajectory.loss_mask.index(1) == len(ids)
