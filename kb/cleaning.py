@@ -21,4 +21,5 @@ def cleaned(text: str) -> str:
 
 def one_line(text: str) -> str:
     """The same of a title, a name, an address."""
-    return " ".join(_INVISIBLE.sub("", text).split())
+    visible = text.isascii() and text.isprintable()  # mostly
+    return " ".join((text if visible else _INVISIBLE.sub("", text)).split())

@@ -16,7 +16,6 @@ import json
 import logging
 import re
 import zlib
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from kb.cache import Cache, maker_of
 from kb.errors import KnowledgeBaseError
 from kb.files import sha256_texts
+from kb.numbering import Numbers, numbered
 from kb.passages import Origin, Passage
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def _known_repeated(texts: Sequence[str], threshold: float, cache: Cache | None)
     """As `_repeated`, which is asked only for texts that the cache does not know together."""
     if cache is None:
         return _repeated(texts, threshold)
-    maker, name = maker_of("repeated", threshold, code=(__name__,)), sha256_texts(texts)
+    maker, name = maker_of("repeated", threshold, code=(__name__, "kb.numbering")), sha256_texts(texts)
     known = cache.get(maker, [name])
     if name in known:
         return dict(json.loads(known[name]))
@@ -137,25 +137,17 @@ class _Shingled:
     @classmethod
     def of(cls, texts: Iterable[str]) -> "_Shingled":
         """Cut case-folded texts into words, and number these; fewer than three words are one shingle."""
-        number_of: dict[str, int] = {"": 0}
-        with_digit: set[str] = set()
-        numbers = array("i")
-        lengths, digits = [], []
-        for text in texts:
-            words = text.translate(_ASCII).split() if text.isascii() else _WORD.findall(text)
-            for word in set(words).difference(number_of):
-                number_of[word] = len(number_of)
-                if any(map(str.isdigit, word)):
-                    with_digit.add(word)
-            counted = () if with_digit.isdisjoint(words) else tuple(sorted(filter(with_digit.__contains__, words)))
-            digits.append(counted)
-            numbers.extend(map(number_of.__getitem__, words))
-            numbers.extend([0] * (WIDTH - len(words)))
-            lengths.append(len(words))
-        hashes = np.array([zlib.crc32(word.encode()) for word in number_of], np.uint32)  # 0 of the word that is none
-        counts_T = np.array(lengths, np.int64)
-        windows_T = np.maximum(counts_T - (WIDTH - 1), 1)
-        hashes_W = hashes[np.frombuffer(numbers, np.int32)]
+        number_of: dict[str, int] = {}
+
+        def numbers_of(words: list[str]) -> Iterable[int]:
+            return [number_of.setdefault(word, len(number_of)) for word in words]
+
+        parted = (text.translate(_ASCII) if text.isascii() else " ".join(_WORD.findall(text)) for text in texts)
+        numbers_W, counts_T = numbered(parted, numbers_of)
+        windows_T = np.maximum(counts_T.astype(np.int64) - (WIDTH - 1), 1)
+        hashes = np.array([zlib.crc32(word.encode()) for word in number_of], np.uint32)
+        ends_T, short_T = np.cumsum(counts_T, dtype=np.int64), np.maximum(WIDTH - counts_T, 0)
+        hashes_W = np.insert(hashes[numbers_W], np.repeat(ends_T, short_T), 0)  # 0 of the word that is none
         opens_W = np.ones(len(hashes_W), bool)
         for place in range(1, WIDTH):
             opens_W[np.cumsum(windows_T + WIDTH - 1) - place] = False
@@ -165,7 +157,7 @@ class _Shingled:
         sorted_S = np.sort(texts_S | sums_S)
         once_S = sorted_S[np.append(sorted_S[1:] != sorted_S[:-1], True)]
         starts = np.searchsorted(once_S, np.arange(len(counts_T) + 1, dtype=np.uint64) << _HALF)
-        return cls(once_S.astype(np.uint32), starts, digits, counts_T == 0)
+        return cls(once_S.astype(np.uint32), starts, _with_digits(list(number_of), numbers_W, counts_T), counts_T == 0)
 
     def __len__(self) -> int:
         """T."""
@@ -174,6 +166,18 @@ class _Shingled:
     def of_text(self, text: int) -> frozenset[int]:
         """The shingles of one text."""
         return frozenset(self.shingles_S[self.starts[text] : self.starts[text + 1]].tolist())
+
+
+def _with_digits(words: Sequence[str], numbers_W: Numbers, counts_T: Numbers) -> list[tuple[str, ...]]:
+    """The words of each text that have a digit, sorted."""
+    counts = np.array([any(map(str.isdigit, word)) for word in words], bool)
+    (places,) = np.nonzero(counts[numbers_W] if len(words) else numbers_W)
+    found: list[list[str]] = [[] for _ in counts_T]
+    for text, number in zip(
+        np.repeat(np.arange(len(counts_T)), counts_T)[places].tolist(), numbers_W[places].tolist(), strict=True
+    ):
+        found[text].append(words[number])
+    return [tuple(sorted(one)) for one in found]
 
 
 def _first_like(texts: _Shingled, threshold: float) -> dict[int, int]:

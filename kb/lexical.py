@@ -5,9 +5,7 @@ Shape suffix: N passages.
 
 import logging
 import unicodedata
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 
 from kb.config import Bm25Params
 from kb.errors import KnowledgeBaseError
+from kb.numbering import Numbers, numbered
 from kb.passages import Passage, embedded_text
 
 FOLDER = "bm25"
@@ -100,19 +99,27 @@ class LexicalIndex:
         number = {doc_id: place for place, doc_id in enumerate(dict.fromkeys(passage.doc_id for passage in passages))}
         document_N = np.array([number[passage.doc_id] for passage in passages], np.int32)
         stems = _Numbered(Stems(params.stemmer))
-        titles = {title: stems(title) for title in dict.fromkeys(passage.title for passage in passages)}
-        heads = dict.fromkeys((passage.title, passage.section) for passage in passages)
-        headings = {head: stems(embedded_text(*head, "")) for head in heads}
-        found: list[array[int]] = []
-        whole = [array("i") for _ in number] if params.document_weight else []
-        for passage, place in zip(passages, document_N.tolist(), strict=True):
-            title, text = titles[passage.title], stems(passage.text)
-            found.append(
-                array("i", title * (params.title_weight - 1) + headings[passage.title, passage.section] + text)
+        titles = list(dict.fromkeys(passage.title for passage in passages))
+        title_of = dict(zip(titles, stems(titles), strict=True))
+        heads = list(dict.fromkeys((passage.title, passage.section) for passage in passages))
+        heading_of = dict(zip(heads, stems([embedded_text(*head, "") for head in heads]), strict=True))
+        texts = stems([passage.text for passage in passages])
+        found = [
+            np.concatenate(
+                [
+                    *[title_of[passage.title]] * (params.title_weight - 1),
+                    heading_of[passage.title, passage.section],
+                    text,
+                ]
             )
-            if whole:
-                whole[place].extend(text if whole[place] else title * params.title_weight + text)
-        documents = _counted(whole, stems.known, params) if whole else None
+            for passage, text in zip(passages, texts, strict=True)
+        ]
+        documents = None
+        if params.document_weight:
+            whole: list[list[Numbers]] = [[] for _ in number]
+            for passage, place, text in zip(passages, document_N.tolist(), texts, strict=True):
+                whole[place] += [text] if whole[place] else [*[title_of[passage.title]] * params.title_weight, text]
+            documents = _counted([np.concatenate(parts) for parts in whole], stems.known, params)
         return cls(_counted(found, stems.known, params), documents, document_N, params)
 
     def save(self, directory: Path) -> None:
@@ -151,14 +158,20 @@ class _Numbered:
         self._of_word: dict[str, int] = {}
         self.known: dict[str, int] = {}
 
-    def __call__(self, text: str) -> list[int]:
-        found = words(text)
-        if not self._of_word.keys() >= set(found):  # mostly all are known
-            for word in dict.fromkeys(found):
-                if word not in self._of_word:
-                    (stem,) = self._stemmed.of([word])
-                    self._of_word[word] = self.known.setdefault(stem, len(self.known))
-        return list(map(self._of_word.__getitem__, found))
+    def __call__(self, texts: Sequence[str]) -> list[Numbers]:
+        numbers_W, counts_T = numbered(map(_parted, texts), self._numbers_of)
+        return np.split(numbers_W, np.cumsum(counts_T)[:-1]) if len(counts_T) else []
+
+    def _numbers_of(self, found: list[str]) -> Iterable[int]:
+        new = [word for word in found if word not in self._of_word]
+        for word, stem in zip(new, self._stemmed.of(new), strict=True):
+            self._of_word[word] = self.known.setdefault(stem, len(self.known))
+        return map(self._of_word.__getitem__, found)
+
+
+def _parted(text: str) -> str:
+    """`words` of a text, with spaces between them."""
+    return text.translate(_ASCII) if text.isascii() else " ".join(words(text))
 
 
 class _Matrix(bm25s.BM25):  # type: ignore[misc]  # of bm25s nothing is typed
@@ -168,12 +181,12 @@ class _Matrix(bm25s.BM25):  # type: ignore[misc]  # of bm25s nothing is typed
     """
 
     def build_index_from_ids(
-        self, unique_token_ids: Sequence[int], corpus_token_ids: Sequence[Sequence[int]], **_: bool
+        self, unique_token_ids: Sequence[int], corpus_token_ids: Sequence[Numbers], **_: bool
     ) -> dict[str, Any]:
         """Return the cells, word by word and within a word text by text."""
         count, self.nonoccurrence_array = len(corpus_token_ids), None
         lengths_N = np.array([len(text) for text in corpus_token_ids], np.int64)
-        cells_W = np.fromiter(chain.from_iterable(corpus_token_ids), np.int64, int(lengths_N.sum()))
+        cells_W = np.concatenate([np.zeros(0, np.int64), *corpus_token_ids])
         cells_W *= count  # in place: a large library has 10^8 words
         cells_W += np.repeat(np.arange(count, dtype=np.int32), lengths_N)
         cells_W.sort()
@@ -192,7 +205,7 @@ class _Matrix(bm25s.BM25):  # type: ignore[misc]  # of bm25s nothing is typed
         }
 
 
-def _counted(texts: Sequence[Sequence[int]], known: Mapping[str, int], params: Bm25Params) -> bm25s.BM25:
+def _counted(texts: Sequence[Numbers], known: Mapping[str, int], params: Bm25Params) -> bm25s.BM25:
     bm25 = _Matrix(k1=params.k1, b=params.b, method="lucene", backend="numpy")
     bm25.index((texts, dict(known) or {"": 0}), show_progress=False)
     return bm25
