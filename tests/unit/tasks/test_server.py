@@ -17,7 +17,7 @@ from tasks import server
 from tasks.server import healthy, wait_until_healthy
 
 ROOT = Path(__file__).resolve().parents[3]
-HELD = "import flows, os, time; print(os.environ.get('PREFECT_API_URL'), flush=True); time.sleep(60)"
+HELD = "import flows, os, time; print(os.environ.get('PREFECT_API_URL'), flush=True); time.sleep(600)"  # killed sooner
 
 
 @pytest.mark.parametrize("address", ["http://me:secret@localhost/api", "localhost:4200/api", "http://127.0.0.1:1/api"])
