@@ -170,8 +170,8 @@ class _Shingled:
 
 def _with_digits(words: Sequence[str], numbers_W: Numbers, counts_T: Numbers) -> list[tuple[str, ...]]:
     """The words of each text that have a digit, sorted."""
-    counts = np.array([any(map(str.isdigit, word)) for word in words], bool)
-    (places,) = np.nonzero(counts[numbers_W] if len(words) else numbers_W)
+    has_digit = np.array([any(map(str.isdigit, word)) for word in words], bool)
+    (places,) = np.nonzero(has_digit[numbers_W])
     found: list[list[str]] = [[] for _ in counts_T]
     for text, number in zip(
         np.repeat(np.arange(len(counts_T)), counts_T)[places].tolist(), numbers_W[places].tolist(), strict=True
