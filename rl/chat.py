@@ -17,6 +17,7 @@ from rl.chat_template import MARK, Pieces, keep_turns, render
 from rl.environment import Message
 
 LEAD = "\u0007"  # merges with nothing
+OPENINGS = 64  # orders of roles whose template is remembered
 KEPT = 2**14  # texts whose tokens are remembered: replies come again and again, but not those of a model
 # whether control tokens are read as such is something that a tokenizer keeps, for whoever reads with it next
 _READING = threading.Lock()
@@ -36,6 +37,7 @@ class ChatFormat:
         self.end_id, *self._before_reply_ids = self.template_ids(pieces.after_turn)
         self.after_reply_ids = self.template_ids(pieces.before_turn)
         self._known = lru_cache(KEPT)(self._read_content)
+        self._around = lru_cache(OPENINGS)(self._read_opening)
         self._harmful = _plain_controls(tokenizer, pieces)
         # some tokenizers put a space before the first word of whatever they are given, but not behind a control token
         after_control = self.template_ids(f"{tokenizer.decode([self.end_id])}a")[1:]
@@ -72,13 +74,20 @@ class ChatFormat:
 
     def opening_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the messages before the first turn, generation prompt included."""
-        marked = [{**message, "content": MARK.format(i)} for i, message in enumerate(messages)]
-        text = render(self.tokenizer, marked)
+        *before, after = self._around(tuple(message["role"] for message in messages))
         ids: list[int] = []
-        for i, message in enumerate(messages):
+        for piece, message in zip(before, messages, strict=True):
+            ids += [*piece, *self.content_ids(message["content"])]
+        return [*ids, *after]
+
+    def _read_opening(self, roles: tuple[str, ...]) -> list[list[int]]:
+        """What the template puts before each of the opening messages, and after the last."""
+        text = render(self.tokenizer, [{"role": role, "content": MARK.format(i)} for i, role in enumerate(roles)])
+        pieces = []
+        for i in range(len(roles)):
             before, text = text.split(MARK.format(i), 1)
-            ids += self.template_ids(before) + self.content_ids(message["content"])
-        return ids + self.template_ids(text)
+            pieces.append(self.template_ids(before))
+        return [*pieces, self.template_ids(text)]
 
     def reply_ids(self, text: str) -> list[int]:
         """Token ids that follow a finished turn: the environment's words and the prompt for the next turn."""

@@ -12,11 +12,12 @@ A persona (`clinic.cases.PERSONAS`) changes how it words an answer and how willi
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from clinic.cases import Case
 from clinic.language import phrases
 from clinic.matching import Embed
-from clinic.patients.base import Answer, Matcher, question_matcher, test_matcher
+from clinic.patients.base import Answer, Matcher, Tests, question_matcher, test_matcher
 from clinic.understanding.comparison import Compare
 from clinic.understanding.examinations import named_result
 
@@ -38,8 +39,12 @@ class ScriptedPatient:
         self._as_it_stands = matcher is None
         self._facts = {fact.topic: fact for fact in case.facts}
         self._match = matcher or question_matcher(case, embed, compare)
-        self._match_test = test_matcher(case)
         self._asked_before: set[str] = set()
+
+    @cached_property
+    def _match_test(self) -> Tests:
+        """Made when a test is first ordered: it reads what every fact is, in every consultation anew."""
+        return test_matcher(self._case)
 
     async def answer(self, question: str) -> Answer:
         """Yes or no with the fact in this patient's words (the words alone without a matcher), or "I don't know"."""

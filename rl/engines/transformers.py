@@ -10,8 +10,10 @@ Shapes: B rows in this forward, Q new tokens per row, U of all rows, L cached le
 
 import asyncio
 import heapq
-from collections import deque
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from transformers import PreTrainedModel
@@ -88,7 +90,7 @@ class TransformersEngine:
         self._free = list(range(slots))
         self._slot_of: dict[str, int] = {}
         self._unfed: dict[int, int] = {}  # the last token of a slot's last turn: sampled, not yet in the cache
-        self._waiting: deque[_Turn] = deque()
+        self._waiting: OrderedDict[str, _Turn] = OrderedDict()  # by session, who came first first
         self._running: dict[int, _Turn] = {}
         self._pump: asyncio.Task[None] | None = None
 
@@ -110,7 +112,7 @@ class TransformersEngine:
             self._slot_of[request.session] = slot
             self._length[slot] = 0
         slot = self._slot_of[request.session]
-        if slot in self._running or any(turn.request.session == request.session for turn in self._waiting):
+        if slot in self._running or request.session in self._waiting:
             raise TrainingError(
                 f"session {request.session!r} is in the middle of a turn; give every episode a session name of its own"
             )
@@ -127,7 +129,7 @@ class TransformersEngine:
                 f"a session needs {need} tokens but rollout.max_episode_tokens is {self._max_length}; raise it or lower the turn budget"
             )
         turn = _Turn(request, asyncio.get_running_loop().create_future())
-        self._waiting.append(turn)
+        self._waiting[request.session] = turn
         if self._pump is None or self._pump.done():
             self._pump = asyncio.get_running_loop().create_task(self._run())
         return await turn.future
@@ -138,7 +140,7 @@ class TransformersEngine:
         if slot is not None:
             self._running.pop(slot, None)
             self._unfed.pop(slot, None)
-            self._waiting = deque(turn for turn in self._waiting if turn.request.session != session)
+            self._waiting.pop(session, None)
             heapq.heappush(self._free, slot)
 
     def take(self, handover: Handover) -> None:
@@ -195,7 +197,7 @@ class TransformersEngine:
                 else:
                     return
         except BaseException as error:  # noqa: BLE001  a failed forward must reach every episode that waits for it
-            for turn in [*self._waiting, *self._running.values()]:
+            for turn in [*self._waiting.values(), *self._running.values()]:
                 if not turn.future.done():
                     turn.future.set_exception(error)
             self._waiting.clear()
@@ -203,12 +205,13 @@ class TransformersEngine:
 
     def _next_turns(self) -> list[_Turn]:
         """Of the waiting turns those that are fed in one forward."""
-        turns, tokens = [self._waiting.popleft()], 0
+        turns: list[_Turn] = []
+        tokens = 0
         while self._waiting:
-            tokens += len(turns[-1].request.token_ids)
-            if self._is_static and tokens + len(self._waiting[0].request.token_ids) > FEED_TOKENS:
+            tokens += len(next(iter(self._waiting.values())).request.token_ids)
+            if self._is_static and turns and tokens > FEED_TOKENS:
                 break
-            turns.append(self._waiting.popleft())
+            turns.append(self._waiting.popitem(last=False)[1])
         return turns
 
     @property
@@ -229,7 +232,7 @@ class TransformersEngine:
         running = [] if self._is_static else sorted(self._running)
         waiting = {self._slot_of[turn.request.session]: turn for turn in turns}
         self._running |= waiting
-        pieces = [self._new_embeddings(slot, waiting[slot].request) for slot in sorted(waiting)]
+        pieces = self._new_embeddings({slot: waiting[slot].request for slot in sorted(waiting)})
         groups = [
             (running, torch.ones(len(running), dtype=torch.long)),
             (sorted(waiting), torch.tensor([len(piece) for piece in pieces])),
@@ -258,22 +261,20 @@ class TransformersEngine:
         embedded_BD: torch.Tensor = self.model.get_input_embeddings()(last_B)
         return embedded_BD
 
-    def _new_embeddings(self, slot: int, request: Request) -> torch.Tensor:
-        """What a request adds to its slot (Q, D): the token that ended the last turn, the given embeddings, the new
+    def _new_embeddings(self, requests: Mapping[int, Request]) -> list[torch.Tensor]:
+        """What requests add to their slots (Q, D) each: the token that ended the last turn, the given embeddings, the new
         tokens.
         """
-        embedding = self.model.get_input_embeddings()
-        last = [self._unfed.pop(slot)] if slot in self._unfed else []
-        if request.input_embeddings is None:
-            embedded_QD: torch.Tensor = embedding(
-                torch.tensor([*last, *request.token_ids], dtype=torch.long, device=self.model.device)
-            )
-            return embedded_QD
-        last_QD, new_QD = (
-            embedding(torch.tensor(ids, dtype=torch.long, device=self.model.device))
-            for ids in (last, request.token_ids)
-        )
-        return torch.cat([last_QD, request.input_embeddings.to(new_QD), new_QD])
+        last = {slot: [self._unfed.pop(slot)] if slot in self._unfed else [] for slot in requests}
+        ids = [[*last[slot], *request.token_ids] for slot, request in requests.items()]
+        ids_U = torch.tensor(list(chain.from_iterable(ids)), dtype=torch.long, device=self.model.device)
+        pieces = self.model.get_input_embeddings()(ids_U).split([len(piece) for piece in ids])
+        return [
+            embedded_QD
+            if (given := request.input_embeddings) is None
+            else torch.cat([embedded_QD[: len(last[slot])], given.to(embedded_QD), embedded_QD[len(last[slot]) :]])
+            for (slot, request), embedded_QD in zip(requests.items(), pieces, strict=True)
+        ]
 
     @torch.inference_mode()
     def _decode(self) -> None:
