@@ -8,6 +8,7 @@ from clinic.consultation import Consultation
 from clinic.diagnoses import relation
 from clinic.leaks import LeakFilter
 from clinic.matching import MATCH_THRESHOLD, HybridMatcher, TopicMatcher, normalise
+from clinic.patients import scripted
 from clinic.patients.base import Answer
 from clinic.patients.scripted import ScriptedPatient
 from clinic.starter import draw_cases
@@ -66,6 +67,17 @@ def test_the_patient_answers_from_the_chart(starter, starter_matcher, split):
 
 def test_a_topic_that_is_not_on_record_is_not_known(make_case):
     assert ask(ScriptedPatient(make_case(), lambda question: "hiccups"), "Hiccups?").topic is None
+
+
+def test_results_are_read_once_when_a_test_is_ordered(make_case, monkeypatch):
+    read = []
+    monkeypatch.setattr(scripted, "test_matcher", lambda case: read.append(case) or (lambda order: []))
+    patient = ScriptedPatient(make_case(), None)
+    ask(patient, "Any pain?")
+    assert not read
+    for _ in range(2):
+        asyncio.run(patient.examine("ECG"))
+    assert len(read) == 1
 
 
 def test_a_record_without_vocabulary_is_told_as_it_stands(make_case):
