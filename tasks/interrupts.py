@@ -15,6 +15,7 @@ import psutil
 
 from rl.stoppable import STOPS
 from tasks.disk import of_the_disk
+from tasks.startup import is_program
 
 AGAIN_S = 6.0  # after a signal that did not end it; who started a stage gives it another one sooner
 END_S = 14.0  # after the first
@@ -39,7 +40,7 @@ def tell_of_interrupts() -> None:
     `python -m flows.<name>` is given again, as `end_in_time` says. A disk that refuses is one line, and who reads no
     further (`| head`) is told nothing.
     """
-    if sys.argv[0] == "-m":
+    if is_program():
         end_in_time()
     told = sys.excepthook
 

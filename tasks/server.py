@@ -32,7 +32,7 @@ SERVER_ENDS_S = 4
 AWAITED = "ANAMNESIS_AWAITED_SERVER"  # in a job's environment: the address of a server that was started beside it
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # rare collections: a sixth sooner than -m prefect
-SERVER = "import gc; gc.set_threshold(50_000, 20, 100); from prefect.cli import app; app()"
+SERVER = "import gc; gc.set_threshold(50_000); from prefect.cli import app; app()"
 _beside: dict[str, "subprocess.Popen[bytes]"] = {}  # servers that `serve_flow` started, by their addresses
 
 
@@ -71,7 +71,7 @@ def serve_flow() -> None:
 
     Prefect would start it after them, and import the whole server into this process to do so: twice the time.
     """
-    if sys.argv[0] != "-m" or {"-h", "--help"} & set(sys.argv) or _is_named():
+    if not startup.is_program() or {"-h", "--help"} & set(sys.argv) or _is_named():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # which ends nothing that was started
         signal.signal(signal.SIGTERM, lambda told, _: sys.exit(128 + told))
@@ -84,7 +84,7 @@ def serve_flow() -> None:
 
 
 def await_server() -> None:
-    """Wait for the server that was started beside this process, or by it, if there is one. What is imported is imported.
+    """Wait for the server that was started beside this process, or by it, if there is one. The imports end here (`startup.done`).
 
     Raises:
         SystemExit: as `wait_until_healthy`.

@@ -8,9 +8,14 @@ import gc
 import sys
 
 
+def is_program() -> bool:
+    """Whether the package that is being imported is that of `python -m <module>`, which has not begun."""
+    return sys.argv[0] == "-m"
+
+
 def begin() -> None:
     """Import without the collector, in a process of `python -m <module>`, which calls `done` before its work."""
-    if sys.argv[0] == "-m":
+    if is_program():
         gc.disable()
 
 

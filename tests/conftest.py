@@ -10,7 +10,7 @@ import torch
 
 from rl.pace import keep_pace
 
-gc.set_threshold(50_000, 20, 100)  # a twelfth of the time of these tests went into collections that found nothing
+gc.set_threshold(50_000)  # a twelfth of the time of these tests went into collections that found nothing
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
