@@ -57,9 +57,9 @@ THINNED = (0.0, 0.4, 0.55)  # shares of the wordings of questions that are left 
 TOLD = 0.4  # of that share, what is left out of the wordings of facts
 OWN = 0.85  # cosine from which a known way of asking is taken to have been written for the question; left out, too
 PENALTY = 30.0  # of the squared weights of standardised numbers
-# probability from which the likeliest fact is told, chosen on hands left out (the curve that `fit_lines` prints)
-HYBRID_THRESHOLD, CROSS_ENCODER_THRESHOLD = 0.55, 0.6
-CURVE = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8)
+# probabilities from which on the likeliest fact is told (`Decision`), chosen on hands left out and seen blind before
+ANSWERED, LIKELIEST = 0.67, 0.4
+CURVE = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)  # of `ANSWERED`
 Array = NDArray[np.float64]
 
 
@@ -96,12 +96,12 @@ def fit_lines(params: Params, folder: Path, into: Path = DECISION.parent) -> lis
         one for seed, share in enumerate(THINNED) for one in _questions(cases, embed, learned, compare, share, seed)
     ]
     lines = []
-    for way, asked, threshold, file in (
-        ("hybrid", [_without_cross_encoder(one) for one in read], HYBRID_THRESHOLD, DECISION.name),
-        ("cross_encoder", read, CROSS_ENCODER_THRESHOLD, CROSS_ENCODER.name),
+    for way, asked, file in (
+        ("hybrid", [_without_cross_encoder(one) for one in read], DECISION.name),
+        ("cross_encoder", read, CROSS_ENCODER.name),
     ):
         lines += [f"{way:<13} {line}" for line in _left_out_lines(asked)]
-        _write(replace(fit(asked), threshold=threshold), into / file)
+        _write(fit(asked), into / file)
     save(learned, embed, into / ANSWERING.name)
     return [*lines, f"weights written to {into / DECISION.name} and {CROSS_ENCODER.name}, the map to {ANSWERING.name}"]
 
@@ -216,7 +216,7 @@ def _fewer(known: Asking, question: str, share: float, chance: random.Random) ->
 
 
 def fit(asked: Sequence[Asked]) -> Decision:
-    """The weights under which the labels are likeliest, large ones punished; told is what is likelier than not."""
+    """The weights under which the labels are likeliest, large ones punished."""
     names, nones = list(asked[0].found.facts), list(asked[0].found.none)
     facts_RK = np.concatenate([np.column_stack([one.found.facts[name] for name in names]) for one in asked])
     none_QK = np.array([[one.found.none[name] for name in nones] for one in asked])
@@ -231,7 +231,10 @@ def fit(asked: Sequence[Asked]) -> Decision:
     facts_K, none_K = found.x[: len(names)] / spread_K, found.x[len(names) :] / none_spread_K
     none_K[free] += facts_K @ mean_K - none_K @ none_mean_K
     return Decision(
-        0.5, dict(zip(names, facts_K.tolist(), strict=True)), dict(zip(nones, none_K.tolist(), strict=True))
+        answered=ANSWERED,
+        likeliest=LIKELIEST,
+        facts=dict(zip(names, facts_K.tolist(), strict=True)),
+        none=dict(zip(nones, none_K.tolist(), strict=True)),
     )
 
 
@@ -250,11 +253,11 @@ class _Likelihood:
         return loss + PENALTY / 2 * float((punished_K**2).sum()), slope_K + PENALTY * punished_K
 
 
-def shares(pairs: Sequence[tuple[Asked, Array]], threshold: float) -> tuple[float, float, float]:
+def shares(pairs: Sequence[tuple[Asked, Array]], answered: float) -> tuple[float, float, float]:
     """Right and wrong of the questions on record, invented of those off it, where the likeliest fact is told from this
-    probability on.
+    probability of any on.
     """
-    told = [(one, int(p.argmax()) if p.max() >= threshold else None) for one, p in pairs]
+    told = [(one, int(p.argmax()) if p.sum() >= answered and p.max() >= LIKELIEST else None) for one, p in pairs]
     return _counted(told)
 
 
@@ -268,7 +271,7 @@ def _counted(told: Sequence[tuple[Asked, int | None]]) -> tuple[float, float, fl
 
 def _line(hand: str, pairs: Sequence[tuple[Asked, Array]]) -> str:
     rules = _counted([(one, one.ruled) for one, _ in pairs])
-    points = [("rules", rules), *((f"{threshold:.2f}", shares(pairs, threshold)) for threshold in CURVE)]
+    points = [("rules", rules), *((f"{answered:.2f}", shares(pairs, answered)) for answered in CURVE)]
     figures = " | ".join(f"{name} " + " ".join(f"{share:.3f}" for share in found) for name, found in points)
     return f"{hand:<7} right, wrong, invented: {figures}"
 
@@ -277,9 +280,9 @@ def _write(decision: Decision, file: Path) -> None:
     text = io.StringIO()
     text.write(
         "# Written by `python -m commands.calibration fit_patient`: what each number of clinic.understanding.evidence weighs\n"
-        "# for a fact and for none, and the probability from which the likeliest fact is told.\n"
+        "# for a fact and for none, and the probabilities from which on the likeliest fact is told.\n"
     )
-    content: dict[str, Any] = {"threshold": decision.threshold}
+    content: dict[str, Any] = {"answered": decision.answered, "likeliest": decision.likeliest}
     for part, weights in (("facts", decision.facts), ("none", decision.none)):
         content[part] = {name: round(weight, 3) for name, weight in weights.items()}
     writer = YAML(typ="safe", pure=True)

@@ -33,12 +33,18 @@ def practised(cases: Mapping[str, Case]) -> list[Practised]:
     Args:
         cases: of the public sets, by id.
     """
+    invented_too = (one for row in read_lines(INVENTED) for one in _of_case(*invented(row)))
+    return [*practised_public(cases), *invented_too]
+
+
+def practised_public(cases: Mapping[str, Case]) -> Iterator[Practised]:
+    """Of those, the questions to patients of the public sets."""
     asked: dict[str, list[tuple[str, frozenset[str]]]] = {}
     for row in read_lines(PUBLIC):
         topics = frozenset(fact.topic for fact in cases[row["case_id"]].facts if digest(fact) in row["answers"])
         asked.setdefault(row["case_id"], []).append((row["question"], topics))
-    public = [one for case_id, labelled in asked.items() for one in _of_case(cases[case_id], labelled)]
-    return [*public, *(one for row in read_lines(INVENTED) for one in _of_case(*invented(row)))]
+    for case_id, labelled in asked.items():
+        yield from _of_case(cases[case_id], labelled)
 
 
 def practised_patients() -> frozenset[str]:

@@ -1,7 +1,8 @@
 """Which fact answers a question, or none: the evidence weighed as `decision.yaml` says, learned from labelled questions.
 
 The probability of each fact is the softmax of the weighted sums of its numbers, beside that of none (a conditional
-logit with an outside option); the likeliest fact is told where its probability reaches the threshold.
+logit with an outside option). The likeliest fact is told where it is likely enough that any answers, and it is not much
+less likely than the others: where two facts answer, they share what is likely, and neither has it alone.
 """
 
 from collections.abc import Mapping
@@ -18,11 +19,12 @@ FILE = Path(__file__).with_name("decision.yaml")
 CROSS_ENCODER = Path(__file__).with_name("decision_cross_encoder.yaml")  # where a cross-encoder speaks, too
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """Weights by the names of the evidence."""
 
-    threshold: float
+    answered: float  # probability that any fact answers, from which on one is told
+    likeliest: float  # probability that this one must have itself
     facts: Mapping[str, float]
     none: Mapping[str, float]
 
@@ -38,11 +40,12 @@ class Decision:
         """Which fact is told, or None."""
         probabilities_F = self.probabilities(found)
         best = int(probabilities_F.argmax())
-        return best if probabilities_F[best] >= self.threshold else None
+        told = probabilities_F.sum() >= self.answered and probabilities_F[best] >= self.likeliest
+        return best if told else None
 
 
 @lru_cache
 def decision(file: Path = FILE) -> Decision:
     """The weights of `decision.yaml`, or of another file of its form."""
     source = load_yaml(file)
-    return Decision(source["threshold"], source["facts"], source["none"])
+    return Decision(**source)

@@ -26,6 +26,10 @@ KNOWN = Asking(
 )
 
 
+def weighed(facts, none, likeliest=0.5):
+    return Decision(answered=0.5, likeliest=likeliest, facts=facts, none=none)
+
+
 @pytest.fixture
 def matcher(make_case):
     facts = (
@@ -76,15 +80,24 @@ def test_the_nearest_sentence_and_the_recorded_question_count(matcher):
 
 @pytest.mark.parametrize(("score", "told"), [(1.0, 1), (-1.0, None)])
 def test_the_likeliest_fact_is_told_where_none_is_less_likely(score, told):
-    weights = Decision(0.5, {"score": 1.0}, {"always": 0.0})
+    weights = weighed({"score": 1.0}, {"always": 0.0})
     found = Evidence({"score": np.array([-3.0, score])}, {"always": 1.0})
     assert weights.probabilities(found).sum() < 1
     assert weights.answer(found) == told
 
 
+def test_two_facts_that_both_answer_do_not_keep_each_other_silent():
+    found = Evidence({"score": np.array([1.0, 1.1, -3.0])}, {"always": 1.0})
+    probabilities = weighed({"score": 1.0}, {"always": 1.0}).probabilities(found)
+    assert probabilities.max() < 0.4 < 0.6 < probabilities.sum()
+    assert weighed({"score": 1.0}, {"always": 1.0}, likeliest=0.35).answer(found) == 1
+    assert weighed({"score": 1.0}, {"always": 1.0}, likeliest=0.4).answer(found) is None  # it could be either
+    assert weighed({"score": 1.0}, {"always": 2.0}, likeliest=0.1).answer(found) is None  # as likely that none does
+
+
 def test_probabilities_of_large_sums_are_finite():
     found = Evidence({"score": np.array([1e4, 0.0])}, {"always": 1.0})
-    assert Decision(0.5, {"score": 1.0}, {"always": 1.0}).probabilities(found).tolist() == [1.0, 0.0]
+    assert weighed({"score": 1.0}, {"always": 1.0}).probabilities(found).tolist() == [1.0, 0.0]
 
 
 def test_a_fact_leads_by_what_it_is_before_the_best_other():
@@ -95,13 +108,9 @@ def test_a_fact_leads_by_what_it_is_before_the_best_other():
 
 def test_hybrid_patients_tell_what_the_weights_choose(matcher, monkeypatch):
     assert matcher.match("Do you have a fever?") == "Do you have a fever?"  # the very question of the record
-    monkeypatch.setattr(
-        "clinic.understanding.matcher.decision", lambda _: Decision(0.5, {"nearest": 9.0}, {"always": 7.0})
-    )
+    monkeypatch.setattr("clinic.understanding.matcher.decision", lambda _: weighed({"nearest": 9.0}, {"always": 7.0}))
     assert matcher.match("Garden?") == "Social History"
-    monkeypatch.setattr(
-        "clinic.understanding.matcher.decision", lambda _: Decision(0.5, {"nearest": 1.0}, {"always": 9.0})
-    )
+    monkeypatch.setattr("clinic.understanding.matcher.decision", lambda _: weighed({"nearest": 1.0}, {"always": 9.0}))
     assert matcher.match("Do you smoke?") is None
     assert matcher.by_rules("Do you smoke?") == "Social History"
 
@@ -141,8 +150,8 @@ def test_with_a_cross_encoder_its_numbers_are_weighed_too(make_case, monkeypatch
     assert sorted(texts) == ["History: Cough", "Social History: Works in a garden"]
     assert found.facts["cross"].tolist() == [-6, 8]
     weights = {
-        FILE: Decision(0.5, {"nearest": 1.0}, {"always": 9.0}),
-        CROSS_ENCODER: Decision(0.5, {"cross": 1.0}, {"always": 0.0}),
+        FILE: weighed({"nearest": 1.0}, {"always": 9.0}),
+        CROSS_ENCODER: weighed({"cross": 1.0}, {"always": 0.0}),
     }
     monkeypatch.setattr("clinic.understanding.matcher.decision", weights.get)
     assert matcher.match("Fond of roses?") == "Social History (2)"

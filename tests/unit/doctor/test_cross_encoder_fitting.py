@@ -18,7 +18,6 @@ from doctor.practice_questions import Practised
 from kb.config import DEFAULT_EMBEDDER
 from kb.cross_encoder import load_cross_encoder
 from kb.embed import load_embedder
-from rl.adapters import NAME
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +78,14 @@ def test_what_is_written_is_what_was_learned(embedder, tmp_path):
     save(model, tmp_path / "weights.npz")
     with np.load(tmp_path / "weights.npz") as stored:
         again = load_cross_encoder(embedder, {name: stored[name].astype(np.float32) for name in stored})
-    assert not [name for name in again.state_dict() if "lora" in name]
+    assert not [name for name in again.state_dict() if "parametrizations" in name]
     name = "encoder.layer.3.attention.self.value"
     layer = model.transformer.get_submodule(name)
-    added = again.transformer.get_submodule(name).weight - layer.get_base_layer().weight
-    assert float(added.detach().abs().max()) > 1e-4
-    assert added.detach().numpy() == pytest.approx(layer.get_delta_weight(NAME).detach().numpy(), rel=0.01, abs=1e-6)
+    before, after = layer.parametrizations.weight.original.detach(), layer.weight.detach()
+    assert torch.equal(before, embedder.transformer.get_submodule(name).weight)  # only what is beside it has learned
+    added = again.transformer.get_submodule(name).weight.detach() - before
+    assert float(added.abs().max()) > 1e-4
+    assert added.numpy() == pytest.approx((after - before).numpy(), rel=0.01, abs=1e-5)  # halved
     for asked, text, logit in zip(questions[:3], texts[:3], learned, strict=True):
         assert again.compare(asked, [text])[0] == pytest.approx(float(logit), abs=0.05)
 

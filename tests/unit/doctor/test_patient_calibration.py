@@ -39,9 +39,10 @@ BOUNDS = {
     "twelfth_sealed": (0.6, 0.075, 0.08),
     "thirteenth_sealed": (0.5, 0.08, 0.11),
     "fourteenth_sealed": (0.5, 0.1, 0.11),
+    "fifteenth_sealed": (0.45, 0.1, 0.11),
 }
 AGAIN = tuple(f"{hand}_sealed" for hand in ("ninth", "tenth", "eleventh"))  # they ask patients of AgentClinic again
-AGAIN_BLIND = tuple(f"{hand}_sealed" for hand in BLIND)  # the last of them asks patients of the others
+AGAIN_BLIND = tuple(f"{hand}_sealed" for hand in BLIND)  # the last two of them ask patients of the others
 WITHOUT_PRIMOCK = tuple(f"{hand}_sealed" for hand in (*FITTED[2:], *BLIND))
 SETS = {name: read_lines(CALIBRATION / f"patient_{name}.jsonl") for name in BOUNDS}
 CASE = untold_case(
@@ -75,21 +76,21 @@ def test_a_later_set_asks_patients_of_whom_none_of_the_first_asks(name):
     for source in {row["source"] for row in rows} | {"mtmeddialog"}:
         asked = [row for row in rows if row["source"] == source]
         assert len(asked) >= 40
-        assert 0.2 <= sum(not row["answers"] for row in asked) / len(asked) <= 0.47
+        assert 0.2 <= sum(not row["answers"] for row in asked) / len(asked) <= 0.5
 
 
 def test_practice_questions_ask_no_patient_by_whom_is_measured():
     rows = read_lines(CALIBRATION / "patient_practice.jsonl")
     assert all(set(row) == {"source", "case_id", "question", "answers", "writer"} for row in rows)
     assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
-    assert len({row["writer"] for row in rows}) == 16
+    assert len({row["writer"] for row in rows}) == 22
     kept = ("seventh", "eighth", *BLIND)
     assert not {row["case_id"] for hand in kept for row in SETS[f"{hand}_sealed"]} & {row["case_id"] for row in rows}
 
 
-def test_the_last_blind_hand_asks_patients_of_the_other_two_and_of_no_other():
-    first, second, last = ({row["case_id"] for row in SETS[name]} for name in AGAIN_BLIND)
-    assert last <= first | second
+def test_the_last_two_blind_hands_ask_patients_of_the_other_two_and_of_no_other():
+    first, second, *last = ({row["case_id"] for row in SETS[name]} for name in AGAIN_BLIND)
+    assert last[0] | last[1] <= first | second
     assert not first & second
 
 

@@ -1,6 +1,7 @@
 """The weights of the decision are learned: the fit, what is left out of the lexicon for it, how its answers are counted."""
 
 import random
+from dataclasses import replace
 from string import ascii_lowercase
 
 import numpy as np
@@ -97,9 +98,15 @@ def test_the_gradient_is_that_of_the_loss():
 def test_shares_at_a_threshold():
     pairs = [(asked([0, 0], 0), np.array([0.8, 0.1]))] * 90
     pairs += [(asked([0, 0], 1), np.array([0.6, 0.3]))] * 10
-    pairs += [(asked([0, 0], None), np.array([0.65, 0.1]))] * 4 + [(asked([0, 0], None), np.array([0.1, 0.1]))] * 96
+    pairs += [(asked([0, 0], None), np.array([0.85, 0.1]))] * 4 + [(asked([0, 0], None), np.array([0.1, 0.1]))] * 96
     assert shares(pairs, 0.5) == (0.9, 0.1, 0.04)
-    assert shares(pairs, 0.63) == (0.9, 0.0, 0.04)
+    assert shares(pairs, 0.89) == (0.9, 0.1, 0.04)
+    assert shares(pairs, 0.93) == (0.0, 0.0, 0.04)
+    assert shares([(asked([0, 0], 0), np.array([0.35, 0.33]))], 0.6) == (
+        0.0,
+        0.0,
+        0.0,
+    )  # likely that one answers, not which
 
 
 def test_wordings_are_left_out_by_a_seed():
@@ -120,8 +127,9 @@ def test_wordings_are_left_out_by_a_seed():
 
 
 def test_the_file_is_what_the_clinic_reads(tmp_path):
-    _write(Decision(0.7, {"near": 1.23456}, {"always": -2.0}), tmp_path / "decision.yaml")
-    assert decision(tmp_path / "decision.yaml") == Decision(0.7, {"near": 1.235}, {"always": -2.0})
+    made = Decision(answered=0.7, likeliest=0.4, facts={"near": 1.23456}, none={"always": -2.0})
+    _write(made, tmp_path / "decision.yaml")
+    assert decision(tmp_path / "decision.yaml") == replace(made, facts={"near": 1.235})
     assert FILE.read_text().splitlines()[0].startswith("# Written by `python -m commands.calibration fit_patient`")
 
 
