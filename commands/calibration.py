@@ -4,7 +4,7 @@ with labels.
 What is measured:
 
     patient     data/calibration/patient_*.jsonl: natural questions to patients of imported cases; the
-                scripted patient with all ways of matching, or language_models.patient
+                scripted patient with all ways of matching (half an hour), or language_models.patient
     fit_patient learns again from those questions how the patient of imported cases decides, with and
                 without the cross-encoder (clinic/understanding/decision.yaml, decision_cross_encoder.yaml,
                 answering.npz), and says what it understands of each hand left out
@@ -26,6 +26,7 @@ What is measured:
 import argparse
 import logging
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from commands.attacks import count
@@ -81,15 +82,16 @@ def main() -> int:
     from rl.errors import TrainingError
 
     try:
-        lines = _measured(given)
+        for line in _measured(given):
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()  # some take minutes each
     except (ParameterError, ClinicError, KnowledgeBaseError, TrainingError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-def _measured(given: argparse.Namespace) -> list[str]:
+def _measured(given: argparse.Namespace) -> Iterable[str]:
     from doctor.calibration import judge_lines, questions, recorded_pairs
     from doctor.naming_calibration import hearing_lines, naming_lines
     from doctor.order_calibration import order_lines

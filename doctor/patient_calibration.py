@@ -15,7 +15,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,9 +126,13 @@ def understanding(
         cases: by id.
         patient: makes the patient of a case; each question meets a fresh one.
     """
-    outcomes = asyncio.run(_outcomes(rows, cases, patient))
-    on = [outcome for outcome, row in zip(outcomes, rows, strict=True) if row["answers"]]
-    off = [outcome for outcome, row in zip(outcomes, rows, strict=True) if not row["answers"]]
+    return _shares(zip(rows, asyncio.run(_outcomes(rows, cases, patient)), strict=True))
+
+
+def _shares(outcomes: Iterable[tuple[Mapping[str, Any], str]]) -> dict[str, float]:
+    on, off = list[str](), list[str]()
+    for row, outcome in outcomes:
+        (on if row["answers"] else off).append(outcome)
     shares = {name: on.count(name) / max(len(on), 1) for name in ("right", "wrong", "unknown", "unplaced")}
     return {
         "on_record": len(on),
@@ -164,29 +168,29 @@ def _outcome(row: Mapping[str, Any], case: Case, answer: Answer, *, by_rules: bo
     return "wrong" if told or not labelled else "unplaced"
 
 
-def patient_lines(params: Params, folder: Path) -> list[str]:
-    """A line for each half, source and way of matching; where a model plays the patient, of that patient.
+def patient_lines(params: Params, folder: Path) -> Iterator[str]:
+    """A line for each half, source and way of matching, as soon as it is measured; where a model plays the patient, of
+    that patient.
 
     Raises:
         ParameterError: a set is not in the folder.
     """
     cases = cases_of(folder)
     model = params.language_models.patient
-    lines = []
     read = params.knowledge_base.embedder == DEFAULT_EMBEDDER
     for way in ("lexical", "hybrid", *(["cross_encoder"] if read else [])) if model is None else (model.model,):
         patient = _patient(params, way)
         for half in HALVES:
             rows = read_lines(CALIBRATION / f"patient_{half.replace(' ', '_')}.jsonl")
+            outcomes = list(zip(rows, asyncio.run(_outcomes(rows, cases, patient)), strict=True))
             for source in (*FILES, "all"):
-                asked = [row for row in rows if source in ("all", row["source"])]
+                asked = [(row, outcome) for row, outcome in outcomes if source in ("all", row["source"])]
                 if not asked:
                     continue
-                found = understanding(asked, cases, patient)
+                found = _shares(asked)
                 shares = ", ".join(f"{name} {found[name]:.3f}" for name in SHARES)
                 counts = f"{found['on_record']:.0f} on record, {found['off_record']:.0f} off"
-                lines.append(f"{way:<13} {half:<12} {source:<12} {shares} ({counts})")
-    return lines
+                yield f"{way:<13} {half:<17} {source:<12} {shares} ({counts})"
 
 
 def chinese_patient_lines(params: Params) -> list[str]:

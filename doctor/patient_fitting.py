@@ -109,11 +109,7 @@ def fit_lines(params: Params, folder: Path, into: Path = DECISION.parent) -> lis
 def _left_out_lines(asked: Sequence[Asked]) -> list[str]:
     fold_of = {hand: fold for fold in FOLDS for hand in fold}
     fitted = {fold: fit([one for one in asked if fold_of[one.hand] != fold]) for fold in FOLDS}
-    left_out = [
-        (one, fitted[fold_of[one.hand]].probabilities(one.found))
-        for one in asked
-        if one.share == 0.0 and not one.withheld
-    ]
+    left_out = [(one, fitted[fold_of[one.hand]]) for one in asked if one.share == 0.0 and not one.withheld]
     lines = [_line(hand, [pair for pair in left_out if pair[0].hand == hand]) for hand in HANDS]
     return [*lines, _line("unread", [pair for pair in left_out if pair[0].hand not in TUNED])]
 
@@ -253,12 +249,11 @@ class _Likelihood:
         return loss + PENALTY / 2 * float((punished_K**2).sum()), slope_K + PENALTY * punished_K
 
 
-def shares(pairs: Sequence[tuple[Asked, Array]], answered: float) -> tuple[float, float, float]:
+def shares(pairs: Sequence[tuple[Asked, Decision]], answered: float) -> tuple[float, float, float]:
     """Right and wrong of the questions on record, invented of those off it, where the likeliest fact is told from this
     probability of any on.
     """
-    told = [(one, int(p.argmax()) if p.sum() >= answered and p.max() >= LIKELIEST else None) for one, p in pairs]
-    return _counted(told)
+    return _counted([(one, replace(decision, answered=answered).answer(one.found)) for one, decision in pairs])
 
 
 def _counted(told: Sequence[tuple[Asked, int | None]]) -> tuple[float, float, float]:
@@ -269,7 +264,7 @@ def _counted(told: Sequence[tuple[Asked, int | None]]) -> tuple[float, float, fl
     return right / max(len(on), 1), wrong / max(len(on), 1), invented / max(len(told) - len(on), 1)
 
 
-def _line(hand: str, pairs: Sequence[tuple[Asked, Array]]) -> str:
+def _line(hand: str, pairs: Sequence[tuple[Asked, Decision]]) -> str:
     rules = _counted([(one, one.ruled) for one, _ in pairs])
     points = [("rules", rules), *((f"{answered:.2f}", shares(pairs, answered)) for answered in CURVE)]
     figures = " | ".join(f"{name} " + " ".join(f"{share:.3f}" for share in found) for name, found in points)

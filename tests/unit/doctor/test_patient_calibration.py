@@ -133,7 +133,7 @@ def test_what_the_scripted_patient_says_is_counted_by_the_fact_it_told():
 
 def test_a_folder_without_the_sets_is_one_line(tmp_path):
     with pytest.raises(ParameterError, match=r"agentclinic_medqa\.jsonl does not exist; give --cases the folder"):
-        patient_lines(load_params(), tmp_path)
+        list(patient_lines(load_params(), tmp_path))
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,10 @@ from clinic.understanding.phrases import parted
 from doctor.parameters import ParameterError, load_params
 from doctor.patient_calibration import BLIND, digest, untold_case
 from doctor.patient_fitting import (
+    ANSWERED,
     FOLDS,
     HANDS,
+    LIKELIEST,
     Asked,
     _Likelihood,
     _questions,
@@ -95,18 +97,20 @@ def test_the_gradient_is_that_of_the_loss():
         assert slope[k] == pytest.approx(by_steps, rel=1e-4, abs=1e-6)
 
 
+def decided(probabilities, answer):
+    """A question whose facts have these probabilities, and weights that say so."""
+    found = Evidence({"log": np.log(probabilities)}, {"log": float(np.log(1 - sum(probabilities)))})
+    weights = Decision(answered=ANSWERED, likeliest=LIKELIEST, facts={"log": 1.0}, none={"log": 1.0})
+    return replace(asked(probabilities, answer), found=found), weights
+
+
 def test_shares_at_a_threshold():
-    pairs = [(asked([0, 0], 0), np.array([0.8, 0.1]))] * 90
-    pairs += [(asked([0, 0], 1), np.array([0.6, 0.3]))] * 10
-    pairs += [(asked([0, 0], None), np.array([0.85, 0.1]))] * 4 + [(asked([0, 0], None), np.array([0.1, 0.1]))] * 96
+    pairs = [decided([0.8, 0.1], 0)] * 90 + [decided([0.6, 0.3], 1)] * 10
+    pairs += [decided([0.85, 0.1], None)] * 4 + [decided([0.1, 0.1], None)] * 96
     assert shares(pairs, 0.5) == (0.9, 0.1, 0.04)
     assert shares(pairs, 0.89) == (0.9, 0.1, 0.04)
     assert shares(pairs, 0.93) == (0.0, 0.0, 0.04)
-    assert shares([(asked([0, 0], 0), np.array([0.35, 0.33]))], 0.6) == (
-        0.0,
-        0.0,
-        0.0,
-    )  # likely that one answers, not which
+    assert shares([decided([0.35, 0.33], 0)], 0.6) == (0.0, 0.0, 0.0)  # likely that one answers, but not which
 
 
 def test_wordings_are_left_out_by_a_seed():
