@@ -16,10 +16,8 @@ from clinic.understanding.phrases import parted
 from doctor.parameters import ParameterError, load_params
 from doctor.patient_calibration import BLIND, digest, untold_case
 from doctor.patient_fitting import (
-    ANSWERED,
     FOLDS,
     HANDS,
-    LIKELIEST,
     Asked,
     _Likelihood,
     _questions,
@@ -73,12 +71,12 @@ SET = [
 
 
 def test_what_tells_answers_from_others_is_learned():
-    found = fit(SET)
+    found = fit(SET, (0.5, 0.5))
     assert found.facts["near"] > 5 * abs(found.facts["noise"])
     assert found.probabilities(SET[0].found).argmax() == 0
     assert found.probabilities(SET[0].found)[0] > 0.7
     assert found.probabilities(SET[3].found).sum() < 0.4
-    assert fit(SET) == found
+    assert fit(SET, (0.5, 0.5)) == found
     assert found.answer(SET[3].found) is None
 
 
@@ -100,7 +98,7 @@ def test_the_gradient_is_that_of_the_loss():
 def decided(probabilities, answer):
     """A question whose facts have these probabilities, and weights that say so."""
     found = Evidence({"log": np.log(probabilities)}, {"log": float(np.log(1 - sum(probabilities)))})
-    weights = Decision(answered=ANSWERED, likeliest=LIKELIEST, facts={"log": 1.0}, none={"log": 1.0})
+    weights = Decision(answered=0.67, likeliest=0.4, facts={"log": 1.0}, none={"log": 1.0})
     return replace(asked(probabilities, answer), found=found), weights
 
 
