@@ -33,7 +33,7 @@ from kb.embed import SentenceTransformerEmbedder, load_embedder
 RANK, SCALE = 64, 2.0  # of the adapters
 RATE, HEAD_RATE, DECAY, WARM_UP = 5e-4, 2e-3, 0.01, 0.06  # of the adapters, of the rest; share of the steps
 QUESTIONS = 16  # of a step
-EPOCHS = 3.0  # passes over the questions
+EPOCHS = 2.5  # passes over the questions
 MORE = 2  # answers beyond the nearest facts that are read, while it learns
 AWAY = 0.5  # weight of the loss with the answers away
 MAX_GRADIENT_NORM = 1.0

@@ -56,6 +56,7 @@ def read_first(params: BaseModelParams) -> None:
     if out.exists():
         log.info("the first phase was done by an earlier run: %s", out)
         return
+    log.info("writing what the first phase reads; this takes some minutes")
     chat, examples = first_texts(params)
     model = new_model(chat.tokenizer, section.width, section.layers, section.heads, section.context, section.seed)
     log.info(
@@ -80,6 +81,7 @@ def teach_round(params: BaseModelParams, number: int) -> None:
         str(phase_folder(params, number - 1)), Place(), params.rollout, None, section.seed, seat=factory.seat
     )
     temperature = lesson.temperature if lesson.kind == "own" else 0.0
+    log.info("writing what round %d of %d reads; this takes some minutes", number, len(section.rounds))
     examples = round_texts(
         params,
         number,
