@@ -41,7 +41,7 @@ FILES = {
 HALVES_ZH = ("open", "sealed", "fresh open", "fresh sealed")
 FITTED = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 """Hands after the first two, whose questions the weights of hybrid matching are fitted to."""
-BLIND = ("twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth")  # whose questions measure, and nothing else
+BLIND = ("twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth")  # from whose questions nothing is learned
 HALVES = (*HALVES_ZH, *(f"{hand} sealed" for hand in (*FITTED, *BLIND)))
 SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
 _SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)

@@ -106,6 +106,7 @@ def teach_reading(params: BaseModelParams, number: int) -> None:
         return
     before = phase_folder(params, number - 1, READER) if number > 1 else ROOT / reader.base
     model, tokenizer = load_model(str(before), "float32")
+    log.info("writing what reading round %d of %d reads; this takes some minutes", number, len(reader.rounds))
     examples = reading_texts(params, number, open_factory(params, ROOT / "data/kb_index"), ChatFormat(tokenizer))
     told = f"reading round {number}/{len(reader.rounds)}"
     _learn(params, model, tokenizer, examples, reader.rounds[number - 1].sft, told, out)
