@@ -10,7 +10,9 @@ What is measured:
                 answering.npz), and says what it understands of each hand left out
     fit_cross_encoder
                 learns the cross-encoder again (clinic/understanding/cross_encoder.npz) from
-                data/calibration/patient_practice*.jsonl; an hour on two cores
+                data/calibration/patient_practice.jsonl, an hour or more on two cores; with --new
+                NAME it goes on from there with the questions of the writers whose names begin so
+                and as many of the others
     orders      data/calibration/orders_*.jsonl: orders of examinations and tests to the same patients
     patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are included
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right
@@ -30,6 +32,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from commands.attacks import count
+
+WAYS = ("lexical", "hybrid", "cross_encoder")  # of matching
 
 
 def main() -> int:
@@ -64,6 +68,14 @@ def main() -> int:
         default=Path("../shared/data/cases"),
         help="patient, orders, fit_patient, fit_cross_encoder: the folder of the public case sets",
     )
+    parser.add_argument("--matching", choices=WAYS, help="patient: this way of matching alone")
+    parser.add_argument(
+        "--hands",
+        type=lambda text: text.split(","),
+        default=[],
+        help="patient: these halves alone, by how their names begin, for example fifteenth,sixteenth",
+    )
+    parser.add_argument("--new", default="", metavar="NAME", help="fit_cross_encoder: writers, for example third")
     parser.add_argument("--judge", choices=["reward_judge", "evaluation_judge"], default="reward_judge")
     parser.add_argument(
         "--model", type=Path, default=Path("models/doctor"), help="search, searches: folder of the doctor"
@@ -107,7 +119,7 @@ def _measured(given: argparse.Namespace) -> Iterable[str]:
         case "judge":
             return judge_lines(params, given.judge)
         case "patient":
-            return patient_lines(params, given.cases)
+            return patient_lines(params, given.cases, [given.matching] if given.matching else WAYS, given.hands)
         case "fit_patient":
             return fit_lines(params, given.cases)
         case "fit_cross_encoder":
@@ -115,7 +127,7 @@ def _measured(given: argparse.Namespace) -> Iterable[str]:
 
             logging.basicConfig(level=logging.WARNING, format="%(message)s")
             logging.getLogger("doctor").setLevel(logging.INFO)  # it takes an hour
-            return fit_cross_encoder_lines(params, given.cases)
+            return fit_cross_encoder_lines(params, given.cases, given.new)
         case "patient_zh":
             return chinese_patient_lines(params)
         case "names":

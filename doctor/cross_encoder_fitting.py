@@ -2,7 +2,9 @@
 
 The nearest facts of the record and none compete for a question: the loss is the negative log-likelihood that one of those
 wins that answer it. Where there is one, the same is asked again with the answers away, and none is right. Only adapters
-and the small network learn (AdamW, a rate that rises and then falls to nothing).
+and the small network learn (AdamW, a rate that rises and then falls to nothing). Who has new questions need not begin
+again: it can go on from the weights that are there, with the new ones and as many of the others, so that those are not
+forgotten.
 
 Shape suffixes: N pairs of question and fact.
 """
@@ -11,7 +13,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +23,21 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
 
+from clinic.cases import Case
 from clinic.matching import Embed
-from clinic.understanding.comparison import FILE, candidates, with_complaint
+from clinic.understanding.comparison import FILE, candidates, cross_encoder_weights, with_complaint
 from doctor.environments import refuse_other_embedders
-from doctor.parameters import Params
+from doctor.parameters import ParameterError, Params
 from doctor.patient_calibration import cases_of
-from doctor.practice_questions import Practised, practised_public
-from kb.cross_encoder import CrossEncoder
-from kb.embed import SentenceTransformerEmbedder, load_embedder
+from doctor.practice_questions import PUBLIC, Practised, practised_public
+from kb.cross_encoder import CrossEncoder, Weights
+from kb.embed import SentenceTransformerEmbedder, has_bfloat16, load_embedder
 
 RANK, SCALE = 64, 2.0  # of the adapters
 RATE, HEAD_RATE, DECAY, WARM_UP = 5e-4, 2e-3, 0.01, 0.06  # of the adapters, of the rest; share of the steps
+SLOWER = 0.6  # of both rates, going on
 QUESTIONS = 16  # of a step
-EPOCHS = 2.5  # passes over the questions
+EPOCHS, MORE_EPOCHS = 2.5, 1.5  # passes over the questions, from the beginning and going on
 MORE = 2  # answers beyond the nearest facts that are read, while it learns
 AWAY = 0.5  # weight of the loss with the answers away
 MAX_GRADIENT_NORM = 1.0
@@ -42,30 +46,42 @@ logger = logging.getLogger(__name__)
 Step = tuple[list[str], list[str], list[NDArray[np.bool_]]]  # questions, texts, answers of each question's candidates
 
 
-def fit_cross_encoder_lines(params: Params, folder: Path, file: Path = FILE) -> list[str]:
+def fit_cross_encoder_lines(params: Params, folder: Path, new: str = "", file: Path = FILE) -> list[str]:
     """Train the cross-encoder on the practice questions and write its weights; those that weigh what it says must be
     fitted after it (`patient_fitting`).
 
     Args:
         params: with the embedder whose transformer it takes.
         folder: of the public case sets.
+        new: how the names of the writers begin whose questions are new to the weights in `file`, to go on from these;
+            empty: from the beginning, with all questions.
         file: where the weights go.
 
     Raises:
-        ParameterError: a set is not in the folder, or the embedder is not the bundled one.
+        ParameterError: a set is not in the folder, no writer's name begins so, or the embedder is not the bundled one.
     """
     refuse_other_embedders(params.knowledge_base)
-    asked = list(practised_public(cases_of(folder)))
+    cases = cases_of(folder)
+    asked = _new_and_as_many(cases, new) if new else list(practised_public(cases))
     embedder = load_embedder(params.knowledge_base.embedder, params.knowledge_base.batch_size)
-    model = learner(embedder)
-    steps = int(EPOCHS * len(asked) / QUESTIONS)
-    loss = train(model, list(_steps(asked, steps, lambda texts: embedder.encode(list(texts)))))
+    model = learner(embedder, cross_encoder_weights(file) if new else None)
+    steps = int((MORE_EPOCHS if new else EPOCHS) * len(asked) / QUESTIONS)
+    read = list(_steps(asked, steps, lambda texts: embedder.encode(list(texts))))
+    loss = train(model, read, SLOWER if new else 1.0)
     save(model, file)
     return [f"{len(asked)} questions, {steps} steps, loss at the end {loss:.3f}; weights written to {file}"]
 
 
-def learner(embedder: SentenceTransformerEmbedder) -> CrossEncoder:
-    """A cross-encoder before its first step."""
+def _new_and_as_many(cases: Mapping[str, Case], new: str) -> list[Practised]:
+    found = list(practised_public(cases, lambda writer: writer.startswith(new)))
+    if not found:
+        raise ParameterError(f"{PUBLIC}: no writer's name begins with {new!r}")
+    others = list(practised_public(cases, lambda writer: not writer.startswith(new)))
+    return [*found, *random.Random(SEED).sample(others, min(len(found), len(others)))]
+
+
+def learner(embedder: SentenceTransformerEmbedder, weights: Weights | None = None) -> CrossEncoder:
+    """A cross-encoder before its first step, or with weights that were learned, to learn more."""
     torch.manual_seed(SEED)
     model = CrossEncoder(embedder)
     model.transformer.requires_grad_(requires_grad=False)
@@ -73,7 +89,28 @@ def learner(embedder: SentenceTransformerEmbedder) -> CrossEncoder:
         layer.attention.self.dropout.p = 0.0  # drawing these numbers takes a tenth of a step
         for linear in (module for module in layer.modules() if isinstance(module, nn.Linear)):
             parametrize.register_parametrization(linear, "weight", Adapter(linear))
+    if weights is not None:
+        _restore(model, weights)
     return model.train()
+
+
+def _restore(model: CrossEncoder, weights: Weights) -> None:
+    """What `save` wrote."""
+    content = {name: torch.from_numpy(values) for name, values in weights.items()}
+    with torch.no_grad():
+        for layer, adapter in _adapters(model):
+            adapter.up.copy_(content[f"{layer}.up"] / SCALE)
+            adapter.down.copy_(content[f"{layer}.down"])
+        for name, parameter in model.head.named_parameters():
+            parameter.copy_(content[f"head.{name}"])
+        model.none.copy_(content["none"])
+
+
+def _adapters(model: CrossEncoder) -> Iterator[tuple[str, "Adapter"]]:
+    """Each with the name of its layer."""
+    for name, module in model.transformer.named_modules():
+        if isinstance(module, Adapter):
+            yield name.removesuffix(".parametrizations.weight.0"), module
 
 
 class Adapter(nn.Module):
@@ -93,19 +130,29 @@ class Adapter(nn.Module):
         return weight + SCALE * self.up @ self.down
 
 
-def train(model: CrossEncoder, steps: Sequence[Step]) -> float:
-    """Learn in place; the mean loss of the last twentieth of the steps."""
+def train(model: CrossEncoder, steps: Sequence[Step], slower: float = 1.0) -> float:
+    """Learn in place; the mean loss of the last twentieth of the steps.
+
+    Args:
+        model: as `learner` makes it.
+        steps: of questions, in order.
+        slower: a factor of the learning rates.
+    """
     adapters = [p for p in model.transformer.parameters() if p.requires_grad]
     rest = [*model.head.parameters(), model.none]
     optimizer = torch.optim.AdamW(
-        [{"params": adapters, "lr": RATE}, {"params": rest, "lr": HEAD_RATE}], betas=(0.9, 0.98), weight_decay=DECAY
+        [{"params": adapters, "lr": slower * RATE}, {"params": rest, "lr": slower * HEAD_RATE}],
+        betas=(0.9, 0.98),
+        weight_decay=DECAY,
     )
+    device = model.none.device.type
+    halved = has_bfloat16(device)  # where it has not, it would take many times as long
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rates(len(steps)))
     losses: list[float] = []
     began = time.monotonic()
     for number, step in enumerate(steps, 1):
         # on a processor the fused attention takes twice as long as the plain one
-        with sdpa_kernel(SDPBackend.MATH), parametrize.cached(), torch.autocast(model.none.device.type, torch.bfloat16):
+        with sdpa_kernel(SDPBackend.MATH), parametrize.cached(), torch.autocast(device, torch.bfloat16, enabled=halved):
             logits_N = model(*step[:2])
         loss = likelihood_loss(logits_N.float(), model.none, step[2])
         optimizer.zero_grad()
@@ -142,10 +189,8 @@ def likelihood_loss(logits_N: torch.Tensor, none: torch.Tensor, answers: Sequenc
 def save(model: CrossEncoder, file: Path = FILE) -> None:
     """Write what was learned, in half precision, the scale of the adapters taken in: whole or not at all."""
     content = {f"head.{name}": value for name, value in model.head.state_dict().items()} | {"none": model.none.detach()}
-    for name, module in model.transformer.named_modules():
-        if isinstance(module, Adapter):
-            layer = name.removesuffix(".parametrizations.weight.0")
-            content |= {f"{layer}.up": SCALE * module.up.detach(), f"{layer}.down": module.down.detach()}
+    for layer, adapter in _adapters(model):
+        content |= {f"{layer}.up": SCALE * adapter.up.detach(), f"{layer}.down": adapter.down.detach()}
     halved = {name: value.cpu().numpy().astype(np.float16) for name, value in content.items()}
     temporary = file.with_suffix(".partial.npz")
     np.savez(temporary, allow_pickle=False, **halved)

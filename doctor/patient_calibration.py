@@ -41,7 +41,8 @@ FILES = {
 HALVES_ZH = ("open", "sealed", "fresh open", "fresh sealed")
 FITTED = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 """Hands after the first two, whose questions the weights of hybrid matching are fitted to."""
-BLIND = ("twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth")  # from whose questions nothing is learned
+BLIND = ("twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth")
+"""From whose questions nothing is learned."""
 HALVES = (*HALVES_ZH, *(f"{hand} sealed" for hand in (*FITTED, *BLIND)))
 SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
 _SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)
@@ -168,19 +169,28 @@ def _outcome(row: Mapping[str, Any], case: Case, answer: Answer, *, by_rules: bo
     return "wrong" if told or not labelled else "unplaced"
 
 
-def patient_lines(params: Params, folder: Path) -> Iterator[str]:
+def patient_lines(params: Params, folder: Path, ways: Sequence[str], hands: Sequence[str] = ()) -> Iterator[str]:
     """A line for each half, source and way of matching, as soon as it is measured; where a model plays the patient, of
     that patient.
 
+    Args:
+        params: with the embedder, or the model that plays.
+        folder: of the public case sets.
+        ways: of matching; the cross-encoder is left out beside another embedder than its own.
+        hands: how the names of the halves begin that are measured; none: all.
+
     Raises:
-        ParameterError: a set is not in the folder.
+        ParameterError: a set is not in the folder, or no half's name begins so.
     """
+    for hand in hands:
+        if not any(half.startswith(hand) for half in HALVES):
+            raise ParameterError(f"--hands {hand}: there are {', '.join(HALVES)}")
     cases = cases_of(folder)
     model = params.language_models.patient
     read = params.knowledge_base.embedder == DEFAULT_EMBEDDER
-    for way in ("lexical", "hybrid", *(["cross_encoder"] if read else [])) if model is None else (model.model,):
+    for way in [way for way in ways if read or way != "cross_encoder"] if model is None else [model.model]:
         patient = _patient(params, way)
-        for half in HALVES:
+        for half in [half for half in HALVES if half.startswith(tuple(hands) or "")]:
             rows = read_lines(CALIBRATION / f"patient_{half.replace(' ', '_')}.jsonl")
             outcomes = list(zip(rows, asyncio.run(_outcomes(rows, cases, patient)), strict=True))
             for source in (*FILES, "all"):

@@ -2,7 +2,7 @@
 patients of the public sets, and `patient_practice_invented.jsonl`, to patients that are in the file.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,10 @@ def practised(cases: Mapping[str, Case]) -> list[Practised]:
     return [*practised_public(cases), *invented_too]
 
 
-def practised_public(cases: Mapping[str, Case]) -> Iterator[Practised]:
-    """Of those, the questions to patients of the public sets."""
+def practised_public(cases: Mapping[str, Case], of: Callable[[str], bool] = lambda _: True) -> Iterator[Practised]:
+    """Of those, the questions to patients of the public sets, by the writers `of` whose names this is true."""
     asked: dict[str, list[tuple[str, frozenset[str]]]] = {}
-    for row in read_lines(PUBLIC):
+    for row in (row for row in read_lines(PUBLIC) if of(row["writer"])):
         topics = frozenset(fact.topic for fact in cases[row["case_id"]].facts if digest(fact) in row["answers"])
         asked.setdefault(row["case_id"], []).append((row["question"], topics))
     for case_id, labelled in asked.items():

@@ -96,7 +96,7 @@ def load_embedder(
             f"embedder {name!r} cannot be loaded ({' '.join(str(error).split())[:200]}): "
             f"use '{DEFAULT_EMBEDDER}' or a sentence-transformers id or path"
         ) from error
-    if compute == "bfloat16" and not _has_bfloat16(model.device.type):
+    if compute == "bfloat16" and not has_bfloat16(model.device.type):
         logger.warning("this processor has no bfloat16 arithmetic: compute float32 is faster here")
     logger.info("loaded embedder %s on %s", name, model.device)
     return SentenceTransformerEmbedder(name, model, batch_size, compute)
@@ -231,7 +231,8 @@ def _spelled_out(tokenizer: Any) -> str:
     return json.dumps({name: part for name, part in stated.items() if name not in ("padding", "truncation")})
 
 
-def _has_bfloat16(device: str) -> bool:
+def has_bfloat16(device: str) -> bool:
+    """Whether a device ("cpu", "cuda") computes in bfloat16 at speed."""
     if device != "cpu":
         return True
     return bool(import_module("torch").ops.mkldnn._is_mkldnn_bf16_supported())

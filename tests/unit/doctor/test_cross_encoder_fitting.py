@@ -1,11 +1,16 @@
 """The cross-encoder learns: its loss, its batches, and that what is written is what was learned."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 
+from clinic.understanding.comparison import cross_encoder_weights
+from doctor import practice_questions
 from doctor.cross_encoder_fitting import (
     QUESTIONS,
+    _new_and_as_many,
     _steps,
     fit_cross_encoder_lines,
     learner,
@@ -14,6 +19,7 @@ from doctor.cross_encoder_fitting import (
     train,
 )
 from doctor.parameters import ParameterError, load_params
+from doctor.patient_calibration import untold_case
 from doctor.practice_questions import Practised
 from kb.config import DEFAULT_EMBEDDER
 from kb.cross_encoder import load_cross_encoder
@@ -76,8 +82,8 @@ def test_what_is_written_is_what_was_learned(embedder, tmp_path):
         assert float(likelihood_loss(model(questions, texts), model.none, answers)) < before - 0.1
         learned = (model(questions[:3], texts[:3]) - model.none).numpy()
     save(model, tmp_path / "weights.npz")
-    with np.load(tmp_path / "weights.npz") as stored:
-        again = load_cross_encoder(embedder, {name: stored[name].astype(np.float32) for name in stored})
+    weights = cross_encoder_weights(tmp_path / "weights.npz")
+    again = load_cross_encoder(embedder, weights)
     assert not [name for name in again.state_dict() if "parametrizations" in name]
     name = "encoder.layer.3.attention.self.value"
     layer = model.transformer.get_submodule(name)
@@ -88,13 +94,38 @@ def test_what_is_written_is_what_was_learned(embedder, tmp_path):
     assert added.numpy() == pytest.approx((after - before).numpy(), rel=0.01, abs=1e-5)  # halved
     for asked, text, logit in zip(questions[:3], texts[:3], learned, strict=True):
         assert again.compare(asked, [text])[0] == pytest.approx(float(logit), abs=0.05)
+    going_on = learner(embedder, weights).eval()
+    with torch.no_grad():
+        unchanged = (going_on(questions[:3], texts[:3]) - going_on.none).numpy()
+    assert unchanged == pytest.approx(learned, abs=0.05)
+    save(going_on, tmp_path / "unchanged.npz")
+    for name, values in cross_encoder_weights(tmp_path / "unchanged.npz").items():
+        assert np.array_equal(values, weights[name])
+
+
+def test_going_on_takes_the_new_questions_and_as_many_of_the_others(monkeypatch):
+    case = untold_case("c", "records", "CC0-1.0", "A cough", [("History", fact) for fact in FACTS])
+    rows = [
+        {"case_id": "c", "question": f"{writer} {i}?", "answers": [], "writer": writer}
+        for writer, count in (("first 1", 30), ("second 1", 4), ("second 2", 3))
+        for i in range(count)
+    ]
+    monkeypatch.setattr(practice_questions, "read_lines", lambda file: rows)
+    whose = Counter(one.question.split()[0] for one in _new_and_as_many({"c": case}, "second"))
+    assert whose == {"second": 7, "first": 7}
+    assert Counter(one.question.split()[0] for one in _new_and_as_many({"c": case}, "first")) == {
+        "first": 30,
+        "second": 7,
+    }
+    with pytest.raises(ParameterError, match=r"patient_practice\.jsonl: no writer's name begins with 'fourth'"):
+        _new_and_as_many({"c": case}, "fourth")
 
 
 def test_without_the_sets_or_beside_another_embedder_nothing_is_written(tmp_path):
     params, file = load_params(), tmp_path / "weights.npz"
     with pytest.raises(ParameterError, match="does not exist; give --cases"):
-        fit_cross_encoder_lines(params, tmp_path, file)
+        fit_cross_encoder_lines(params, tmp_path, file=file)
     other = params.knowledge_base.model_copy(update={"embedder": "some/other"})
     with pytest.raises(ParameterError, match=r"knowledge_base\.embedder is 'some/other'"):
-        fit_cross_encoder_lines(params.model_copy(update={"knowledge_base": other}), tmp_path, file)
+        fit_cross_encoder_lines(params.model_copy(update={"knowledge_base": other}), tmp_path, file=file)
     assert not list(tmp_path.iterdir())

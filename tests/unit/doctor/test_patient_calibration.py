@@ -41,9 +41,10 @@ BOUNDS = {
     "fourteenth_sealed": (0.5, 0.1, 0.11),
     "fifteenth_sealed": (0.45, 0.1, 0.11),
     "sixteenth_sealed": (0.45, 0.1, 0.11),
+    "seventeenth_sealed": (0.45, 0.1, 0.11),
 }
 AGAIN = tuple(f"{hand}_sealed" for hand in ("ninth", "tenth", "eleventh"))  # they ask patients of AgentClinic again
-AGAIN_BLIND = tuple(f"{hand}_sealed" for hand in BLIND)  # the last three of them ask patients of the others
+AGAIN_BLIND = tuple(f"{hand}_sealed" for hand in BLIND)  # the last four of them ask patients of the others
 WITHOUT_PRIMOCK = tuple(f"{hand}_sealed" for hand in (*FITTED[2:], *BLIND))
 SETS = {name: read_lines(CALIBRATION / f"patient_{name}.jsonl") for name in BOUNDS}
 CASE = untold_case(
@@ -84,7 +85,7 @@ def test_practice_questions_ask_no_patient_by_whom_is_measured():
     rows = read_lines(CALIBRATION / "patient_practice.jsonl")
     assert all(set(row) == {"source", "case_id", "question", "answers", "writer"} for row in rows)
     assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
-    assert len({row["writer"] for row in rows}) == 28
+    assert len({row["writer"] for row in rows}) == 34
     kept = ("seventh", "eighth", *BLIND)
     assert not {row["case_id"] for hand in kept for row in SETS[f"{hand}_sealed"]} & {row["case_id"] for row in rows}
 
@@ -134,7 +135,9 @@ def test_what_the_scripted_patient_says_is_counted_by_the_fact_it_told():
 
 def test_a_folder_without_the_sets_is_one_line(tmp_path):
     with pytest.raises(ParameterError, match=r"agentclinic_medqa\.jsonl does not exist; give --cases the folder"):
-        list(patient_lines(load_params(), tmp_path))
+        list(patient_lines(load_params(), tmp_path, ["lexical"]))
+    with pytest.raises(ParameterError, match="--hands tenths: there are open, sealed"):
+        list(patient_lines(load_params(), tmp_path, ["lexical"], ["open", "tenths"]))
 
 
 @pytest.fixture(scope="module")

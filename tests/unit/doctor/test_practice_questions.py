@@ -62,4 +62,4 @@ def test_what_only_an_examination_answers_is_not_learned_from(monkeypatch):
 
 def row(question: str, answers: list[Fact]) -> dict[str, object]:
     """A line of the public practice questions."""
-    return {"case_id": "c", "question": question, "answers": [digest(fact) for fact in answers]}
+    return {"case_id": "c", "question": question, "answers": [digest(fact) for fact in answers], "writer": "first 1"}
