@@ -12,7 +12,7 @@ What is measured:
                 learns the cross-encoder again (clinic/understanding/cross_encoder.npz) from
                 data/calibration/patient_practice.jsonl, an hour or more on two cores; with --new
                 NAME it goes on from there with the questions of the writers whose names begin so
-                and as many of the others
+                and some of the others
     orders      data/calibration/orders_*.jsonl: orders of examinations and tests to the same patients
     patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are included
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right

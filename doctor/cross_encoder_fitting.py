@@ -3,8 +3,7 @@
 The nearest facts of the record and none compete for a question: the loss is the negative log-likelihood that one of those
 wins that answer it. Where there is one, the same is asked again with the answers away, and none is right. Only adapters
 and the small network learn (AdamW, a rate that rises and then falls to nothing). Who has new questions need not begin
-again: it can go on from the weights that are there, with the new ones and as many of the others, so that those are not
-forgotten.
+again: it can go on from the weights that are there, with the new ones and some of the others (`OTHERS`).
 
 Shape suffixes: N pairs of question and fact.
 """
@@ -37,7 +36,8 @@ RANK, SCALE = 64, 2.0  # of the adapters
 RATE, HEAD_RATE, DECAY, WARM_UP = 5e-4, 2e-3, 0.01, 0.06  # of the adapters, of the rest; share of the steps
 SLOWER = 0.6  # of both rates, going on
 QUESTIONS = 16  # of a step
-EPOCHS, MORE_EPOCHS = 2.5, 1.5  # passes over the questions, from the beginning and going on
+EPOCHS, MORE_EPOCHS = 2.5, 1.0  # passes over the questions, from the beginning and going on
+OTHERS = 0.1  # of the number of new questions, what is read of the others beside them
 MORE = 2  # answers beyond the nearest facts that are read, while it learns
 AWAY = 0.5  # weight of the loss with the answers away
 MAX_GRADIENT_NORM = 1.0
@@ -62,7 +62,7 @@ def fit_cross_encoder_lines(params: Params, folder: Path, new: str = "", file: P
     """
     refuse_other_embedders(params.knowledge_base)
     cases = cases_of(folder)
-    asked = _new_and_as_many(cases, new) if new else list(practised_public(cases))
+    asked = _new_and_some(cases, new) if new else list(practised_public(cases))
     embedder = load_embedder(params.knowledge_base.embedder, params.knowledge_base.batch_size)
     model = learner(embedder, cross_encoder_weights(file) if new else None)
     steps = int((MORE_EPOCHS if new else EPOCHS) * len(asked) / QUESTIONS)
@@ -72,12 +72,12 @@ def fit_cross_encoder_lines(params: Params, folder: Path, new: str = "", file: P
     return [f"{len(asked)} questions, {steps} steps, loss at the end {loss:.3f}; weights written to {file}"]
 
 
-def _new_and_as_many(cases: Mapping[str, Case], new: str) -> list[Practised]:
+def _new_and_some(cases: Mapping[str, Case], new: str) -> list[Practised]:
     found = list(practised_public(cases, lambda writer: writer.startswith(new)))
     if not found:
         raise ParameterError(f"{PUBLIC}: no writer's name begins with {new!r}")
     others = list(practised_public(cases, lambda writer: not writer.startswith(new)))
-    return [*found, *random.Random(SEED).sample(others, min(len(found), len(others)))]
+    return [*found, *random.Random(SEED).sample(others, min(int(OTHERS * len(found)), len(others)))]
 
 
 def learner(embedder: SentenceTransformerEmbedder, weights: Weights | None = None) -> CrossEncoder:

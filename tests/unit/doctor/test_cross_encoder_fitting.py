@@ -10,7 +10,7 @@ from clinic.understanding.comparison import cross_encoder_weights
 from doctor import practice_questions
 from doctor.cross_encoder_fitting import (
     QUESTIONS,
-    _new_and_as_many,
+    _new_and_some,
     _steps,
     fit_cross_encoder_lines,
     learner,
@@ -103,22 +103,22 @@ def test_what_is_written_is_what_was_learned(embedder, tmp_path):
         assert np.array_equal(values, weights[name])
 
 
-def test_going_on_takes_the_new_questions_and_as_many_of_the_others(monkeypatch):
+def test_going_on_takes_the_new_questions_and_some_of_the_others(monkeypatch):
     case = untold_case("c", "records", "CC0-1.0", "A cough", [("History", fact) for fact in FACTS])
     rows = [
         {"case_id": "c", "question": f"{writer} {i}?", "answers": [], "writer": writer}
-        for writer, count in (("first 1", 30), ("second 1", 4), ("second 2", 3))
+        for writer, count in (("first 1", 30), ("second 1", 4), ("second 2", 6))
         for i in range(count)
     ]
     monkeypatch.setattr(practice_questions, "read_lines", lambda file: rows)
-    whose = Counter(one.question.split()[0] for one in _new_and_as_many({"c": case}, "second"))
-    assert whose == {"second": 7, "first": 7}
-    assert Counter(one.question.split()[0] for one in _new_and_as_many({"c": case}, "first")) == {
+    whose = Counter(one.question.split()[0] for one in _new_and_some({"c": case}, "second"))
+    assert whose == {"second": 10, "first": 1}
+    assert Counter(one.question.split()[0] for one in _new_and_some({"c": case}, "first")) == {
         "first": 30,
         "second": 7,
     }
     with pytest.raises(ParameterError, match=r"patient_practice\.jsonl: no writer's name begins with 'fourth'"):
-        _new_and_as_many({"c": case}, "fourth")
+        _new_and_some({"c": case}, "fourth")
 
 
 def test_without_the_sets_or_beside_another_embedder_nothing_is_written(tmp_path):

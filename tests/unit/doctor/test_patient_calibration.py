@@ -85,7 +85,7 @@ def test_practice_questions_ask_no_patient_by_whom_is_measured():
     rows = read_lines(CALIBRATION / "patient_practice.jsonl")
     assert all(set(row) == {"source", "case_id", "question", "answers", "writer"} for row in rows)
     assert all(len(answer) == 12 and int(answer, 16) >= 0 for row in rows for answer in row["answers"])
-    assert len({row["writer"] for row in rows}) == 34
+    assert len({row["writer"] for row in rows}) == 44
     kept = ("seventh", "eighth", *BLIND)
     assert not {row["case_id"] for hand in kept for row in SETS[f"{hand}_sealed"]} & {row["case_id"] for row in rows}
 
