@@ -140,7 +140,7 @@ class KnowledgeBaseParams(_Section):
     overlap_tokens: int = Field(description="how much of a passage its successor may repeat, in tokens")
     batch_size: int = Field(description="passages per forward pass; changes speed, not results")
     compute: Compute = Field(
-        description="number format of the embedder; bfloat16 where the processor has it: a third of the time, cosine to float32 above .9999"
+        description="number format of the embedder; bfloat16 where the processor has it: half the time, cosine to float32 above .9999"
     )
     max_unknown_share: float = Field(
         ge=0, le=1, description="of the texts' tokens that the embedder does not know; with more the build stops"

@@ -17,5 +17,5 @@ def library_for(path: Path, name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise KnowledgeBaseError(
-            f"{path} needs the package {error.name}: pip install 'anamnesis[documents]', or take the file out of 'sources'"
+            f"{path} needs the package {error.name}: pip install -e '.[documents]', or take the file out of 'sources'"
         ) from error

@@ -28,7 +28,7 @@ from rl.errors import TrainingError
 NEVER = -100.0  # the lowest bias that vLLM gives a logit: exp(-100) of a chance is none in float32
 STUMBLING = "llvmlite.binding.ffi"  # a module that vLLM must not look into
 COLDEST = 0.01  # vLLM raises temperatures between 0 and this one to it
-INSTALL = "`make vllm` makes an environment with it for a CPU, `pip install 'anamnesis[gpu]'` adds it for a GPU"
+INSTALL = "`make vllm` makes an environment with it for a CPU, `pip install -e '.[gpu]'` adds it for a GPU"
 
 
 @dataclass(frozen=True)

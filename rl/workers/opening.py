@@ -42,7 +42,7 @@ def open_session(
         )
     if find_spec("ray") is None:
         raise TrainingError(
-            "machines.backend is ray, but Ray is not installed; install it with pip install 'anamnesis[ray]' -c constraints.txt, or set backend to local"
+            "machines.backend is ray, but Ray is not installed; install it with pip install -e '.[ray]' -c constraints.txt, or set backend to local"
         )
     from rl.workers.ray import open_ray_session  # where it is not installed, all else runs
 

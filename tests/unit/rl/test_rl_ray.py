@@ -231,5 +231,5 @@ def no_cluster(*_, **__):
 
 def test_without_ray_the_backend_is_refused_in_one_line(monkeypatch, folder):
     monkeypatch.setattr("rl.workers.opening.find_spec", lambda _: None)
-    with pytest.raises(TrainingError, match=r"Ray is not installed; install it with pip install 'anamnesis\[ray\]'"):
+    with pytest.raises(TrainingError, match=r"Ray is not installed; install it with pip install -e '\.\[ray\]'"):
         open_session(opening(folder), machines(1, 1), open_toy(), open_toy)
