@@ -47,11 +47,12 @@ def main() -> int:
 
 def _trainings(last: int, best: int, *, delete: bool) -> None:
     from doctor.parameters import HOME
+    from rl.checkpoint import folder_hash
     from tracking import retention
-    from tracking.recorder import run_of
+    from tracking.runs import run_of_doctor
 
     doctor = HOME / "models" / "doctor"
-    found = retention.past_trainings(HOME, run_of(doctor) if doctor.is_dir() else None)
+    found = retention.past_trainings(HOME, run_of_doctor(HOME, folder_hash(doctor)) if doctor.is_dir() else None)
     going = retention.superfluous(found, last, best)
     for one in found:
         accuracy = "    –" if one.accuracy is None else f"{one.accuracy:5.3f}"

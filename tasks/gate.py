@@ -259,7 +259,7 @@ def roll_back(number: str | None, reason: str) -> str:
         TrackingError: there is no such version, or its folder is missing or changed.
     """
     runs.setup(ROOT)
-    champion = registry.version_at(MODEL_NAME, CHAMPION)
+    champion = registry.told_of(MODEL_NAME, CHAMPION)  # its files may be why it has to go
     if champion is None:
         raise TrackingError(f"{MODEL_NAME} has no champion; retrain promotes the first one")
     number = number or champion.tags.get("replaced")

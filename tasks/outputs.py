@@ -8,9 +8,20 @@ from doctor.places import ROOT
 
 def output(out: Path | None, name: str) -> Path:
     """Where a stage writes: what it was told (DVC passes the versioned place), else runs/<time>/<name>, so that trying
-    something touches nothing versioned.
+    something touches nothing versioned. That folder is made here: of two that begin in one second each has its own.
     """
-    return out or ROOT / "runs" / time.strftime("%Y%m%d-%H%M%S") / name
+    if out is not None:
+        return out
+    began = time.strftime("%Y%m%d-%H%M%S")
+    folder, number = ROOT / "runs" / began, 1
+    while True:
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            folder = folder.with_name(f"{began}-{number}")
+        else:
+            return folder / name
 
 
 def metrics_file(out: Path, stage: str) -> Path:

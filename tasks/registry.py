@@ -76,7 +76,7 @@ def register_challenger(params: Params, model: Path) -> tuple[Version, str]:
     copy, digest = immutable_copy(model, COPIES)
     runs.setup(ROOT)
     run_id = run_of(model)
-    evaluation = _evaluation()
+    evaluation = measured()
     tags = _made_by(params) | (runs.origin(run_id) if run_id else {}) | _figures(evaluation)
     number, created = registry.register(
         MODEL_NAME, copy, digest, run_id, CHALLENGER, tags, _description(tags, evaluation)
@@ -128,7 +128,7 @@ def _made_by(params: Params) -> dict[str, str]:
     return {name: value for name, value in told.items() if value}
 
 
-def _evaluation() -> Evaluation:
+def measured() -> Evaluation:
     """What was measured of this doctor; nothing if the figures are of another one."""
     found, evaluated = ROOT / "metrics/evaluate_doctor.json", input_digest("evaluate_doctor", "models/doctor")
     if evaluated is None or evaluated != output_digest("models/doctor") or not found.exists():

@@ -20,13 +20,13 @@ PINS = "constraints.txt"
 
 
 def version_of(called: str) -> Version:
-    """A registered doctor, by its alias or number.
+    """A registered doctor, by its alias or number; its copy need not be there.
 
     Raises:
         TrackingError: there is none.
     """
     runs.setup(ROOT)
-    found = registry.numbered(MODEL_NAME, called) if called.isdecimal() else registry.version_at(MODEL_NAME, called)
+    found = registry.told_of(MODEL_NAME, called)
     if found is None:
         raise TrackingError(f"{MODEL_NAME} has no version {called}; name a number, champion or challenger")
     return found

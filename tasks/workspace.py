@@ -5,6 +5,7 @@ made is a commit on a branch.
 """
 
 import logging
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -160,12 +161,28 @@ def _bring_data(project: Path, place: Path) -> None:
         shutil.copy2(local, place / ".dvc" / "config.local")
     dvc(place, "config", "--local", "cache.dir", dvc(project, "cache", "dir"))
     if dvc(place, "remote", "list"):
+        _mean_the_same_places(project, place)
         try:
             reached(partial(dvc, place, "pull", "--quiet", "--allow-missing", within_s=DATA_S))
             return
         except WorkspaceError as error:
             log.warning("the DVC remote could not be read, only what is cached here is used: %s", error)
     dvc(place, "checkout", "--quiet", "--allow-missing")
+
+
+def _mean_the_same_places(project: Path, place: Path) -> None:
+    """What DVC's settings name by a relative path, such as a remote beside the project, is meant from the project."""
+    there = _settings(place)
+    for name, value in _settings(project).items():
+        here = there.get(name, value)
+        if value != here and os.path.relpath(value, project) == os.path.relpath(here, place):
+            dvc(place, "config", "--local", name, value)
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    """DVC's, by name; paths are absolute there."""
+    lines = dvc(folder, "config", "--list").splitlines()
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 def _take_over(place: Path, branch: str) -> None:

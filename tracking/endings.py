@@ -39,9 +39,11 @@ def alert(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001  Prefec
     subject = f"{name} has {state.name.lower()}"
     body = f"{state.message or ''}\n{url_for(flow_run) or ''}".strip()
     for identifier in called:
-        block = Block.load_from_ref(identifier)
-        if isinstance(block, NotificationBlock):
-            try:
+        by = f"block {identifier}"
+        try:
+            block = Block.load_from_ref(identifier)
+            by = type(block).__name__
+            if isinstance(block, NotificationBlock):
                 _ = block.notify(body, subject)  # no coroutine outside an event loop
-            except Exception as error:  # noqa: BLE001  whatever the service raises, the next one is told
-                log.error("the alert %r could not be sent by %s: %s", subject, type(block).__name__, error)
+        except Exception as error:  # noqa: BLE001  whatever the service raises, the next one is told
+            log.error("the alert %r could not be sent by %s: %s", subject, by, error)

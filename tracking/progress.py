@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -133,26 +133,35 @@ class Sender:
 @contextmanager
 def listening(to: Screen) -> Iterator[dict[str, str]]:
     """Draw what processes below this one report, while the block runs; gives the environment that they need, empty
-    where no terminal is.
+    where no terminal is, or no place for a socket.
     """
-    if not to.live:
-        yield {}
-        return
-    with (
-        tempfile.TemporaryDirectory(prefix="anamnesis-") as folder,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear,
-    ):
-        ear.bind(address := str(Path(folder) / "progress"))
-        ear.settimeout(0.1)
+    with ExitStack() as opened:
+        ear = _ear(opened) if to.live else None
+        if ear is None:
+            yield {}
+            return
         ended = threading.Event()
         thread = threading.Thread(target=_listen, args=(ear, to, ended), daemon=True)
         thread.start()
         try:
-            yield {ADDRESS: address}
+            yield {ADDRESS: ear.getsockname()}
         finally:
             ended.set()
             thread.join()
             to.close()
+
+
+def _ear(opened: ExitStack) -> socket.socket | None:
+    """A socket to listen at until `opened` is closed; None where there can be none, as its path may have 107 bytes."""
+    try:
+        folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="anamnesis-"))
+        ear = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        ear.bind(str(Path(folder) / "progress"))
+    except OSError as error:
+        log.info("no bars of what runs below this: %s (TMPDIR)", error)
+        return None
+    ear.settimeout(0.1)
+    return ear
 
 
 def _listen(ear: socket.socket, to: Screen, ended: threading.Event) -> None:

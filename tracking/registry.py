@@ -173,15 +173,32 @@ def numbered(model_name: str, number: str, digest: Callable[[Path], str] | None 
     return _version(model_name, mlflow.MlflowClient().get_model_version, number, digest)
 
 
-def _version(
-    model_name: str, find: Callable[[str, str], Any], which: str, digest: Callable[[Path], str] | None
-) -> Version | None:
+def told_of(model_name: str, called: str) -> Version | None:
+    """A version by its number or alias, whatever became of its files; None if there is none."""
+    client = mlflow.MlflowClient()
+    find = client.get_model_version if called.isdecimal() else client.get_model_version_by_alias
+    if (found := _found(model_name, find, called)) is None:
+        return None
+    tags = dict(found.tags)
+    sha256, path = tags.get("sha256", ""), Path(tags.get("path", ""))
+    return Version(number=str(found.version), sha256=sha256, path=path, run_id=found.run_id or None, tags=tags)
+
+
+def _found(model_name: str, find: Callable[[str, str], Any], which: str) -> Any:
+    """MLflow's record of a version, None if there is none."""
     try:
-        found = patiently(find, model_name, which)
+        return patiently(find, model_name, which)
     except MlflowException as error:
         if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             return None
         raise
+
+
+def _version(
+    model_name: str, find: Callable[[str, str], Any], which: str, digest: Callable[[Path], str] | None
+) -> Version | None:
+    if (found := _found(model_name, find, which)) is None:
+        return None
     tags = dict(found.tags)
     sha256, path = tags.get("sha256", ""), Path(tags.get("path", ""))
     if sha256 and _is_served() and not found.source.startswith("file:") and not _holds(path, sha256, digest):

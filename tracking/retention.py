@@ -47,7 +47,7 @@ def past_trainings(root: Path, current: str | None) -> list[PastTraining]:
 
     Args:
         root: the project, whose MLflow store is set up.
-        current: MLflow's id of the run that trained the doctor in use, if it is known.
+        current: MLflow's id of the run that trained the doctor in use, if it is known; the store may have lost that.
 
     Raises:
         TrackingError: MLflow does not answer, so that nobody knows what a registered model came from.

@@ -61,6 +61,7 @@ COLUMNS = [
 TRANSFER_S = 600  # of silence after a file of a model was sent
 REACH_S = 5.0  # within which a tracking server has to answer at the start
 REFUSED = re.compile(r"failed with error code (401|403)\b")
+JOURNALS = ("-wal", "-shm", "-journal")  # ends of the names of what SQLite keeps beside a database
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)  # between tries while the store is locked; each try waits up to 20 s by itself
 
 
@@ -186,7 +187,7 @@ def setup(root: Path) -> str:
         except (MlflowException, SQLAlchemyError, sqlite3.DatabaseError) as error:
             raise TrackingError(
                 f"{database} cannot be used as MLflow's store ({str(error).splitlines()[0]}); "
-                "move it away and a new one is made, or bring back a copy of it"
+                "move it away (and its -wal, if there is one) and a new one is made, or bring back a copy of it"
             ) from error
 
 
@@ -213,6 +214,8 @@ def _make(database: Path, kept: Sequence[Path]) -> None:
         return
     for left in database.parent.glob(f"{database.stem}.*partial*"):  # with the journals of a killed run
         left.unlink()
+    for end in JOURNALS:  # of the database that was lost: SQLite would play them into the new one
+        database.with_name(f"{database.name}{end}").unlink(missing_ok=True)
     # MLflow keeps a database that it has opened by its name
     unfinished = database.with_suffix(f".{time.time_ns()}.partial")
     client = mlflow.MlflowClient(f"sqlite:///{unfinished}", f"sqlite:///{unfinished}")

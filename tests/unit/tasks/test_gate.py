@@ -1,5 +1,6 @@
 """What surrounds a decision: whose copies are played and promoted, and what its page says, on a real MLflow store."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -180,6 +181,17 @@ def test_a_way_back_that_is_killed_goes_back_no_further_when_it_is_repeated(proj
     assert gate.roll_back.fn(None, "").startswith("rolled back: version 2 is the champion again, version 3 is not")
     assert registry.tags_of(gate.MODEL_NAME, third.number)["rolled_back"].startswith("to version 2 on ")
     assert not registry.tags_of(gate.MODEL_NAME, second.number)["rolled_back"]
+
+
+def test_a_champion_whose_copy_is_gone_is_no_end_of_the_way_back(project, monkeypatch):
+    folder, _ = project
+    first = registered(folder, "first", "champion")
+    second = registered(folder, "second", "champion", replaced=first.number)
+    shutil.rmtree(second.path)
+    monkeypatch.setattr(gate, "create_markdown_artifact", lambda *_, **__: None)
+    assert gate.roll_back.fn(None, "").startswith("rolled back: version 1 is the champion again")
+    with pytest.raises(TrackingError, match=r"version 2 should be .*, which is missing or changed"):
+        gate.roll_back.fn("2", "")
 
 
 def met(challenger: Version, monkeypatch) -> Decision:

@@ -153,16 +153,16 @@ def test_a_version_has_the_figures_of_its_own_evaluation_alone(lock, tmp_path, m
     evaluation = Evaluation({"trained": table, "trained@mine": table, "warm_start": table})
     (tmp_path / "metrics").mkdir()
     (tmp_path / "metrics/evaluate_doctor.json").write_text(json.dumps(evaluation.to_json()))
-    assert registry._evaluation() == Evaluation()  # nothing says of whom it is
+    assert registry.measured() == Evaluation()  # nothing says of whom it is
     trained = {"train_doctor": {"outs": {"models/doctor": "new"}}}
     lock(trained | {"evaluate_doctor": {"deps": {"models/doctor": "old"}}})
-    assert registry._evaluation() == Evaluation()
+    assert registry.measured() == Evaluation()
     lock(trained | {"evaluate_doctor": {"deps": {"models/doctor": "new"}}})
-    figures = registry._figures(registry._evaluation())
+    figures = registry._figures(registry.measured())
     assert figures == {
         "test/accuracy": "0.587 [0.547, 0.625]",
         "test/turns": "8.000 [8.000, 8.000]",
         "test/accuracy at mine": "0.587 [0.547, 0.625]",
         "test/turns at mine": "8.000 [8.000, 8.000]",
     }
-    assert "| warm_start | 0.587 | 0.547 to 0.625 |" in registry._description(figures, registry._evaluation())
+    assert "| warm_start | 0.587 | 0.547 to 0.625 |" in registry._description(figures, registry.measured())

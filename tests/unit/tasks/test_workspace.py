@@ -138,7 +138,7 @@ def test_a_remote_gives_the_data_and_gets_the_branch(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(repository, "PAUSES_S", (0, 0))
-    dvc(project, "remote", "add", "-q", "-d", "shared", str(tmp_path / "shared"))
+    dvc(project, "remote", "add", "-q", "-d", "shared", "../shared")  # kept as it is seen from the project
     git(project, "add", ".dvc/config")
     git(project, "commit", "-qm", "remote")
     dvc(project, "push", "-q")
@@ -156,6 +156,7 @@ def test_a_remote_gives_the_data_and_gets_the_branch(
         git(project, "remote", "remove", "origin")
         git(project, "remote", "add", "origin", str(tmp_path / "origin.git"))
         assert push(place, "retrained") is None
+        assert not (place.parent / "shared").exists()
     assert git(tmp_path / "origin.git", "rev-parse", "retrained") == git(project, "rev-parse", "retrained")
 
 

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,6 +159,18 @@ def test_the_channel_carries_bars_and_survives_nonsense() -> None:
     assert screen.bars == [bar, bar]
     assert screen.closed == 1
     assert not send(bar)
+
+
+def test_a_place_where_no_channel_can_be_costs_the_bars_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket's address has 107 bytes; a cluster's folder for temporary files may have more."""
+    deep = tmp_path / ("a" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with listening(Recorder()) as environment:
+        assert environment == {}
+    with pytest.raises(OSError, match="of the work"), listening(Recorder()):
+        raise OSError("of the work")
+    assert not list(deep.iterdir())
 
 
 def test_without_a_terminal_there_is_no_channel() -> None:

@@ -14,7 +14,7 @@ from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore
 
 from commands import prune
 from doctor import parameters
-from rl.checkpoint import SEAL
+from rl.checkpoint import SEAL, folder_hash
 from rl.files import held
 from tests.stores import store_in
 from tracking import registry, runs
@@ -158,6 +158,22 @@ def test_nothing_goes_unasked(root: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(sys, "argv", [*command, "--delete"])
     assert prune.main() == 0
     assert sorted(path.name for path in (root / PROJECT).iterdir() if path.is_dir()) == ["run-0", "run-1", "run-3"]
+
+
+def test_nothing_goes_while_nobody_knows_where_the_doctor_in_use_came_from(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was trained here, and the store has lost its run."""
+    monkeypatch.setattr(parameters, "HOME", root)
+    doctor = root / "models/doctor"
+    doctor.mkdir()
+    (doctor / "weights").write_text("in use")
+    runs.note_doctor(root, folder_hash(doctor), "0" * 32)
+    monkeypatch.setattr(sys, "argv", ["prune", "--keep-last", "0", "--keep-best", "0"])
+    assert prune.main() == 0
+    said = capsys.readouterr().out
+    assert "run-3  stays: maybe models/doctor, whose run MLflow has lost" in said
+    assert "\n0 of " in said
 
 
 @pytest.fixture

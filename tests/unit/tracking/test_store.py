@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -89,6 +89,21 @@ def test_a_store_that_was_not_finished_is_begun_again(project, monkeypatch):
     experiment = store.setup(project)
     assert mlflow.MlflowClient().get_experiment(experiment).name == "anamnesis"
     assert not list((project / "mlruns").glob("mlflow.*partial*"))
+
+
+def test_a_journal_that_a_lost_database_left_is_not_played_into_the_new_one(project):
+    database = project / "mlruns" / "mlflow.db"
+    database.parent.mkdir()
+    killed = "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA journal_mode=WAL');"
+    killed += "c.execute('CREATE TABLE of_before (x)'); c.commit(); os._exit(0)"
+    subprocess.run([sys.executable, "-c", killed, str(database)], check=True)
+    database.unlink()  # or moved away, as is told of a damaged one
+    assert database.with_name("mlflow.db-wal").stat().st_size
+    store.setup(project)
+    with closing(sqlite3.connect(database)) as made:
+        tables = {name for (name,) in made.execute("SELECT name FROM sqlite_master")}
+    assert "experiments" in tables
+    assert "of_before" not in tables
 
 
 def half_made(path):
