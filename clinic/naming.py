@@ -283,6 +283,7 @@ class Lexicon:
     complaints: frozenset[str]  # keys of what a patient feels
     organs: frozenset[str]  # and other words that begin a name like an eponym does
     surnames: frozenset[str]  # eponyms that are everyday words
+    findings: Mapping[str, frozenset[str]]  # word -> words before it with which it is a finding ("ST depression")
     everyday: frozenset[str]  # words that are abbreviations in capitals alone
     corrections: Mapping[str, tuple[str, ...]]
 
@@ -298,6 +299,7 @@ def lexicon() -> Lexicon:
         complaints=frozenset(_bag(words(name)) for line in content["complaints"] for name in _several(line)),
         organs=frozenset(content["organs"]),
         surnames=frozenset(word for name in content["surnames"] for word in words(name)),
+        findings={word: frozenset(before) for word, before in content["findings"].items()},
         everyday=frozenset(content["words"]),
         corrections={label: tuple(names) for label, names in content["corrections"].items()},
     )

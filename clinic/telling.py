@@ -189,7 +189,9 @@ def stands_as_name(text: str, start: int, end: int) -> bool:
         if _IT_IS.search(before) and _I_THINK.match(after):
             return True
         return bool(_A_COLD.search(before)) and not _NOT_A_COLD.search(before) and bool(_AFTER_A_COLD.match(after))
-    if _TITLE.search(before) or (said.endswith("s") and _IT.search(before)):  # "it burns"
+    if (
+        _is_described(word, before) or _TITLE.search(before) or (said.endswith("s") and _IT.search(before))
+    ):  # "it burns"
         return False
     if word in lexicon().surnames:
         return (
@@ -198,6 +200,12 @@ def stands_as_name(text: str, start: int, end: int) -> bool:
             or (said[0].isupper() and bool(before.strip()) and before.rstrip()[-1] not in ".!?:;")
         )
     return True
+
+
+def _is_described(word: str, before: str) -> bool:
+    """Whether a word is a finding by the word before it: "ST depression"."""
+    described = lexicon().findings.get(word, frozenset())
+    return bool(described) and any(one.lower() in described for one in _WORD.findall(before)[-1:])
 
 
 @lru_cache(maxsize=4096)
@@ -276,8 +284,12 @@ def misspelt_in(text: str, these: Iterable[str]) -> Iterator[Span]:
     near = {form for word in these if len(word) >= LEAST_MISSPELT for form in (word.lower(), "".join(words(word)))}
     for match in _WORD.finditer(text) if near else ():
         said = {match.group().lower(), "".join(words(match.group()))}
-        if len(match.group()) >= LEAST_MISSPELT and any(
-            one[:1] == word[0] and not word.startswith(one) and one_slip(one, word) for one in said for word in near
+        if (
+            len(match.group()) >= LEAST_MISSPELT
+            and any(
+                one[:1] == word[0] and not word.startswith(one) and one_slip(one, word) for one in said for word in near
+            )
+            and not _is_described(match.group().lower(), text[: match.start()])
         ):
             yield Span(match.start(), match.end(), keys(match.group()))
 

@@ -1,9 +1,10 @@
 """What stands in the cells of a table: texts, words for nothing, lists, and flags such as 0 and 1."""
 
 import ast
+import html
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import datetime, time
 from typing import Any
 
@@ -11,7 +12,10 @@ from clinic.language import phrases
 from clinic.loaders.records import BadRecord
 from clinic.loaders.rows import Row
 
-NOTHING = frozenset(["-", "--", "?", ".", "n/a", "n.a.", "na", "nan", "<na>", "null", "unknown", "not available", "tbd", "未知", "不详"])  # fmt: skip
+NOTHING = frozenset(
+    ["-", "--", "?", ".", "n/a", "n.a.", "na", "nan", "<na>", "null", "unknown", "tbd", "pending", "未知", "不详", "未做", "未查", "未测"]
+    + [f"not {done}" for done in ("available", "done", "performed", "sent", "tested", "recorded")]
+)  # fmt: skip
 ERRORS = frozenset(["#n/a", "#ref!", "#value!", "#name?", "#div/0!", "#null!", "#num!"])  # of Excel, nothing too
 NONE = frozenset(["none", "nil", "无", "無", "没有"])  # nothing, but a denial where something is told of the patient
 FLAGS = {
@@ -19,6 +23,16 @@ FLAGS = {
     **dict.fromkeys(["0", "0.0", "false", "no", "n", "否", "无"], False),
 }
 NAMED = {"en": ("No {}.", "{}."), "zh": ("无{}。", "{}。")}  # a flag told: denied, present
+WORDS = FLAGS.keys() - {"1", "1.0", "0", "0.0"}
+_BREAK = re.compile(
+    r"<(?:br|/?(?:p|div|li|ul|ol|tr|table|tbody|thead|h[1-6]|section|blockquote))(?:\s+[\w-]+=[^<>]*)?\s*/?>",
+    re.IGNORECASE,
+)  # of HTML
+_POWER = re.compile(r"(?<=\d)<sup>(?=[-\d])", re.IGNORECASE)
+_TAG = re.compile(
+    r"</?(?:b|i|u|em|strong|span|font|small|sup|sub|a|td|th|body|html)(?:\s+[\w-]+=[^<>]*)?\s*/?>", re.IGNORECASE
+)
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#x[\da-f]{1,6}|[a-z][a-z\d]{1,30});", re.IGNORECASE)
 _BETWEEN = re.compile(r"(?<=['\"])\s+(?=['\"])")  # entries of an array as numpy writes it
 
 
@@ -41,9 +55,16 @@ def text_of(value: Any, *, denial: bool = False) -> str:
         value = int(value)
     if isinstance(value, datetime) and value.time() == time.min:  # a date in Excel
         value = value.date()
-    text = str(value).strip()
+    text = without_tags(str(value)).strip()
     said = text.casefold()
     return "" if said in NOTHING | ERRORS or (said in NONE and not denial) else text
+
+
+def without_tags(text: str) -> str:
+    """A text without what is left of HTML: tags, and signs written as &names;."""
+    if "<" in text:
+        text = _TAG.sub("", _POWER.sub("^", _BREAK.sub("\n", text)))
+    return _ENTITY.sub(lambda found: html.unescape(found[0]).replace("\xa0", " "), text) if "&" in text else text
 
 
 def parsed(value: Any) -> Any:
@@ -63,20 +84,38 @@ def parsed(value: Any) -> Any:
 def with_flags(
     rows: Sequence[tuple[int, Row | BadRecord]], columns: Iterable[str]
 ) -> list[tuple[int, Row | BadRecord]]:
-    """The rows, with true and false in the cells of those columns that hold nothing but flags."""
+    """The rows, with true and false for the flags of those columns that hold nothing else, or both of a pair."""
     said = {
         column: {text_of(row.get(column)).casefold() for _, row in rows if not isinstance(row, BadRecord)} - {""}
         for column in columns
     }
-    flags = [column for column, texts in said.items() if texts and texts <= FLAGS.keys()]
+    flags = {column: found for column, texts in said.items() if (found := _flags_among(texts))}
     return [
-        (number, row if isinstance(row, BadRecord) else {**row, **{c: _flag(row.get(c)) for c in flags}})
+        (
+            number,
+            row
+            if isinstance(row, BadRecord)
+            else {**row, **{c: _flag(row.get(c), found) for c, found in flags.items()}},
+        )
         for number, row in rows
     ]
 
 
-def _flag(value: Any) -> Any:
-    return FLAGS.get(text_of(value, denial=True).casefold(), value)
+def _flags_among(texts: Set[str]) -> Set[str]:
+    """The words of a column that are flags: all, where it holds nothing else; else the words of which both are there
+    ("yes", "no" beside "maybe"), and 0 and 1 where no other number is.
+    """
+    if texts <= FLAGS.keys():
+        return texts
+    words, digits = texts & WORDS, (texts & FLAGS.keys()) - WORDS
+    numbers = any(re.search(r"\d", text) for text in texts - digits)
+    kinds = ([] if numbers else [words | digits]) + [words]
+    return next((kind for kind in kinds if {FLAGS[text] for text in kind} == {True, False}), set())
+
+
+def _flag(value: Any, flags: Set[str]) -> Any:
+    said = text_of(value, denial=True).casefold()
+    return FLAGS[said] if said in flags or (said in NONE and said in FLAGS and flags) else value
 
 
 def named(column: str, flag: bool, language: str) -> str:

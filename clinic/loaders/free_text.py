@@ -1,15 +1,17 @@
 """Free text of a case, parted into facts: each a sentence or less, present or denied, under a topic.
 
-A sentence is parted where it turns ("... but denies fever"), and what follows a denial at its commas ("denies fever,
-chills, or cough" are three), up to a clause of its own ("no known allergies, takes warfarin"). Topics are the headings
-of sections where there are any ("PMH: ..."), else the kind of sentence by its words (`sentences.yaml`); a sentence of
+A sentence is parted where it turns ("... but denies fever", "wheezes, no crackles"), what follows a denial at its commas
+("denies fever, chills, or cough" are three), up to a clause of its own ("no known allergies, takes warfarin"), and a
+list of signs at its commas ("fever (-), cough (+)"). Topics are the headings of sections where there are any ("PMH: ...",
+"PMH - ...", or a line that says nothing else), else the kind of sentence by its words (`sentences.yaml`); a sentence of
 no kind of its own goes on with the examination or test before it. Left out are questions, which are the examiner's, and
-sections of what a doctor concluded ("Diagnosis: ...").
+sections of what a doctor concluded ("Diagnosis: ...", the A and P of a note in S, O, A and P).
 
 Source of denials: after NegEx, Chapman et al., Journal of Biomedical Informatics 34:301 (2001), shortened.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,9 +23,18 @@ from clinic.simplified import simplified
 
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
 MAX_OPENING_WORDS = 60
-_END = r"(?<=[.!?])[\"”']?\s+(?=[A-Z\d\"“(])|(?<=[a-z]\.)(?=[A-Z][a-z])"
-_CAPITAL = re.compile(r"[.!?]\s+[A-Z]")
-_MARK = re.compile(r"\A(?:[-–—•·●▪*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
+MAX_SIGNED = 80  # characters of a thing with a sign
+FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
+_END = r"(?:(?<=[.!?…])|(?<=[.!?…][\"”']))\s+(?=[A-Z\d\"“(]|[+＋]\s?[a-z])|(?<=[a-z]\.)(?=[A-Z][a-z])"
+_CAPITAL = re.compile(r"[.!?…]\s+[A-Z]")
+_MARK = re.compile(r"\A(?:[-–—•·●▪■□○◦‣➢➤►→✓✔*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
+_TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
+_EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
+_SOAP = re.compile(r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)([SOAP])[ \t]*:[ \t]*(?=\S)")
+_SIGNED = re.compile(
+    r"(?P<before>[+＋]\s?|[-−–])?(?P<what>[^\W\d_][^+＋()（）]*?)"
+    r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—])\s*[)）]|\s+(?:[+＋]{1,4}|[-−–]))?\W*"
+)
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
@@ -58,12 +69,23 @@ class _Rules:
     unless: re.Pattern[str]
     verdicts: re.Pattern[str]  # with their colon
     sections: re.Pattern[str]  # with theirs
+    line_verdicts: re.Pattern[str]  # with a dash, or a line of their own
+    line_sections: re.Pattern[str]
+    says: re.Pattern[str]  # the end of what introduces words that were said, and is no heading
+    soap: Mapping[str, str]  # letter of a section -> its heading, "" where the kinds of its sentences say more
+    doctor: re.Pattern[str]  # with its colon, at the beginning of a line
+    patient: re.Pattern[str]
     denies: re.Pattern[str]
     still_there: re.Pattern[str]
     carries: re.Pattern[str]
     own: re.Pattern[str]  # how a clause begins that no denial before it reaches
+    acts: re.Pattern[str]  # verbs at the beginning of a clause that is no end of a list
     leads: re.Pattern[str]  # how one begins that tells nothing yet
     affirms: re.Pattern[str]
+    begins: re.Pattern[str]  # words that begin a sentence, whatever letter stands before
+    foreign: re.Pattern[str]  # small words of other European languages
+    native: re.Pattern[str]  # and of its own
+    describes: re.Pattern[str]  # things denied that only describe the next ("chest or back pain")
 
     def length(self, text: str) -> int:
         return -(-len(text) // self.characters) if self.characters else len(text.split())
@@ -74,27 +96,30 @@ _PATTERNS = {
         "heading": r"\A\s*([A-Z][A-Za-z][A-Za-z /&'-]{0,38}):\s*(?![\s\d+<>-])",
         "end": _END,
         "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?]))\s+(?=[a-z])",
-        "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?|,?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
-        r"|,\s+(?:though|yet)(?=\s+\w)"
+        "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?"
+        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere),?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
+        r"|,\s+(?:though|yet)(?=\s+\w)|,\s+(?=no (?!matter\b|more\b|less\b|one\b))"
         r"|,?\s+\band\b(?=\s+(?:he |she |the patient )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for)\b))\s*",
         "denied": r"(?is)\A(?:(?:but|however|although),? )?"
-        r"(?P<who>[a-z][\w /&'-]{0,38}: +|(?:(?:the )?(?:patient|I|he|she|they)|there) )?"
+        r"(?P<who>[a-z][\w /&'-]{0,38}: +|(?:(?:the )?(?:patient|I|he|she|they)|there"
+        r"|(?:(?:his|her|their|the) )?(?:mother|mom|mum|father|dad|parents?|wife|husband|family)) )?"
         r"(?:also |otherwise |currently )?"
         r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported) )?"
         r"(?:not had (?:any )?|no (?:known )?(?:(?:[\w-]+ ){0,3}history of |evidence of )?"
         r"|negative for |without (?:any )?|with no )"
         r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?(?:(?:[\w-]+ ){0,3}history of )?|absence of )"
         r"(?P<rest>.+?)\.?\Z",
-        "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)|\s+(?=without\b|with no\b)",
+        "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)"
+        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)\s+(?=without\b|with no\b)",
         "comma": r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*",
     },
     "zh": {
         "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
         "end": r"(?<=[。！？；])\s*",
         "lower_end": r"(?<=[。！？；])\s*",
-        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|不伴))|[；;]|，(?=但)",
+        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|未闻及|未触及|不伴))|[；;]|，(?=但)",
         "denied": r"(?s)\A(?P<who>患者|病人|[\u4e00-\u9fff]{2,8}[：:])?[但而且]?"
-        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未见|不伴有?)(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
+        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未见|未闻及|未触及|不伴有?)(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
         "clause": r"[，,；;、。！]|(?=但)",
         "comma": r"[、，,]|及|或",
     },
@@ -113,7 +138,10 @@ def _rules(language: str) -> _Rules:
     def any_of(fragments: Sequence[str]) -> re.Pattern[str]:
         return re.compile(whole.format("|".join(fragments)), re.IGNORECASE)
 
-    verdict = "|".join(said["verdicts"])
+    verdict, section = "|".join(said["verdicts"]), "|".join(said["sections"])
+    doctor, patient = ("|".join(said["speakers"][side]) for side in ("doctor", "patient"))
+    several = rf"(?:{verdict})(?:\s*(?:and|&|/)\s*(?:{verdict}))?"
+    apart = r"\s*(?:\Z|\s[-–—]\s+)"
     return _Rules(
         **{name: re.compile(text) for name, text in _PATTERNS[language].items()} | _MARKS[language],  # type: ignore[arg-type]
         presentation=said["presentation"],
@@ -121,15 +149,26 @@ def _rules(language: str) -> _Rules:
         kinds=tuple((kind, any_of(fragments)) for kind, fragments in said["kinds"].items()),
         goes_on=said["goes_on"],
         unless=re.compile("|".join(said["unless"]), re.IGNORECASE),
-        verdicts=re.compile(rf"\s*(?:{verdict})(?:\s*(?:and|&|/)\s*(?:{verdict}))?\s*[:：]", re.IGNORECASE),
-        sections=re.compile(rf"\s*({'|'.join(said['sections'])})\s*[:：]\s*", re.IGNORECASE),
+        verdicts=re.compile(rf"\s*{several}\s*[:：]", re.IGNORECASE),
+        sections=re.compile(rf"\s*({section})\s*[:：]\s*", re.IGNORECASE),
+        line_verdicts=re.compile(rf"(?!(?:{doctor})(?:\W|\Z)){several}{apart}", re.IGNORECASE),
+        line_sections=re.compile(rf"(?!\w{{2}}\Z)({section}){apart}", re.IGNORECASE),
+        says=re.compile(rf"(?:{'|'.join(said['says'])})\Z", re.IGNORECASE),
+        soap=said["soap"],
+        doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),
+        patient=re.compile(rf"\s*(?:{patient})\s*[:：]\s*", re.IGNORECASE),
         abbreviation=re.compile(rf"\b(?:{'|'.join(said['abbreviations'])})\.\Z"),
         denies=any_of(said["denies"]),
         still_there=any_of(said["still_there"]),
         carries=any_of(said["carries"]),
         own=any_of(said["own"]),
+        acts=any_of(said["acts"]),
         leads=any_of(said["leads"]),
         affirms=any_of(said["affirms"]),
+        begins=re.compile(whole.format("|".join(said["begins"]))),
+        describes=any_of(said["describes"]),
+        foreign=any_of(said["foreign"]),
+        native=any_of(said["native"]),
     )
 
 
@@ -163,6 +202,8 @@ def is_present(text: str, language: str) -> bool:
     subject with one that they begin ("heart and lungs unremarkable"). An answer's yes or no counts for what follows.
     """
     rules = _rules(language)
+    if signs := _signs(text):
+        return any(present for present, _ in signs)
     clauses = [clause for clause in rules.clause.split(simplified(text)) if clause]
     if not clauses or rules.affirms.match(clauses[0]):
         return True
@@ -172,12 +213,12 @@ def is_present(text: str, language: str) -> bool:
     for clause in clauses:
         said = rules.still_there.sub(" ", clause).strip()
         if rules.denies.search(said):
-            if bare and (rules.denies.match(said) or rules.denied.match(said)):
+            if bare and (any(rule.match(said) for rule in (rules.denies, rules.denied, rules.acts)) or ": " in said):
                 return True
             bare, denied, carried = False, True, rules.carries.search(said) is not None
         elif rules.leads.match(said):
             continue
-        elif said != clause.strip() or rules.own.match(said) or (denied and not carried):
+        elif said != clause.strip() or rules.own.match(said) or (denied and (not carried or ": " in said)):
             return True
         else:
             bare = not denied
@@ -189,25 +230,40 @@ def _sentences(text: str, rules: _Rules, *, headed: bool = True) -> Iterator[tup
     begin within a line, where a heading stays a part of its sentence, as it does before a number or if not `headed`.
     """
     heading, concluded = "", False
+    text = _EMPHASIS.sub(r"\2", _TITLE.sub("", text))
+    if {"S", "O", "A"} <= set(_SOAP.findall(text)):
+        text = _SOAP.sub(lambda found: f"\n{rules.soap[found[1]]}", text)
     end = rules.end if _CAPITAL.search(text) else rules.lower_end
     for line in re.split(r"\s*\n\s*", text.strip()):
         item = _MARK.sub("", line)
-        for place, sentence in enumerate(_ended(item, end, rules.abbreviation)):
+        if headed and item == line and (apart := rules.line_sections.match(simplified(line))):
+            heading, concluded, item = line[slice(*apart.span(1))], False, line[apart.end() :]
+        elif item == line:
+            concluded = concluded or rules.line_verdicts.match(simplified(line)) is not None
+        for place, sentence in enumerate(_ended(item, end, rules)):
             found = None if place or item != line else rules.heading.match(sentence)
+            found = None if found and rules.says.search(found[1]) else found
             named = found or (None if place and concluded else rules.sections.match(simplified(sentence)))
             if named:
                 heading, concluded = sentence[slice(*named.span(1))].strip(), False
             concluded = concluded or rules.verdicts.match(simplified(sentence)) is not None
-            stripped = sentence[found.end() if found and headed else 0 :].strip(' \t"“”')
+            stripped = _unquoted(sentence[found.end() if found and headed else 0 :])
             if stripped and stripped[-1] not in "?？:：" and not concluded:
                 yield heading, stripped
 
 
-def _ended(line: str, end: re.Pattern[str], abbreviation: re.Pattern[str]) -> Iterator[str]:
-    """A line parted where its sentences end."""
+def _unquoted(sentence: str) -> str:
+    """A sentence without the quotes around it; one within which there are others keeps them."""
+    bare = sentence.strip(' \t"“”')
+    return sentence.strip() if set('"“”') & set(bare) else bare
+
+
+def _ended(line: str, end: re.Pattern[str], rules: _Rules) -> Iterator[str]:
+    """A line parted where its sentences end; after a letter ("hepatitis B. He ...") before a word that begins one."""
     begin = 0
     for found in end.finditer(line):
-        if not abbreviation.search(line, begin, found.start()):
+        short = rules.abbreviation.search(line, begin, found.start())
+        if not short or (len(short[0]) == 2 and rules.begins.match(line, found.end())):
             yield line[begin : found.start()]
             begin = found.end()
     yield line[begin:]
@@ -222,7 +278,10 @@ def _kind(sentence: str, rules: _Rules, before: str) -> str:
 
 
 def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
-    """A sentence parted where it turns, and lists of denials at their commas."""
+    """A sentence parted where it turns, and lists of denials or signs at their commas."""
+    if len(signs := _signs(sentence)) > 1:
+        yield from (_finished(item, rules) for _, item in signs)
+        return
     for part in _turns(sentence, rules):
         found = rules.denied.match(simplified(part))
         if not found or rules.still_there.match(simplified(part), found.start("cue")):
@@ -232,7 +291,11 @@ def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
         end, after = _reach(rest, rules)
         items = [item.strip(f" {rules.stop}") for item in rules.comma.split(rest[:end])]
         short = all(0 < rules.length(item) <= MAX_DENIED_WORDS for item in items)
-        if len(items) > 1 and short and not any(_ADJECTIVE.match(item) for item in items[:-1]):
+        if (
+            len(items) > 1
+            and short
+            and not any(_ADJECTIVE.match(item) or rules.describes.fullmatch(item) for item in items[:-1])
+        ):
             yield from (_finished(f"{who}{cue}{item}", rules) for item in items)
         else:
             yield _finished(part[: found.start("rest") + end], rules)
@@ -244,10 +307,58 @@ def _turns(sentence: str, rules: _Rules) -> Iterator[str]:
     """A sentence parted where it turns; where no word but a denial says so, it must be one."""
     begin, compared = 0, simplified(sentence)
     for turn in rules.turn.finditer(compared):
-        if turn[0].strip(rules.comma_text) or not rules.still_there.match(compared, turn.end()):
+        before = compared[begin : turn.start()].strip(rules.comma_text)
+        if turn[0].strip(rules.comma_text) or not (
+            rules.still_there.match(compared, turn.end())
+            or (not set(before) & set(",，") and rules.leads.match(before))
+        ):
             yield from filter(None, [sentence[begin : turn.start()].strip(rules.comma_text)])
             begin = turn.end()
     yield from filter(None, [sentence[begin:].strip(rules.comma_text)])
+
+
+def _signs(text: str) -> list[tuple[bool, str]]:
+    """Whether each is there, and its words, of a list in which everything has a sign: "fever (-), cough (+)"; [] if it is
+    none.
+    """
+    label = re.match(r"\s*[^\W\d][\w /]{0,20}[:：]\s*(?=[+＋-])", text)
+    items = [item.strip() for item in re.split(r"[,;，、；]", text[label.end() if label else 0 :])]
+    if max(map(len, items)) > MAX_SIGNED:
+        return []
+    found = [_SIGNED.fullmatch(item) for item in items]
+    signs = [match and [sign for sign in (match["before"], match["after"]) if sign] for match in found]
+    if not all(sign and len(sign) == 1 for sign in signs):
+        return []
+    return [("+" in sign[0] or "＋" in sign[0], item) for sign, item in zip(signs, items, strict=True) if sign]
+
+
+def is_foreign(text: str, language: str) -> bool:
+    """Whether a text called English has more of the small words of other European languages than of English ones."""
+    rules = _rules(language)
+    others = len(rules.foreign.findall(text))
+    return others >= FOREIGN_WORDS and others > len(rules.native.findall(text))
+
+
+def turns_of(text: str, language: str) -> list[dict[str, str]]:
+    """The turns of a talk whose lines begin with who speaks ("Doctor: ...", "Patient: ..."), a patient's behind the
+    doctor's before it; [] where it is none, or each speaks once.
+    """
+    rules, count = _rules(language), Counter[str]()
+    turns: list[dict[str, str]] = []
+    for line in filter(None, re.split(r"\s*\n\s*", text.strip())):
+        for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
+            if found := speaker.match(simplified(line)):
+                if not turns or side in turns[-1] or side == "doctor":
+                    turns.append({})
+                turns[-1][side] = line[found.end() :].strip(' \t"“”')
+                count[side] += 1
+                break
+        else:
+            if not turns:
+                return []
+            last = list(turns[-1])[-1]
+            turns[-1][last] += f" {line}"
+    return turns if min(count["doctor"], count["patient"]) > 1 else []
 
 
 def _reach(rest: str, rules: _Rules) -> tuple[int, int]:
@@ -261,4 +372,4 @@ def _reach(rest: str, rules: _Rules) -> tuple[int, int]:
 
 def _finished(text: str, rules: _Rules) -> str:
     """With a capital and a stop."""
-    return text[:1].upper() + text[1:] + ("" if text[-1:] in ".!。！" else rules.stop)
+    return text[:1].upper() + text[1:] + ("" if text.rstrip("\"”'")[-1:] in ".!…。！" else rules.stop)

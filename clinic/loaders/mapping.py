@@ -63,14 +63,14 @@ class Mapping(_Section):
     facts: tuple[Column, ...] = Field(
         default=(),
         description="columns of what the patient can tell, the column's name being the topic; "
-        "a column of 0 and 1, true and false or yes and no tells its name (Fever., No fever.); a cell may be a list of texts or of {topic, present, text}",
+        "0 and 1, true and false or yes and no tell the column's name (Fever., No fever.); a cell may be a list of texts or of {topic, present, text}",
     )
     tests: tuple[Column, ...] = Field(
         default=(), description="columns of examinations and tests, told when they are ordered; a cell is one result"
     )
     dialogue: Column | None = Field(
         default=None,
-        description="JSON and Parquet: column of a recorded consultation, a list of {doctor, patient}; each answer is a fact, its question the topic",
+        description="column of a recorded consultation, a list of {doctor, patient} or lines that begin with who speaks; each answer is a fact, its question the topic",
     )
     synonyms: Column | None = Field(default=None, description="column of other names of the diagnosis")
     recommendation: Column | Constant | None = Field(default=None, description="the right next step")
@@ -165,10 +165,12 @@ def check_columns(mapping: Mapping, mapped_by: Path, table: Path, columns: Seque
     Raises:
         ClinicError: the first such column, with the nearest one that there is.
     """
+    named = [column for column in columns if column]
+    title = "; its first row must name the columns" if 2 * len(named) < len(columns) else ""
     for field, column in mapping.columns():
         if column not in columns:
             raise ClinicError(
-                f"{mapped_by}: {field}: {table.name} has no column {column!r} (it has: {', '.join(columns)}){did_you_mean(column, columns)}"
+                f"{mapped_by}: {field}: {table.name} has no column {column!r} (it has: {', '.join(named)}){title or did_you_mean(column, named)}"
             )
 
 

@@ -4,7 +4,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Dict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from clinic.config import CaseSource, SplitParams
 from clinic.errors import ClinicError
 from clinic.language import EN, PHRASES
 from clinic.loaders.cells import named, parsed, text_of, with_flags
-from clinic.loaders.free_text import Statement, is_present, opening_of, statements_of
+from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, turns_of
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
 from clinic.loaders.rows import Row, read_table, tables_at
@@ -26,7 +26,9 @@ RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
 _ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])"
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z")  # of ICD-10, with its dot
-_NO_NAME = re.compile(r"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*")  # 3, A: what stands for a name in a key elsewhere
+_NO_NAME = re.compile(
+    rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|[A-TV-Z]\d\d)\W*"
+)  # 3, A, J18.9: what stands for a name in a key elsewhere
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
 
@@ -71,12 +73,16 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     diagnosis, names = _names(row, mapping)
     statements = list(_statements(row, mapping, language))
     vignette = _field(row, mapping.vignette)
-    opening = _field(row, mapping.opening) or opening_of(vignette, language)
+    opening = _field(row, mapping.opening) or opening_of(_first_words(vignette, language), language)
     if not opening:
         raise BadRecord(f"nothing to begin with: column {mapping.opening or mapping.vignette!r} is empty")
     if language == EN.code and 2 * len(_HAN.findall(opening)) > len(opening):
         raise BadRecord(
             "its words are Chinese, but its language is en; say `language: zh` of the source, or --language zh"
+        )
+    if is_foreign(" ".join([opening, *(s.text for s in statements)]), language):
+        raise BadRecord(
+            "its words are neither English nor Chinese; denials would be missed: translate it, or leave it out"
         )
     flags = _several(row, mapping.red_flags, mapping.separator)
     statements += [Statement(RED_FLAG[language], True, flag) for flag in flags if not _named(flag, statements)]
@@ -151,7 +157,9 @@ def _case_id(row: Row, mapping: Mapping, digest: str, diagnosis: str) -> str:
 
 def _statements(row: Row, mapping: Mapping, language: str) -> Iterator[Statement]:
     """Everything that the row tells, in the order vignette, facts, tests, dialogue."""
-    if vignette := _field(row, mapping.vignette):
+    if (vignette := _field(row, mapping.vignette)) and (turns := turns_of(vignette, language)):
+        yield from _answers(turns, language)
+    elif vignette:
         yield from statements_of(vignette, language)
     for column in mapping.facts:
         yield from _told(column, column, row, language, test=False)
@@ -159,6 +167,11 @@ def _statements(row: Row, mapping: Mapping, language: str) -> Iterator[Statement
         yield from _told(column, TESTS[language].format(column), row, language, test=True)
     if mapping.dialogue is not None:
         yield from _recorded(mapping.dialogue, row, language)
+
+
+def _first_words(vignette: str, language: str) -> str:
+    """What a vignette begins with: where it is a talk, what the patient says first."""
+    return next((turn["patient"] for turn in turns_of(vignette, language) if "patient" in turn), vignette)
 
 
 def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> Iterator[Statement]:
@@ -187,8 +200,15 @@ def _stated(column: str, entry: Dict[str, Any], topic: str, language: str) -> St
 
 def _recorded(column: str, row: Row, language: str) -> Iterator[Statement]:
     turns = parsed(row.get(column)) or []
+    turns = (
+        (text and turns_of(text, language)) or turns if isinstance(turns, str) and (text := text_of(turns)) else turns
+    )
     if not isinstance(turns, list) or not all(isinstance(t, Dict) and t.keys() & {"doctor", "patient"} for t in turns):
         raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}")
+    yield from _answers(turns, language)
+
+
+def _answers(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[Statement]:
     for turn in turns:
         doctor, patient = (_joined(turn.get(side)) for side in ("doctor", "patient"))
         if patient:

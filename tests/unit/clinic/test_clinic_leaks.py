@@ -168,6 +168,8 @@ TOLD = [
 NOT_TOLD = [
     ("Burn", "It burns when I pass urine."),
     ("Stroke", "She strokes the cat."),
+    ("Major depressive disorder", "The ECG shows ST depression and ST-segment depression."),
+    ("Depression", "Respiratory depression after morphine."),
     ("Alcohol use disorder", "I use alcohol at weekends."),
     ("Tobacco use disorder", "I do not use tobacco."),
     ("Eating disorder", "I am eating well."),

@@ -14,7 +14,7 @@ from clinic.cases import OPENING_STATES_DIAGNOSIS, Rejected
 from clinic.config import CaseSource
 from clinic.errors import ClinicError
 from clinic.loaders import load_source
-from clinic.loaders.free_text import Statement, is_present, opening_of, statements_of
+from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, turns_of
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import read_mapping
 from clinic.loaders.own import case_of
@@ -214,6 +214,8 @@ def test_bad_rows_are_rejected_with_line_and_reason(place, split):
             b"9,A girl has hiccups. They are loud.,!?",
             b"10,A girl has hiccups. They are loud.,0",
             b"11,A girl has hiccups. They are loud.,(B)",
+            b"12,A girl has hiccups. They are loud.,J18.9",
+            b"13,A girl has hiccups. They are loud.,I10",
         ]
     )
     given = place(content, MAPPING + "case_id: id\n", "cases.csv")
@@ -230,6 +232,8 @@ def test_bad_rows_are_rejected_with_line_and_reason(place, split):
         13: "diagnosis '!?' has no words",
         14: "diagnosis '0' is a code or a number, no name; say what it stands for under `corrections` of the mapping",
         15: "diagnosis '(B)' is a code or a number, no name; say what it stands for under `corrections` of the mapping",
+        16: "diagnosis 'J18.9' is a code or a number, no name; say what it stands for under `corrections` of the mapping",
+        17: "diagnosis 'I10' is a code or a number, no name; say what it stands for under `corrections` of the mapping",
     }
 
 
@@ -347,7 +351,24 @@ def test_an_opening_that_names_the_diagnosis_is_flagged(place, split):
 
 
 @pytest.mark.parametrize(
-    "word", ["N/A", "na", "nan", "None", "null", "-", "Unknown", "TBD", "不详", ".", None, float("nan")]
+    "word",
+    [
+        "N/A",
+        "pending",
+        "not done",
+        "未查",
+        "na",
+        "nan",
+        "None",
+        "null",
+        "-",
+        "Unknown",
+        "TBD",
+        "不详",
+        ".",
+        None,
+        float("nan"),
+    ],
 )
 def test_a_word_for_nothing_is_nothing(place, split, word):
     mapping = MAPPING + "group: who\nsynonyms: also\nred_flags: watch\ncategory: kind\nfacts: [more]\n"
@@ -401,6 +422,9 @@ def test_none_is_a_denial_where_something_is_told_of_the_patient(place, split):
         ("Children", "0 1 2", "en", [(True, "0."), (True, "1."), (True, "2.")]),
         ("Smoking", "no often", "en", [(False, "No."), (True, "Often.")]),
         ("Sex", "F F", "en", [(True, "F."), (True, "F.")]),
+        ("Smoker", "Y N ex-smoker", "en", [(True, "Smoker."), (False, "No smoker."), (True, "Ex-smoker.")]),
+        ("Fever", "1 0 yes maybe", "en", [(True, "Fever."), (False, "No fever."), (True, "Fever."), (True, "Maybe.")]),
+        ("Pain", "no 0 1 7", "en", [(False, "No."), (True, "0."), (True, "1."), (True, "7.")]),
     ],
 )
 def test_a_column_of_flags_tells_its_name(place, split, column, cells, language, want):
@@ -439,7 +463,6 @@ def test_bytes_of_a_parquet_are_text(place, split, tmp_path):
         ("Whooping cough (A37.90)", "Pertussis"),
         ("Deficiency of vitamin (B12)", "Deficiency of vitamin (B12)"),
         ("Gout", "Gout"),
-        ("J18.9", "J18.9"),
     ],
 )
 def test_a_code_is_no_part_of_a_diagnosis(place, split, stated, diagnosis):
@@ -539,6 +562,34 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("NKDA", False),
         ("Troponin neg.", False),
         ("Headache w/o fever", False),
+        ("I'm not on any medicines.", False),
+        ("I am not pregnant.", False),
+        ("He's not vomiting.", False),
+        ("It's not getting better.", True),
+        ("I'm not sure.", True),
+        ("Paracetamol doesn't help.", True),
+        ("It is not known whether he has gallstones.", True),
+        ("He has never been well.", True),
+        ("He is without fever.", False),
+        ("Afebrile.", False),
+        ("She is a non-smoker.", False),
+        ("Nobody in the family has liver disease.", False),
+        ("Cancer was ruled out.", False),
+        ("No current medications other than vitamin D.", True),
+        ("She has no past medical history apart from hypertension.", True),
+        ("Fever (-), chills (-)", False),
+        ("Fever (-), chills (-), cough (+)", True),
+        ("Hmm, no", False),
+        ("Nah", False),
+        ("Uh-uh", False),
+        ("Well nourished, no fever", True),
+        ("Mother: asthma, father: none", True),
+        ("Ears: no discharge, throat: red", True),
+        ("PE: heart, lungs, abdomen unremarkable", False),
+        ("In the abdomen, no masses.", False),
+        ("Recently, no fever.", False),
+        ("Recently returned from Ghana, took no prophylaxis.", True),
+        ("Now short of breath, no fever.", True),
     ],
 )
 def test_denials_are_heard(text, present):
@@ -572,6 +623,10 @@ def test_denials_are_heard(text, present):
         ("压痛（-），Murphy征（+）", True),
         ("咳嗽无痰", True),
         ("无痰", False),
+        ("没", False),
+        ("不", False),
+        ("嗯，没有", False),
+        ("嗯", True),
     ],
 )
 def test_chinese_denials_are_heard(text, present):
@@ -618,6 +673,19 @@ def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
         ("No relief with acetaminophen, heat, or massage.", ["+No relief with acetaminophen, heat, or massage."]),
         ("He sleeps but has not slept well.", ["+He sleeps.", "+Has not slept well."]),
         ("No appetite, nausea, and fatigue.", ["+No appetite, nausea, and fatigue."]),
+        ("Wheezes on both sides, no crackles.", ["+Wheezes on both sides.", "-No crackles."]),
+        ("In the abdomen, no masses.", ["-In the abdomen, no masses."]),
+        ("Tired, no appetite.", ["+Tired, no appetite."]),
+        ("He has pain, no matter what he does.", ["+He has pain, no matter what he does."]),
+        ("He is without fever.", ["-He is without fever."]),
+        ("Denies bladder or bowel symptoms.", ["-Denies bladder or bowel symptoms."]),
+        ("No chest or back pain.", ["-No chest or back pain."]),
+        ("No chest pain or cough.", ["-No chest pain.", "-No cough."]),
+        ("His mother denies fever or diarrhea.", ["-His mother denies fever.", "-His mother denies diarrhea."]),
+        ("Fever (-), chills (-), cough (+).", ["-Fever (-).", "-Chills (-).", "+Cough (+)."]),
+        ("GI: +nausea, -vomiting.", ["++nausea.", "--vomiting."]),
+        ("Orthopnoea +, ankle swelling ++, chest pain -.", ["+Orthopnoea +.", "+Ankle swelling ++.", "-Chest pain -."]),
+        ("Na+, K+ and Cl- were normal.", ["+Na+, K+ and Cl- were normal."]),
         (
             "CT head without contrast shows subdural hematoma.",
             ["+CT head without contrast shows subdural hematoma."],
@@ -645,6 +713,9 @@ def test_a_denial_reaches_no_further_than_its_list(text, want):
         ("否认对青霉素、对头孢过敏。", ["-否认对青霉素。", "-否认对头孢过敏。"]),
         ("无高血压、糖尿病家族史。", ["-无高血压、糖尿病家族史。"]),
         ("没有发烧，就是咳嗽。", ["-没有发烧。", "+就是咳嗽。"]),
+        ("没有咳嗽，也不流鼻涕。", ["-没有咳嗽。", "-也不流鼻涕。"]),
+        ("月经规律，量中，无痛经。", ["+月经规律，量中。", "-无痛经。"]),
+        ("可闻及湿啰音，未闻及哮鸣音。", ["+可闻及湿啰音。", "-未闻及哮鸣音。"]),
     ],
 )
 def test_a_chinese_denial_reaches_no_further_than_its_list(text, want):
@@ -685,6 +756,99 @@ def test_a_section_may_begin_within_a_line_and_before_a_number():
         ("-既往史", "既往史：否认哮喘。"),
         ("-既往史", "既往史：否认肺炎。"),
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CHIEF COMPLAINT\nSore toe\nPAST MEDICAL HISTORY\nAsthma.\nASSESSMENT AND PLAN\nGout likely. Colchicine.",
+        "**Chief complaint:** Sore toe\n\n**Past medical history:** Asthma\n\n**Diagnosis:** Gout",
+        "## Chief complaint\nSore toe\n## Past medical history\n- Asthma\n## Plan\n- Colchicine",
+        "Chief complaint - Sore toe\nPast medical history - Asthma\nImp - gout\nMx - colchicine",
+        "Chief complaint: Sore toe\nPast medical history: Asthma\nDDx: gout\nTx: colchicine",
+    ],
+)
+def test_a_heading_may_be_a_line_or_have_a_dash(text):
+    told = [(s.topic.lower(), s.text.strip(".")) for s in statements_of(text, "en")]
+    assert told == [("presentation", "Sore toe"), ("past medical history", "Asthma")]
+
+
+def test_a_line_of_two_letters_is_no_heading():
+    told = list(statements_of("CC: sore leg\nPMH:\nDVT\nPE", "en"))
+    assert [(s.topic, s.text) for s in told[1:]] == [("PMH", "DVT."), ("PMH", "PE.")]
+
+
+def test_a_doctor_by_occupation_concludes_nothing():
+    told = [s.text for s in statements_of("CC: sore toe\nJob:\nDoctor\nNo fever.\nPhysician: Gout.", "en")]
+    assert told == ["sore toe", "Doctor.", "No fever."]
+
+
+def test_a_note_in_s_o_a_and_p_keeps_what_was_concluded_to_itself():
+    text = "S: 54M, sore toe. No fever.\nO: Toe red.\nA: Gout\nP: Colchicine"
+    want = ["54M, sore toe.", "No fever.", "Toe red."]
+    assert [s.text for s in statements_of(text, "en")] == want
+    assert [s.text for s in statements_of(text.replace(".\n", ". ").replace("\n", ". "), "en")] == want
+    assert [s.text for s in statements_of("Blood group\nA: known", "en")][1:] == ["A: known."]
+
+
+def test_what_introduces_words_is_no_heading():
+    told = list(statements_of("Mum says: “He barks.” Cough at night. His vaccines are up to date.", "en"))
+    assert told[0].text == "Mum says: “He barks.”"
+    assert [s.topic for s in told[1:]] == ["History of present illness", "Past medical history"]
+    assert opening_of("“It’s a shock,” says a woman. It hurts.", "en") == "“It’s a shock,” says a woman."
+
+
+def test_remains_of_html_are_no_words(place, split):
+    story = "<p>A man has <b>pain</b>.</p><ul><li>No fever</li></ul>Temp &gt; 38&deg;C&nbsp;today. WBC 9 x 10<sup>9</sup>/L. TSH <0.1, T4 >30."
+    (case,), _ = load_source(place([{"story": story, "dx": "<b>Crohn&#39;s disease</b>"}]), split)
+    assert case.diagnosis == "Crohn's disease"
+    assert [fact.text for fact in case.facts] == [
+        "A man has pain.",
+        "No fever.",
+        "Temp > 38°C today.",
+        "WBC 9 x 10^9/L.",
+        "TSH <0.1, T4 >30.",
+    ]
+
+
+TALK = "Doctor: What is it?\nPatient: My chest burns. Since May.\nDr: Do you smoke?\nPatient: No.\nand never did\nDoctor: This is reflux."
+
+
+def test_a_talk_written_in_lines_is_a_recorded_one(place, split):
+    assert turns_of(TALK, "en") == [
+        {"doctor": "What is it?", "patient": "My chest burns. Since May."},
+        {"doctor": "Do you smoke?", "patient": "No. and never did"},
+        {"doctor": "This is reflux."},
+    ]
+    assert turns_of("Doctor: Rest.\nPatient: Yes.", "en") == turns_of("A man has pain.\nDoctor: x", "en") == []
+    assert turns_of("医生：疼吗？\n患者：疼。\n医生：发热吗？\n患者：没有。", "zh")[1] == {
+        "doctor": "发热吗？",
+        "patient": "没有。",
+    }
+    (case,), _ = load_source(place([{"story": TALK, "dx": "Reflux"}]), split)
+    assert case.self_report == "My chest burns."
+    assert texts(case) == [
+        ("What is it?", True, "My chest burns. Since May."),
+        ("Do you smoke?", False, "No. and never did"),
+    ]
+    (other,), _ = load_source(place([{**ROW, "talk": TALK}], MAPPING + "dialogue: talk\n"), split)
+    assert texts(other)[-2:] == texts(case)
+
+
+def test_cases_in_other_languages_are_told(place, split):
+    story = "Ein Mann kommt mit Schmerzen. Er hat kein Fieber, und die Haut ist rot."
+    cases, (rejected,) = load_source(place([{"story": story, "dx": "Gicht"}]), split)
+    assert cases == []
+    assert rejected.reason.startswith("its words are neither English nor Chinese")
+    assert not is_foreign("de Quervain, mit der Hand. The hand is sore, and he has no fever.", "en")
+    assert not is_foreign("54M, HTN, sore toe", "en")
+
+
+def test_a_sheet_under_a_title_is_told(place, split):
+    with pytest.raises(
+        ClinicError, match=r"has no column 'dx' \(it has: My ward\); its first row must name the columns"
+    ):
+        load_source(place(b"My ward,,\nid,story,dx\n1,It hurts. Badly.,Gout\n", name="cases.csv"), split)
 
 
 def test_marks_of_a_list_are_no_words():
@@ -743,6 +907,20 @@ def test_sentences_are_told_apart_by_kind():
         "A man comes with pain. His mother has gout. He is allergic to penicillin. He drinks wine. His pulse is 80. The knee is red. "
         "Laboratory studies show a urate of 9 mg/dL. It was 7 before. He feels tired. Surgery was done 3 years ago."
     )
+    told = "Na 134, K 3.1. T 38.2. Urine dipstick: protein. Born at 38 weeks. Neither parent had gout. The skin is pale. My legs ache."
+    assert [s.topic for s in statements_of(f"A man comes. {told}", "en")][1:] == [
+        "Test results",
+        "Vital signs",
+        "Test results",
+        "Past medical history",
+        "Family history",
+        "Physical examination",
+        "History of present illness",
+    ]
+    assert [s.topic for s in statements_of("患者来诊。血气分析：pH 7.3。尿HCG阳性。", "zh")][1:] == [
+        "化验检查",
+        "化验检查",
+    ]
     assert [s.topic for s in statements_of("A man comes. BP 90/60, HR 100. SpO2 94%. NKDA.", "en")] == [
         "Presentation",
         "Vital signs",
@@ -775,6 +953,9 @@ def test_a_long_first_sentence_is_cut():
         ("a man has a sore knee. no fever. he denies cough. he smokes. pt. is well. resp. rate is 18.", ["No fever.", "He denies cough.", "He smokes.", "Pt. is well.", "Resp. rate is 18."]),
         ("a man has a sore knee. temp. 38.2, bp approx. 120/80. no rash.", ["Temp. 38.2, bp approx. 120/80.", "No rash."]),
         ("A man has a sore knee. Weight loss of approx. 5 kg. Pt. James smokes.", ["Weight loss of approx. 5 kg.", "Pt. James smokes."]),
+        ("A man comes. He has hepatitis B. He denies fever.", ["He has hepatitis B.", "He denies fever."]),
+        ("A man comes. CRP 9 mg/L. No fever. T 38.2 °C. RR 20.", ["CRP 9 mg/L.", "No fever.", "T 38.2 °C.", "RR 20."]),
+        ("A man comes. Seen by J. Smith. It hurts… He rests.", ["Seen by J. Smith.", "It hurts…", "He rests."]),
         ("A man has a sore knee. It began in the a.m. hours or so. see above.", ["It began in the a.m. hours or so. see above."]),
     ],
 )  # fmt: skip
