@@ -117,9 +117,9 @@ def _row_text(name: str, summary: Summary, words: Texts) -> list[str]:
 def trajectories_of_note(
     trajectories: Sequence[Trajectory], scores: Sequence[Scores], count: int
 ) -> tuple[list[Trajectory], list[Scores]]:
-    """A fixed sample to look at: the best, the worst, and the first ones."""
+    """A fixed sample to look at: of those with a score the best and the worst, and the first ones."""
     if count <= 0:
         return [], []
-    order = sorted(range(len(scores)), key=lambda i: (scores[i].reward, i))
-    chosen = list(dict.fromkeys([order[-1], order[0], *range(len(scores))]))[:count]
+    order = sorted((i for i, score in enumerate(scores) if score.turns), key=lambda i: (scores[i].reward, i))
+    chosen = list(dict.fromkeys([*order[-1:], *order[:1], *range(len(scores))]))[:count]
     return [trajectories[i] for i in chosen], [scores[i] for i in chosen]

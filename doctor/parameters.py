@@ -43,7 +43,7 @@ class BestOfNParams(_Section):
         ge=2, description="consultations of each case; the best is learned from if it is above the mean of all"
     )
     cases: int = Field(ge=1, description="training cases, at most; from the beginning of the first reshuffle")
-    temperature: float = Field(gt=0, description="of the sampling")
+    temperature: float = Field(gt=0, allow_inf_nan=False, description="of the sampling")
     instructions: Literal["short", "full"] = Field(
         description="under which they are played; full for a model that has not seen the grammar. Learned from them are those of `consultation.instructions`"
     )
@@ -123,7 +123,7 @@ class TrainDoctorParams(_Section):
         description="of so many groups one begins behind a search for the opening words, made for the doctor: it learns to go by the patient, whatever was found; "
         "null: none",
     )
-    source_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+    source_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
         description="share of prompts and of validation accuracy by source, in any unit; names every source, own ones as their mapping does; {}: every case counts alike"
     )
     validation_cases: int = Field(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rl.algorithms.preference import mine_pairs
 from rl.errors import TrainingError
-from rl.experience import Scores, Trajectory, read_scores, read_trajectories
+from rl.experience import Scores, Trajectory, mask_unscored, read_scores, read_trajectories
 
 
 def stored_pairs(steps: Path, margin: float) -> list[dict[str, object]]:
@@ -32,7 +32,7 @@ def stored_pairs(steps: Path, margin: float) -> list[dict[str, object]]:
 def pairs(trajectories: list[Trajectory], scores: list[Scores], margin: float) -> list[dict[str, object]]:
     """One row per group with a pair: prompt, chosen and rejected as messages, and both rewards."""
     groups: dict[str, list[int]] = defaultdict(list)
-    for i, trajectory in enumerate(trajectories):
+    for i, trajectory in enumerate(mask_unscored(trajectories, scores)):
         if trajectory.sampled_tokens:
             groups[trajectory.group_id].append(i)
     rows: list[dict[str, object]] = []

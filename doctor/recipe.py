@@ -9,6 +9,7 @@ from clinic.rewards import REWARD_COMPONENTS
 from doctor.mistakes import validated
 from doctor.parameters import ROOT, ParameterError, Params, read_recipe, recipe_path
 from rl.algorithms import Algorithm, make_algorithm
+from rl.algorithms.kl import MOST_ERROR
 from rl.preferences import count_pairs
 
 
@@ -44,11 +45,24 @@ def parse_algorithm(content: Any, params: Params, path: Path) -> Algorithm:
             f"recipes/{path.name}: optimizer.mini_batch_size is {algorithm.optimizer.mini_batch_size} but a rollout step has only rollout.prompts x group_size = "
             f"{trajectories} trajectories; lower it or raise rollout.prompts"
         )
+    _refuse_a_short_horizon(algorithm, trajectories, path)
     if algorithm.feature is not None:
         _refuse_for_privileged(params, path)
     if params.rollout.ahead:
         _refuse_ahead(algorithm, path)
     return algorithm
+
+
+def _refuse_a_short_horizon(algorithm: Algorithm, trajectories: int, path: Path) -> None:
+    """A KL far below its target takes `MOST_ERROR` x trajectories / horizon off the coefficient, which is to stay above 0."""
+    kl = getattr(algorithm.recipe, "kl", None)
+    if kl is None or kl.place == "none" or not math.isfinite(kl.target):
+        return
+    if kl.horizon <= MOST_ERROR * trajectories:
+        raise ParameterError(
+            f"recipes/{path.name}: kl.horizon is {kl.horizon:g} but a rollout step has {trajectories} trajectories, so that a small KL would take all of "
+            f"kl.coefficient, or more; raise it to {trajectories} or more, or set kl.target: .inf"
+        )
 
 
 def _refuse_ahead(algorithm: Algorithm, path: Path) -> None:

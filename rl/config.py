@@ -35,7 +35,7 @@ class VllmParams(_Section):
     kind: Literal["vllm"] = Field(description="samples with vLLM (docs/how-to/roll-out-with-vllm.md)")
     dtype: DType = Field(description="of its copy of the weights")
     gpu_memory_utilization: float = Field(gt=0, le=1, description="on a GPU: share that it takes, weights and cache")
-    kv_cache_gib: float = Field(gt=0, description="on a CPU: of the cache")
+    kv_cache_gib: float = Field(gt=0, allow_inf_nan=False, description="on a CPU: of the cache")
     block_size: int = Field(
         ge=1,
         description="tokens of a cache block, only whole blocks are found again; 32 or a multiple on a CPU, 16 on a GPU",
@@ -46,7 +46,7 @@ class VllmParams(_Section):
         gt=0,
         description="largest difference of a log-probability from the trainer's after a sync; bfloat16 needs about 0.1",
     )
-    timeout_s: float = Field(gt=0, description="of a start, a sync or a step")
+    timeout_s: float = Field(gt=0, allow_inf_nan=False, description="of a start, a sync or a step")
 
 
 EngineParams = Annotated[TransformersParams | VllmParams, Field(discriminator="kind")]
@@ -203,7 +203,9 @@ class RayParams(_Section):
         description="shard: a trainer holds a part of every weight and moment; replicate: all of them, as an adapter may"
     )
     timeout_s: float = Field(
-        gt=0, description="of anything that a worker is asked for: a start, a rollout, a training phase, a checkpoint"
+        gt=0,
+        allow_inf_nan=False,
+        description="of anything that a worker is asked for: a start, a rollout, a training phase, a checkpoint",
     )
 
 

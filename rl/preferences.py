@@ -85,6 +85,7 @@ def _messages(value: Any, role: str) -> list[Message]:
 def _trajectory(chat: ChatFormat, group: str, sample: int, prompt: list[Message], answer: list[Message]) -> Trajectory:
     while answer[-1]["role"] != "assistant":
         answer = answer[:-1]
+    _refuse_out_of_turn([*prompt, *answer])
     ids, mask = chat.dialogue_ids([*prompt, *answer])
     spans = _spans(mask)[sum(message["role"] == "assistant" for message in prompt) :]
     mask = [0] * len(ids)
@@ -110,6 +111,14 @@ def _trajectory(chat: ChatFormat, group: str, sample: int, prompt: list[Message]
         started_s=0.0,
         ended_s=0.0,
     )
+
+
+def _refuse_out_of_turn(messages: list[Message]) -> None:
+    """From the first assistant message on, assistant and user take turns: nothing else has tokens of its own there."""
+    roles = [message["role"] for message in messages]
+    said = roles[roles.index("assistant") :]
+    if any(role != ("assistant", "user")[place % 2] for place, role in enumerate(said)):
+        raise ValueError(f"assistant and user do not take turns: found {', '.join(roles)}")
 
 
 def _spans(mask: list[int]) -> list[tuple[int, int]]:

@@ -61,7 +61,7 @@ def disagreements(model: PreTrainedModel, rollout: RolloutParams, engine: Engine
         for name, cut in _readings(model, max(len(dialogue.token_ids) for dialogue in dialogues)).items():
             found[name] = _read(model, dialogues, cut)
     return {
-        name: max(float((a - b).abs().max()) for a, b in zip(values, own, strict=True))
+        name: float((torch.cat(values) - torch.cat(own)).abs().max())  # nan, if one of them is
         for name, values in found.items()
     }
 

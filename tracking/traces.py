@@ -202,7 +202,7 @@ def _assessments(consultation: _Consultation) -> list[Assessment]:
         found.append(Feedback("correct", truth.correct, source=AssessmentSource("CODE", "case")))
     elif diagnosis := consultation.played.privileged.get("diagnosis_id"):
         found.append(Expectation("diagnosis", diagnosis, AssessmentSource("CODE", "case")))
-    if score := consultation.score:
+    if (score := consultation.score) and score.turns:
         feedback = partial(Feedback, source=AssessmentSource("CODE", "reward"))
         total: dict[str, float] = {}
         for turn in score.turns:

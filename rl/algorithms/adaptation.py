@@ -30,7 +30,7 @@ class RegularisationParams(BaseModel):
     """Section `regularisation`: the feature is drawn towards what can be predicted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    coefficient: float = Field(ge=0)  # of the squared error, beside the policy loss
+    coefficient: float = Field(ge=0, allow_inf_nan=False)  # of the squared error, beside the policy loss
     ramp_steps: int = Field(ge=0)  # rollout steps over which it rises from 0
 
 
@@ -52,7 +52,7 @@ class DistillationParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     chart: str  # which of the charts that the environment tells
     turns: Literal["all", "last"]  # in which the teacher is listened to; last: the one in which an episode ends
-    coefficient: float = Field(ge=0)  # of the KL, beside the policy loss
+    coefficient: float = Field(ge=0, allow_inf_nan=False)  # of the KL, beside the policy loss
     # forward: KL(teacher || student), towards the mean of all teachers | reverse: KL(student || teacher), the paper's
     divergence: Literal["forward", "reverse"]
     # share of the policy that the teacher takes over after a training phase; 0: it stays the warm start, 1: it is the policy

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rl.errors import TrainingError
 
 Array = NDArray[np.float64]
+ROUNDING = 1e-6  # of rewards, values and advantages; a smaller difference is what is left of equal ones
 
 
 def turn_returns(rewards: Sequence[float], discount: float) -> list[float]:
@@ -163,7 +164,7 @@ def normalised_rewards(rewards: Sequence[float], groups: Sequence[str], how: str
 
 def explained_variance(value: Array, target: Array) -> float:
     """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows the mean only; nan when the target
-    does not vary.
+    does not vary but for rounding.
     """
     spread = float(np.var(target)) if target.size else 0.0
-    return 1.0 - float(np.var(target - value)) / spread if spread > 0 else float("nan")
+    return 1.0 - float(np.var(target - value)) / spread if spread > ROUNDING**2 else float("nan")

@@ -14,14 +14,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl.algorithms.adaptation import AdaptationParams, DistillationParams, FeatureParams, FoldParams
-from rl.algorithms.advantages import Array
+from rl.algorithms.advantages import ROUNDING, Array
 from rl.algorithms.losses import Totals
 from rl.algorithms.sampling import DynamicSamplingParams
 from rl.experience import Scores
 from rl.parts import CRITIC, POLICY, Adaptation
 
 REFERENCE = "reference"  # the frozen role that begins as the policy does, and stays
-ROUNDING = 1e-6  # an advantage this small is what is left of equal rewards after centring
 
 
 class OptimizerParams(BaseModel):
@@ -49,7 +48,7 @@ class CriticParams(BaseModel):
     trunk: Literal["own", "shared"]
     learning_rate: float = Field(gt=0, allow_inf_nan=False)  # of the critic; the trunk it shares has the policy's
     value_clip: float = Field(gt=0)  # reward units; .inf = none
-    loss_weight: float = Field(gt=0)  # of the value loss beside the policy's
+    loss_weight: float = Field(gt=0, allow_inf_nan=False)  # of the value loss beside the policy's
     warmup_rollout_steps: int = Field(ge=0)  # at first only the critic learns
 
 

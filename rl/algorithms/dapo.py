@@ -27,7 +27,7 @@ class OverlongParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     max_tokens: int = Field(ge=1)  # sampled tokens of an episode
     buffer_tokens: int = Field(ge=1)  # the last of them, over which the penalty grows
-    penalty: float = Field(ge=0)  # reward units, at max_tokens
+    penalty: float = Field(ge=0, allow_inf_nan=False)  # reward units, at max_tokens
     filter: bool  # leave episodes that a token limit cut out of the loss
 
     @model_validator(mode="after")

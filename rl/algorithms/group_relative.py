@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from rl.algorithms.advantages import Array, deviation, group_centred, turn_returns
+from rl.algorithms.advantages import ROUNDING, Array, deviation, group_centred, turn_returns
 from rl.algorithms.base import TokenRecord
 from rl.algorithms.policy_gradient import PolicyGradient, PolicyGradientRecipe
 
@@ -32,12 +32,12 @@ class GroupRelativeRecipe(PolicyGradientRecipe):
     discount: float = Field(ge=0, le=1)  # per turn; used with turn credit
     # reward components that credit the turn that earned them and no earlier one; used with turn credit
     own_turn: tuple[str, ...]
-    own_turn_weight: float = Field(ge=0)
+    own_turn_weight: float = Field(ge=0, allow_inf_nan=False)
     # reward components that mark a turn as of another kind: on own_turn's it is compared with turns of that kind alone
     own_turn_kinds: tuple[str, ...]
     # deviation over the group (the paper) or over all groups of the rollout step
     divide_by_std: Literal["none", "group", "step"]
-    eps: float = Field(gt=0)
+    eps: float = Field(gt=0, allow_inf_nan=False)
 
 
 class GroupRelative(PolicyGradient):
@@ -80,7 +80,7 @@ class GroupRelative(PolicyGradient):
                 i: [r + self.recipe.own_turn_weight * o for r, o in zip_longest(returns[i], own[i], fillvalue=0.0)]
                 for i in group
             }
-            silent += all(abs(value) < self.recipe.eps for values in turns.values() for value in values)
+            silent += all(abs(value) < ROUNDING for values in turns.values() for value in values)
             for i, values in turns.items():
                 advantage[i] = np.array([values[min(int(turn), len(values) - 1)] for turn in records[i].turn_A])
         return advantage, None, {"groups": float(len(members)), "groups_without_signal": float(silent)}

@@ -47,13 +47,16 @@ def kl_estimate(log_ratio: torch.Tensor, estimator: Estimator) -> torch.Tensor:
     return torch.exp(-log_ratio) - 1 + log_ratio
 
 
+MOST_ERROR = 0.2  # of the KL's distance from its target, in targets, that adapts the coefficient
+
+
 class KLParams(BaseModel):
     """Section `kl` of a recipe."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     place: Literal["none", "reward", "loss"]  # subtracted from each token's reward | added to each token's loss
     estimator: Estimator
-    coefficient: float = Field(ge=0)  # the first one, if adaptive
+    coefficient: float = Field(ge=0, allow_inf_nan=False)  # the first one, if adaptive
     target: float = Field(gt=0)  # nats a token; .inf = the coefficient stays
     horizon: float = Field(gt=0)  # trajectories over which it adapts
 
@@ -92,5 +95,5 @@ class KLCoefficient:
     def adapt(self, kl: float, trajectories: int) -> None:
         """After a training phase: the mean KL of its tokens and how many trajectories it had."""
         if self._params.target < float("inf"):
-            error = min(max(kl / self._params.target - 1, -0.2), 0.2)
+            error = min(max(kl / self._params.target - 1, -MOST_ERROR), MOST_ERROR)
             self.value *= 1 + error * trajectories / self._params.horizon

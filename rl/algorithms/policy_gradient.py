@@ -32,7 +32,7 @@ class PolicyGradientRecipe(BaseModel):
     aggregation: Aggregation
     constant_length: int = Field(ge=1)  # tokens; used with aggregation: constant
     kl: KLParams
-    entropy_coefficient: float = Field(ge=0)
+    entropy_coefficient: float = Field(ge=0, allow_inf_nan=False)
     sampler_correction: CorrectionParams
     optimizer: OptimizerParams
 

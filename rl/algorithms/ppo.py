@@ -30,7 +30,7 @@ class PPORecipe(PolicyGradientRecipe):
     gae_lambda: float = Field(ge=0, le=1)  # lambda
     reward_normalisation: Literal["grpo", "brpo", "arpo"]  # of episode rewards: over the group | over the batch | none
     whiten: bool  # advantages over the batch
-    eps: float = Field(gt=0)
+    eps: float = Field(gt=0, allow_inf_nan=False)
     dual_clip: float = Field(gt=1)  # .inf = none
     critic: CriticParams
 

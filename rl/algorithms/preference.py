@@ -42,9 +42,9 @@ class PreferenceRecipe(BaseModel):
     pairs_per_group: int = Field(ge=1)
     margin: float = Field(ge=0)  # reward units; a pair that is nearer is none
     variant: Literal["sigmoid", "ipo"]
-    beta: float = Field(gt=0)
+    beta: float = Field(gt=0, allow_inf_nan=False)
     label_smoothing: float = Field(ge=0, lt=0.5)  # sigmoid only
-    chosen_weight: float = Field(ge=0)  # of the chosen's log-likelihood beside the preference
+    chosen_weight: float = Field(ge=0, allow_inf_nan=False)  # of the chosen's log-likelihood beside the preference
     optimizer: OptimizerParams
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rl.algorithms.advantages import Array, discounted, whitened
+from rl.algorithms.advantages import ROUNDING, Array, discounted, whitened
 from rl.algorithms.base import TokenRecord
 from rl.algorithms.policy_gradient import PolicyGradient, PolicyGradientRecipe
 
@@ -28,7 +28,7 @@ class ReinforcePPRecipe(PolicyGradientRecipe):
     name: Literal["reinforce_pp"]
     discount: float = Field(ge=0, le=1)  # per action token
     baseline: Literal["none", "group"]
-    eps: float = Field(gt=0)
+    eps: float = Field(gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _a_group_of_one_has_no_mean(self) -> "ReinforcePPRecipe":
@@ -57,7 +57,7 @@ class ReinforcePP(PolicyGradient):
                 firsts[record.group_id, int(part)].append(float(return_A[place]))
         groups: dict[str, bool] = defaultdict(bool)  # whether its members differ
         for (group, _), values in firsts.items():
-            groups[group] |= max(values) - min(values) >= self.recipe.eps
+            groups[group] |= max(values) - min(values) >= ROUNDING
         if self.recipe.baseline == "group":
             base = {key: float(np.mean(values)) for key, values in firsts.items()}
             returns = [

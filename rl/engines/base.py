@@ -9,6 +9,8 @@ import torch
 
 from rl.handover import Handover
 
+NOTHING_FED = "session {!r} was fed no token, so that there is nothing to continue; give its first turn a prompt"
+
 
 class Finish(StrEnum):
     """Why a completion ended."""

@@ -1,6 +1,6 @@
 """What each session was fed and sampled, for engines that are given the whole history at every turn."""
 
-from rl.engines.base import Request
+from rl.engines.base import NOTHING_FED, Request
 from rl.errors import TrainingError
 
 
@@ -17,7 +17,7 @@ class Histories:
         """The session's history with what is new.
 
         Raises:
-            TrainingError: the session is busy or too long, or the request has embeddings, unknown tokens or too low a
+            TrainingError: the session is busy, empty or too long, or the request has embeddings, unknown tokens or too low a
                 temperature.
         """
         session, before = request.session, self._tokens.get(request.session, ())
@@ -29,6 +29,8 @@ class Histories:
             raise TrainingError(
                 f"session {session!r} is in the middle of a turn; give every episode a session name of its own"
             )
+        if not (before or request.token_ids):
+            raise TrainingError(NOTHING_FED.format(session))
         need = len(before) + len(request.token_ids) + request.sampling.max_tokens
         if need > self._max_length:
             raise TrainingError(

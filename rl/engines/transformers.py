@@ -19,7 +19,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rl.compiling import allow_programs
-from rl.engines.base import Completion, Finish, Request, draw
+from rl.engines.base import NOTHING_FED, Completion, Finish, Request, draw
 from rl.engines.logprob_check import largest_difference, probe_ids
 from rl.engines.slots import SlotCache, SlotRow, slot_attention
 from rl.engines.static import SlotTurn, StaticDecoder
@@ -98,7 +98,7 @@ class TransformersEngine:
         """Append the request's tokens to its session's slot and sample a turn.
 
         Raises:
-            TrainingError: the engine sleeps, there are more sessions than slots, or a session is longer than
+            TrainingError: the engine sleeps, there are more sessions than slots, or a session is empty or longer than
                 max_length.
         """
         if self._asleep:
@@ -117,6 +117,8 @@ class TransformersEngine:
                 f"session {request.session!r} is in the middle of a turn; give every episode a session name of its own"
             )
         extra = 0 if request.input_embeddings is None else len(request.input_embeddings)
+        if not (request.token_ids or extra or slot in self._unfed):
+            raise TrainingError(NOTHING_FED.format(request.session))
         need = (
             int(self._length[slot])
             + (slot in self._unfed)

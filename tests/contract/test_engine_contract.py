@@ -280,6 +280,13 @@ def test_too_long_a_session_is_refused(make_engine, model):
     assert exact.turns
 
 
+@pytest.mark.parametrize("company", [[], [Script("other", [[7, 8]], [0])]])
+def test_a_session_that_was_fed_nothing_is_refused(make_engine, model, company):
+    """There is nothing to continue; what another session says is none of it."""
+    with pytest.raises(TrainingError, match=r"session 'empty' was fed no token"):
+        play(make_engine(model, 2, LENGTH), [*company, Script("empty", [[]], [0])])
+
+
 @SLOTS
 @pytest.mark.parametrize("feed", [[7, 10**6], [-1]])
 def test_a_failing_forward_reaches_everyone_who_waits(make_engine, model, feed):

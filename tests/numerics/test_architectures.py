@@ -20,6 +20,7 @@ from transformers import (
 
 import rl.batching
 import rl.engines.transformers
+from rl import self_check
 from rl.batching import micro_batches, sibling_batches, token_logprobs
 from rl.config import RolloutParams
 from rl.engines.slots import SlotCache
@@ -194,6 +195,19 @@ def test_a_transform_that_nobody_knows_is_refused(load, monkeypatch):
 
     monkeypatch.setattr(type(model), "forward", doubled)
     with pytest.raises(TrainingError, match="engine and of the model's own"):
+        refuse_disagreement("llama", model, ROLLOUT)
+
+
+def test_numbers_that_are_none_in_the_second_dialogue_are_refused_too(load, monkeypatch):
+    model = load("llama")
+    own = self_check._own
+
+    def nan_in_the_second(model, dialogue):
+        found = own(model, dialogue)
+        return found if len(found) == 2 * self_check.TURNS[0] else torch.full_like(found, torch.nan)
+
+    monkeypatch.setattr(self_check, "_own", nan_in_the_second)
+    with pytest.raises(TrainingError, match="differ by nan"):
         refuse_disagreement("llama", model, ROLLOUT)
 
 

@@ -101,6 +101,50 @@ def test_reinforce_pp_as_shipped_is_that_of_its_paper():
     assert np.array(advantage).mean(axis=0) == pytest.approx(np.zeros(5))
 
 
+def test_a_large_eps_takes_no_group_for_one_without_signal():
+    """Returns .1 and -.1 differ, however little is made of it."""
+    for name in ("grpo", "reinforce_pp"):
+        numbers = recipe(name, eps=0.5, credit="episode", kl={"place": "none", "coefficient": 0.0})
+        records = [
+            TokenRecord(
+                group_id="g",
+                scores=Scores("e", ({"outcome": reward},)),
+                turn_A=np.array([0]),
+                truncated=False,
+                sampler_logprob_A=np.zeros(1),
+                old_logprob_A=np.zeros(1),
+                frozen_logprob_A={},
+                privileged={},
+                value_A=None,
+                next_value=0.0,
+            )
+            for reward in (0.1, -0.1)
+        ]
+        assert make_algorithm(numbers).signal(records).metrics == {"groups": 1.0, "groups_without_signal": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("grpo", {"own_turn_weight": math.inf}),
+        ("grpo", {"entropy_coefficient": math.inf}),
+        ("grpo", {"kl": {"coefficient": math.inf}}),
+        ("grpo", {"eps": math.inf}),
+        ("reinforce_pp", {"eps": math.inf}),
+        ("ppo", {"eps": math.inf}),
+        ("ppo", {"critic": {"loss_weight": math.inf}}),
+        ("dapo", {"overlong": {"penalty": math.inf}}),
+        ("dpo", {"beta": math.inf}),
+        ("dpo", {"chosen_weight": math.inf}),
+        ("ppo_roa", {"regularisation": {"coefficient": math.inf}}),
+        ("privileged_distillation", {"distillation": {"coefficient": math.inf}}),
+    ],
+)
+def test_an_infinite_weight_is_refused_where_it_would_make_every_loss_nan(name, numbers):
+    with pytest.raises(ValueError, match="finite number"):
+        make_algorithm(recipe(name, **numbers))
+
+
 @pytest.mark.parametrize("baseline", ["none", "group"])
 def test_reinforce_pp_blames_no_turn_of_consultations_that_are_all_alike(baseline):
     """Returns 1.2 and 1.0 of the two turns: with one mean for both, the second would have a negative advantage."""
@@ -158,6 +202,7 @@ def test_explained_variance():
     assert explained_variance(np.full(3, 2.0), target) == pytest.approx(0.0)
     assert explained_variance(-target, target) == pytest.approx(-3.0)
     assert math.isnan(explained_variance(target, np.ones(3)))
+    assert math.isnan(explained_variance(target, 0.1 * target - (0.1 * target - 0.7)))  # .7 but for rounding
 
 
 @pytest.mark.parametrize(

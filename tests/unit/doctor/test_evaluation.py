@@ -258,3 +258,6 @@ def test_what_is_looked_at_is_the_best_the_worst_and_the_first_ones():
     assert [score.reward for score in kept] == [0.9, -1.0, 0.2, 0.3]
     assert trajectories_of_note(["a"], scores[:1], 3) == (["a"], scores[:1])
     assert trajectories_of_note(["a"], scores[:1], 0) == ([], [])
+    unscored = Scores("5", ())  # neither the worst, nor, among losses, the best
+    assert trajectories_of_note(["x", "a", "b"], [unscored, *scores[:2]], 2)[0] == ["b", "a"]
+    assert trajectories_of_note(["x"], [unscored], 2) == (["x"], [unscored])

@@ -19,6 +19,7 @@ from doctor.recipe import load_algorithm, parse_algorithm
 from doctor.reward_recipe import load_reward
 from doctor.training import plan_text
 from rl.algorithms import ALGORITHMS
+from rl.config import VllmParams
 from tests.recipes import recipe
 
 PARAMS = (ROOT / "params.yaml").read_text()
@@ -104,6 +105,13 @@ def test_committed_parameters_and_every_recipe_load() -> None:
         ),
         ("learning_rate: 5.0e-4", "learning_rate: .inf", ["warm_start.sft.learning_rate = inf: write a finite number"]),
         ("train: {temperature: 0.5}", "train: {temperature: .inf}", ["decoding.train.temperature = inf: write a"]),
+        (
+            "temperature: 1.0, instr",
+            "temperature: .inf, instr",
+            ["warm_start.best_of_n.temperature = inf: write a finite number"],
+        ),
+        ("timeout_s: 3600", "timeout_s: .inf", ["machines.ray.timeout_s = inf: write a finite number"]),
+        ("source_weights: {}", "source_weights: {a: .inf}", ["source_weights.a = inf: write a finite number"]),
         ("  cases: 5000", "  cases: 0", ["params.yaml: (whole file): warm_start.start imitation needs cases"]),
     ],
 )
@@ -276,6 +284,24 @@ def test_a_mini_batch_larger_than_the_rollout_is_refused(tmp_path: Path) -> None
     if load_algorithm(load_params()).optimizer.mini_batch_size > load_algorithm(load_params()).group_size:
         with pytest.raises(ParameterError, match="mini_batch_size"):
             load_algorithm(params)
+
+
+def test_a_kl_horizon_that_could_turn_the_coefficient_negative_is_refused() -> None:
+    """A step has 256 trajectories: at most a fifth of the coefficient times 256 / horizon is taken off it."""
+    path = ROOT / "recipes/grpo.yaml"
+    adapted = {"place": "loss", "coefficient": 0.1, "target": 0.1}
+    with pytest.raises(ParameterError, match=r"grpo\.yaml: kl\.horizon is 51 but .* 256 trajectories.*raise it to 256"):
+        parse_algorithm(recipe("grpo", kl=adapted | {"horizon": 51}), load_params(), path)
+    parse_algorithm(recipe("grpo", kl=adapted | {"horizon": 52}), load_params(), path)
+    parse_algorithm(recipe("grpo", kl=adapted | {"horizon": 1, "target": float("inf")}), load_params(), path)
+
+
+@pytest.mark.parametrize("key", ["kv_cache_gib", "timeout_s"])
+def test_vllm_is_given_no_infinite_cache_or_patience(key: str) -> None:
+    engine = read_yaml(ROOT / "recipes/profiles/vllm.yaml")["params.yaml"]["rollout"]["engine"]
+    assert VllmParams.model_validate(engine)
+    with pytest.raises(ValueError, match="finite number"):
+        VllmParams.model_validate(engine | {key: float("inf")})
 
 
 def test_the_plan_states_the_accounting() -> None:

@@ -71,6 +71,18 @@ def test_groups_do_not_mix_and_silent_members_do_not_count(group):
     assert [(row["group"], row["rejected_reward"]) for row in rows] == [("g", 0.0)]
 
 
+def test_a_consultation_that_nobody_judged_is_not_the_worst(group):
+    played, scores = group
+    unjudged = trajectory("g", 3, "unjudged")
+    rows = pairs(
+        [*played, unjudged],
+        [*[score(value, t) for value, t in zip((2, 3, 1), played, strict=True)], Scores("g/3", ())],
+        0.1,
+    )
+    assert [(row["chosen_reward"], row["rejected_reward"]) for row in rows] == [(3, 1)]
+    assert pairs([played[0], unjudged], [scores[0], Scores("g/3", ())], 0.1) == []
+
+
 def test_all_rollouts_below_a_folder_are_read(group, tmp_path):
     played, scores = group
     for step in ("00001", "00002"):

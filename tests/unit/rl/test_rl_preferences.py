@@ -77,6 +77,18 @@ def test_every_pair_is_in_one_share(tmp_path, chat):
         ),
         ({"prompt": "a", "chosen": [], "rejected": "c"}, "an answer begins with an assistant message"),
         ({"prompt": 3, "chosen": "b", "rejected": "c"}, "not iterable"),
+        (
+            {"prompt": "a", "chosen": [DIALOGUE[0], DIALOGUE[2]], "rejected": "c"},
+            "do not take turns: found user, assistant, assistant;",
+        ),
+        (
+            {"prompt": [DIALOGUE[1], *DIALOGUE[:2], DIALOGUE[3]], "chosen": "b", "rejected": "c"},
+            "do not take turns: found user, assistant, user, user, assistant;",
+        ),
+        (
+            {"prompt": "a", "chosen": [DIALOGUE[0], {"role": "tool", "content": "x"}, DIALOGUE[2]], "rejected": "c"},
+            "do not take turns: found user, assistant, tool, assistant;",
+        ),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, chat, line, what):

@@ -536,7 +536,8 @@ def test_what_was_half_written_is_written_over(run, client, monkeypatch):
 
 
 def test_a_failed_episode_shows_as_an_error(run, client):
-    tracking.log_consultations(run, [consultation(stop_reason="failed")], [], 4, "train", {})
+    failed = consultation(stop_reason="failed")
+    tracking.log_consultations(run, [failed], [Scores(failed.episode_id, ())], 4, "train", {})
     (trace,) = stored_traces(client, run)
     assert trace.info.state == "ERROR"
     assert trace.data.spans[0].status.status_code == "ERROR"
