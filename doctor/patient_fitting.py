@@ -59,7 +59,7 @@ OWN = 0.85  # cosine from which a known way of asking is taken to have been writ
 PENALTY = 30.0  # of the squared weights of standardised numbers
 # probabilities from which on the likeliest fact is told, that any answers and its own (`Decision`), chosen on hands left
 # out and seen blind before; without a cross-encoder the sum says no more than the likeliest
-HYBRID_TOLD, CROSS_ENCODER_TOLD = (0.55, 0.55), (0.66, 0.4)
+HYBRID_TOLD, CROSS_ENCODER_TOLD = (0.55, 0.55), (0.66, 0.45)
 CURVE = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)  # of the first
 Array = NDArray[np.float64]
 
