@@ -33,11 +33,26 @@ from pathlib import Path
 
 from commands.attacks import count
 
-WAYS = ("lexical", "hybrid", "cross_encoder")  # of matching
-
 
 def main() -> int:
     """Measure and print."""
+    given = _parser().parse_args()
+    from clinic.errors import ClinicError
+    from doctor.parameters import ParameterError
+    from kb.errors import KnowledgeBaseError
+    from rl.errors import TrainingError
+
+    try:
+        for line in _measured(given):
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()  # some take minutes each
+    except (ParameterError, ClinicError, KnowledgeBaseError, TrainingError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m commands.calibration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,10 +83,12 @@ def main() -> int:
         default=Path("../shared/data/cases"),
         help="patient, orders, fit_patient, fit_cross_encoder: the folder of the public case sets",
     )
-    parser.add_argument("--matching", choices=WAYS, help="patient: this way of matching alone")
+    parser.add_argument(
+        "--matching", choices=["lexical", "hybrid", "cross_encoder"], help="patient: this way of matching alone"
+    )
     parser.add_argument(
         "--hands",
-        type=lambda text: text.split(","),
+        type=lambda text: [name.strip() for name in text.split(",")],
         default=[],
         help="patient: these halves alone, by how their names begin, for example fifteenth,sixteenth",
     )
@@ -87,20 +104,7 @@ def main() -> int:
         "--index", type=Path, default=Path("data/kb_index"), help="search, searches: the knowledge base"
     )
     parser.add_argument("--count", type=count, default=200, help="search, searches: test cases; default 200")
-    given = parser.parse_args()
-    from clinic.errors import ClinicError
-    from doctor.parameters import ParameterError
-    from kb.errors import KnowledgeBaseError
-    from rl.errors import TrainingError
-
-    try:
-        for line in _measured(given):
-            sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()  # some take minutes each
-    except (ParameterError, ClinicError, KnowledgeBaseError, TrainingError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    return 0
+    return parser
 
 
 def _measured(given: argparse.Namespace) -> Iterable[str]:
@@ -119,7 +123,7 @@ def _measured(given: argparse.Namespace) -> Iterable[str]:
         case "judge":
             return judge_lines(params, given.judge)
         case "patient":
-            return patient_lines(params, given.cases, [given.matching] if given.matching else WAYS, given.hands)
+            return patient_lines(params, given.cases, [given.matching] if given.matching else [], given.hands)
         case "fit_patient":
             return fit_lines(params, given.cases)
         case "fit_cross_encoder":

@@ -29,7 +29,7 @@ from clinic.patients.base import Answer, Patient, clauses, statement_matcher
 from clinic.patients.llm import LanguageModelPatient
 from clinic.patients.scripted import ScriptedPatient
 from doctor.calibration import CALIBRATION, read_lines
-from doctor.environments import open_factory
+from doctor.environments import open_factory, refuse_other_embedders
 from doctor.parameters import ROOT, ParameterError, Params
 from kb.config import DEFAULT_EMBEDDER
 
@@ -44,6 +44,7 @@ FITTED = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "te
 BLIND = ("twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth")
 """From whose questions nothing is learned."""
 HALVES = (*HALVES_ZH, *(f"{hand} sealed" for hand in (*FITTED, *BLIND)))
+WAYS = ("lexical", "hybrid", "cross_encoder")  # of matching; the last is the bundled embedder's
 SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
 _SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)
 _CONCLUSION = re.compile(r"\A\s*(?:imp|plan|ddx|diagnosis)\b", re.IGNORECASE)
@@ -169,28 +170,35 @@ def _outcome(row: Mapping[str, Any], case: Case, answer: Answer, *, by_rules: bo
     return "wrong" if told or not labelled else "unplaced"
 
 
-def patient_lines(params: Params, folder: Path, ways: Sequence[str], hands: Sequence[str] = ()) -> Iterator[str]:
+def patient_lines(params: Params, folder: Path, ways: Sequence[str] = (), hands: Sequence[str] = ()) -> Iterator[str]:
     """A line for each half, source and way of matching, as soon as it is measured; where a model plays the patient, of
     that patient.
 
     Args:
         params: with the embedder, or the model that plays.
         folder: of the public case sets.
-        ways: of matching; the cross-encoder is left out beside another embedder than its own.
+        ways: of matching that are measured; none: all that there are beside this embedder.
         hands: how the names of the halves begin that are measured; none: all.
 
     Raises:
-        ParameterError: a set is not in the folder, or no half's name begins so.
+        ParameterError: a set is not in the folder, no half's name begins so, or the way cannot be measured: a model
+            plays the patient, or the embedder is not the cross-encoder's.
     """
+    base, model = params.knowledge_base, params.language_models.patient
+    if ways and model is not None:
+        raise ParameterError(
+            f"--matching: {model.model} plays the patient (language_models.patient) and matches nothing"
+        )
+    if "cross_encoder" in ways:
+        refuse_other_embedders(base)
     for hand in hands:
         if not any(half.startswith(hand) for half in HALVES):
             raise ParameterError(f"--hands {hand}: there are {', '.join(HALVES)}")
     cases = cases_of(folder)
-    model = params.language_models.patient
-    read = params.knowledge_base.embedder == DEFAULT_EMBEDDER
-    for way in [way for way in ways if read or way != "cross_encoder"] if model is None else [model.model]:
+    there = WAYS if base.embedder == DEFAULT_EMBEDDER else WAYS[:-1]
+    for way in (ways or there) if model is None else (model.model,):
         patient = _patient(params, way)
-        for half in [half for half in HALVES if half.startswith(tuple(hands) or "")]:
+        for half in (half for half in HALVES if half.startswith(tuple(hands) or "")):
             rows = read_lines(CALIBRATION / f"patient_{half.replace(' ', '_')}.jsonl")
             outcomes = list(zip(rows, asyncio.run(_outcomes(rows, cases, patient)), strict=True))
             for source in (*FILES, "all"):

@@ -38,8 +38,8 @@ def evaluate_doctor(
         cases: folder of the case table.
         index: folder of the knowledge base.
     """
-    out = output(out, "evaluate_doctor.json")
     params = load_params(params_file)
+    out = output(out, "evaluate_doctor.json")
     played = out.parent / "consultations"
     metrics = Evaluation()
     for test_set in open_evaluation_sets(params, cases, index):

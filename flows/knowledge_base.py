@@ -21,8 +21,8 @@ def knowledge_base(out: Path | None = None, params_file: Path | None = None) -> 
         out: where the index goes; by default a folder of its own under runs/, so that nothing versioned is touched.
         params_file: another params.yaml.
     """
-    out = output(out, "kb_index")
     params = read_params(params_file or ROOT / "params.yaml")
+    out = output(out, "kb_index")
     measured = {**index_documents(params, out), **measure_retrieval(params, out)}
     metrics = metrics_file(out, "knowledge_base")
     metrics.parent.mkdir(parents=True, exist_ok=True)

@@ -20,8 +20,8 @@ def patient_cases(out: Path | None = None, params_file: Path | None = None) -> N
         out: where the case table goes; by default a folder of its own under runs/, so that nothing versioned is touched.
         params_file: another params.yaml.
     """
-    out = output(out, "cases")
     params = load_params(params_file).patient_cases
+    out = output(out, "cases")
     bayes = check_starter(params)
     counts = collect_cases(params, out)
     write_json(metrics_file(out, "patient_cases"), {**counts, **bayes})

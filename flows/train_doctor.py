@@ -54,8 +54,8 @@ def train_doctor(  # noqa: PLR0913  the fields of a form
         cases: folder of the case table.
         index: folder of the knowledge base.
     """
-    out = output(out, "doctor")
     params = load_params(params_file, chosen(algorithm, steps, seed))
+    out = output(out, "doctor")
     run = open_training(params, warm_start, cases, index)
     with closing(run.session), held(run.folder), open_recording(run, str(flow_run.id or "")) as recorder:
         plan = run.params.train_doctor

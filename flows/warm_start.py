@@ -27,8 +27,9 @@ def warm_start(
         cases: folder of the case table.
         index: folder of the knowledge base.
     """
+    params = load_params(params_file)
     out = output(out, "warm_start")
-    metrics = fine_tune(load_params(params_file), cases, index, out)
+    metrics = fine_tune(params, cases, index, out)
     write_json(metrics_file(out, "warm_start"), metrics)
 
 

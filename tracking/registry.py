@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,11 +177,20 @@ def told_of(model_name: str, called: str) -> Version | None:
     """A version by its number or alias, whatever became of its files; None if there is none."""
     client = mlflow.MlflowClient()
     find = client.get_model_version if called.isdecimal() else client.get_model_version_by_alias
-    if (found := _found(model_name, find, called)) is None:
-        return None
+    found = _found(model_name, find, called)
+    return None if found is None else _as_told(found)
+
+
+def _as_told(found: Any) -> Version:
+    """A version as MLflow's record has it."""
     tags = dict(found.tags)
-    sha256, path = tags.get("sha256", ""), Path(tags.get("path", ""))
-    return Version(number=str(found.version), sha256=sha256, path=path, run_id=found.run_id or None, tags=tags)
+    return Version(
+        number=str(found.version),
+        sha256=tags.get("sha256", ""),
+        path=Path(tags.get("path", "")),
+        run_id=found.run_id or None,
+        tags=tags,
+    )
 
 
 def _found(model_name: str, find: Callable[[str, str], Any], which: str) -> Any:
@@ -199,16 +208,16 @@ def _version(
 ) -> Version | None:
     if (found := _found(model_name, find, which)) is None:
         return None
-    tags = dict(found.tags)
-    sha256, path = tags.get("sha256", ""), Path(tags.get("path", ""))
-    if sha256 and _is_served() and not found.source.startswith("file:") and not _holds(path, sha256, digest):
+    version = _as_told(found)
+    sha256 = version.sha256
+    if sha256 and _is_served() and not found.source.startswith("file:") and not _holds(version.path, sha256, digest):
         path = COPIES / sha256
+        version = replace(version, path=path)
         if not _holds(path, sha256, digest):
             if path.is_dir():
                 log.warning("%s is not what was registered; it is fetched again from the server", path)
                 discard(path)
-            _fetch(model_name, str(found.version), sha256)
-    version = Version(number=str(found.version), sha256=sha256, path=path, run_id=found.run_id or None, tags=tags)
+            _fetch(model_name, version.number, sha256)
     intact(f"{model_name} version {version.number}", version, digest)
     return version
 

@@ -28,6 +28,7 @@ _BREAK = re.compile(
     r"<(?:br|/?(?:p|div|li|ul|ol|tr|table|tbody|thead|h[1-6]|section|blockquote))(?:\s+[\w-]+=[^<>]*)?\s*/?>",
     re.IGNORECASE,
 )  # of HTML
+_CELL_END = re.compile(r"</t[dh]\s*>", re.IGNORECASE)
 _POWER = re.compile(r"(?<=\d)<sup>(?=[-\d])", re.IGNORECASE)
 _TAG = re.compile(
     r"</?(?:b|i|u|em|strong|span|font|small|sup|sub|a|td|th|body|html)(?:\s+[\w-]+=[^<>]*)?\s*/?>", re.IGNORECASE
@@ -63,7 +64,7 @@ def text_of(value: Any, *, denial: bool = False) -> str:
 def without_tags(text: str) -> str:
     """A text without what is left of HTML: tags, and signs written as &names;."""
     if "<" in text:
-        text = _TAG.sub("", _POWER.sub("^", _BREAK.sub("\n", text)))
+        text = _TAG.sub("", _POWER.sub("^", _CELL_END.sub(" ", _BREAK.sub("\n", text))))
     return _ENTITY.sub(lambda found: html.unescape(found[0]).replace("\xa0", " "), text) if "&" in text else text
 
 
@@ -115,7 +116,7 @@ def _flags_among(texts: Set[str]) -> Set[str]:
 
 def _flag(value: Any, flags: Set[str]) -> Any:
     said = text_of(value, denial=True).casefold()
-    return FLAGS[said] if said in flags or (said in NONE and said in FLAGS and flags) else value
+    return FLAGS[said] if said in flags or said in NONE & FLAGS.keys() else value
 
 
 def named(column: str, flag: bool, language: str) -> str:

@@ -76,14 +76,7 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     opening = _field(row, mapping.opening) or opening_of(_first_words(vignette, language), language)
     if not opening:
         raise BadRecord(f"nothing to begin with: column {mapping.opening or mapping.vignette!r} is empty")
-    if language == EN.code and 2 * len(_HAN.findall(opening)) > len(opening):
-        raise BadRecord(
-            "its words are Chinese, but its language is en; say `language: zh` of the source, or --language zh"
-        )
-    if is_foreign(" ".join([opening, *(s.text for s in statements)]), language):
-        raise BadRecord(
-            "its words are neither English nor Chinese; denials would be missed: translate it, or leave it out"
-        )
+    _refuse_another_language(opening, statements, language)
     flags = _several(row, mapping.red_flags, mapping.separator)
     statements += [Statement(RED_FLAG[language], True, flag) for flag in flags if not _named(flag, statements)]
     facts = numbered([(s.topic, s.present, s.text) for s in statements])
@@ -120,6 +113,18 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
         ),
         flags=(),
     )
+
+
+def _refuse_another_language(opening: str, statements: Iterable[Statement], language: str) -> None:
+    """Words that are not of the language in which they would be read."""
+    if language == EN.code and 2 * len(_HAN.findall(opening)) > len(opening):
+        raise BadRecord(
+            "its words are Chinese, but its language is en; say `language: zh` of the source, or --language zh"
+        )
+    if is_foreign(" ".join([opening, *(s.text for s in statements)]), language):
+        raise BadRecord(
+            "its words are neither English nor Chinese; denials would be missed: translate it, or leave it out"
+        )
 
 
 def _names(row: Row, mapping: Mapping) -> tuple[str, tuple[str, ...]]:

@@ -14,6 +14,7 @@ from clinic.cases import OPENING_STATES_DIAGNOSIS, Rejected
 from clinic.config import CaseSource
 from clinic.errors import ClinicError
 from clinic.loaders import load_source
+from clinic.loaders.cells import text_of
 from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, turns_of
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import read_mapping
@@ -802,6 +803,7 @@ def test_remains_of_html_are_no_words(place, split):
     story = "<p>A man has <b>pain</b>.</p><ul><li>No fever</li></ul>Temp &gt; 38&deg;C&nbsp;today. WBC 9 x 10<sup>9</sup>/L. TSH <0.1, T4 >30."
     (case,), _ = load_source(place([{"story": story, "dx": "<b>Crohn&#39;s disease</b>"}]), split)
     assert case.diagnosis == "Crohn's disease"
+    assert text_of("<table><tr><td>Na</td><td>134</td></tr></table>") == "Na 134"
     assert [fact.text for fact in case.facts] == [
         "A man has pain.",
         "No fever.",

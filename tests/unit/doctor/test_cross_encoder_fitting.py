@@ -113,10 +113,8 @@ def test_going_on_takes_the_new_questions_and_some_of_the_others(monkeypatch):
     monkeypatch.setattr(practice_questions, "read_lines", lambda file: rows)
     whose = Counter(one.question.split()[0] for one in _new_and_some({"c": case}, "second"))
     assert whose == {"second": 10, "first": 1}
-    assert Counter(one.question.split()[0] for one in _new_and_some({"c": case}, "first")) == {
-        "first": 30,
-        "second": 7,
-    }
+    whose = Counter(one.question.split()[0] for one in _new_and_some({"c": case}, "first"))
+    assert whose == {"first": 30, "second": 3}
     with pytest.raises(ParameterError, match=r"patient_practice\.jsonl: no writer's name begins with 'fourth'"):
         _new_and_some({"c": case}, "fourth")
 

@@ -136,6 +136,9 @@ def test_what_the_scripted_patient_says_is_counted_by_the_fact_it_told():
 def test_a_folder_without_the_sets_is_one_line(tmp_path):
     with pytest.raises(ParameterError, match=r"agentclinic_medqa\.jsonl does not exist; give --cases the folder"):
         list(patient_lines(load_params(), tmp_path, ["lexical"]))
+    base = load_params().knowledge_base.model_copy(update={"embedder": "some/other"})
+    with pytest.raises(ParameterError, match=r"knowledge_base\.embedder is 'some/other'"):
+        list(patient_lines(load_params().model_copy(update={"knowledge_base": base}), tmp_path, ["cross_encoder"]))
     with pytest.raises(ParameterError, match="--hands tenths: there are open, sealed"):
         list(patient_lines(load_params(), tmp_path, ["lexical"], ["open", "tenths"]))
 

@@ -97,7 +97,7 @@ def test_a_missing_library_is_named_with_its_file_and_the_command(tmp_path, monk
         monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / name).touch()
     with pytest.raises(
-        KnowledgeBaseError, match=rf"{name} needs the package {package}.*pip install 'anamnesis\[documents\]'"
+        KnowledgeBaseError, match=rf"{name} needs the package {package}.*pip install -e '\.\[documents\]'"
     ):
         load(tmp_path / name)
 

@@ -39,7 +39,7 @@ def test_a_missing_vllm_is_one_line_that_says_how_to_install_it(model, monkeypat
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(
         TrainingError,
-        match=r"rollout.engine.kind is vllm, but vLLM cannot be imported .*`make vllm` .* `pip install 'anamnesis\[gpu\]'`",
+        match=r"rollout.engine.kind is vllm, but vLLM cannot be imported .*`make vllm` .* `pip install -e '\.\[gpu\]'`",
     ):
         VllmEngine(VLLM, 32).take(handed(model, 0))
 
