@@ -15,7 +15,7 @@ _GAP = re.compile(r"\s{17,}")  # longer than any indentation that says something
 
 def cleaned(text: str) -> str:
     """The text with Unix line ends, without invisible characters, long gaps cut to a space or a blank line."""
-    text = _INVISIBLE.sub("", text.replace("\r\n", "\n"))
+    text = _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return _GAP.sub(lambda gap: "\n\n" if "\n" in gap[0] else " ", text).strip()
 
 

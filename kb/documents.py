@@ -270,7 +270,7 @@ def _title(fields: Mapping[str, object], record: Record, text: str) -> str:
 
 def _text_field(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
-    if value is None:
+    if _is_nothing(value):
         return ""
     if name == "date" and isinstance(value, date):  # YAML makes one of 2024-05-01
         return value.isoformat()
@@ -279,11 +279,16 @@ def _text_field(fields: Mapping[str, object], name: str) -> str:
     return str(value)
 
 
+def _is_nothing(value: object) -> bool:
+    """Whether a field has no value: null, or not a number, as pandas writes an empty cell."""
+    return value is None or value != value  # NaN differs from itself
+
+
 def _metadata(fields: Mapping[str, object]) -> dict[str, str]:
     """Every other field as text; a list of plain values is joined with '; '."""
     metadata: dict[str, str] = {}
     for name, value in fields.items():
-        if name in _OWN_FIELDS or value is None:
+        if name in _OWN_FIELDS or _is_nothing(value):
             continue
         if isinstance(value, list) and not any(isinstance(item, list | dict) for item in value):
             metadata[name] = "; ".join(str(item) for item in value)

@@ -62,6 +62,22 @@ def test_missing_fields_fall_back(tmp_path):
     assert documents[1].source == "back_pain.txt"
 
 
+def test_lines_may_end_as_they_once_did(tmp_path):
+    (tmp_path / "a.md").write_bytes(b"# Gout\r\rA swollen toe.\rIt hurts.")
+    (document,), rejected = load(tmp_path)
+    assert rejected == []
+    assert (document.title, document.text) == ("Gout", "# Gout\n\nA swollen toe.\nIt hurts.")
+
+
+def test_a_number_that_is_none_is_a_field_without_value(tmp_path):
+    """As pandas writes an empty cell."""
+    lines = ['{"text": "A toe.", "title": NaN, "source": NaN, "licence": NaN, "year": NaN, "focus": NaN}', '{"text": NaN}']
+    write(tmp_path / "a.jsonl", "\n".join(lines))
+    (document,), (rejected,) = load(tmp_path)
+    assert (document.title, document.source, document.licence, document.metadata) == ("", "a.jsonl", "unknown", {})
+    assert (rejected.line, rejected.reason) == (2, "no text: the field 'text' is missing or blank")
+
+
 def test_jsonl_plain_and_gzipped(tmp_path):
     medquad = {
         "doc_id": "MQ-1",
