@@ -125,7 +125,7 @@ class _Shingled:
     Attributes:
         shingles_S: hashes of every three words in a row, ascending within a text, each once.
         starts: of T texts, and the end of the last.
-        digits: words of each text that have a digit, sorted.
+        digits: words of each text that have a digit, a fraction (½) or a Chinese numeral, in their order: .5 is not 5.0.
         blank: texts without a word, which are like no other.
     """
 
@@ -169,15 +169,15 @@ class _Shingled:
 
 
 def _with_digits(words: Sequence[str], numbers_W: Numbers, counts_T: Numbers) -> list[tuple[str, ...]]:
-    """The words of each text that have a digit, sorted."""
-    has_digit = np.array([any(map(str.isdigit, word)) for word in words], bool)
+    """The words of each text that have a digit, a fraction or a numeral, in their order."""
+    has_digit = np.array([any(map(str.isnumeric, word)) for word in words], bool)
     (places,) = np.nonzero(has_digit[numbers_W])
     found: list[list[str]] = [[] for _ in counts_T]
     for text, number in zip(
         np.repeat(np.arange(len(counts_T)), counts_T)[places].tolist(), numbers_W[places].tolist(), strict=True
     ):
         found[text].append(words[number])
-    return [tuple(sorted(one)) for one in found]
+    return [tuple(one) for one in found]
 
 
 def _first_like(texts: _Shingled, threshold: float) -> dict[int, int]:

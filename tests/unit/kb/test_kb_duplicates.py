@@ -93,6 +93,15 @@ def test_other_numbers_are_another_statement():
     assert [one.doc_id for one in merge_duplicates(passages, 0.8)] == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [("0.5 mg", "5.0 mg"), ("5 mg before and 10 mg after", "10 mg before and 5 mg after"),
+                       ("½ a pill", "¼ a pill"), ("每日一次", "每日三次")]
+)  # fmt: skip
+def test_so_are_the_same_digits_in_another_order_and_numbers_without_digits(one, other):
+    passages = [passage("a", f"{text(5)} take {one}"), passage("b", f"{text(5)} take {other}")]
+    assert [left.doc_id for left in merge_duplicates(passages, 0.8)] == ["a", "b"]
+
+
 def test_a_document_under_another_title_keeps_what_it_is_found_by():
     passages = [
         passage("a", text(6), "Achromatopsia: inheritance"),
