@@ -192,7 +192,7 @@ def _read_queries(path: Path) -> dict[str, str]:
 def _read_qrels(path: Path) -> Qrels:
     qrels: Qrels = {}
     for number, raw in numbered_lines(path):
-        columns = raw.decode("utf-8", errors="replace").split("\t")
+        columns = raw.decode("utf-8-sig", errors="replace").split("\t")
         if not raw.strip() or (number == 1 and columns == QRELS_HEADER):
             continue
         try:

@@ -108,6 +108,13 @@ def test_queries_load_with_or_without_header(tmp_path, header):
     assert load_queries(*paths) == ({"q1": "What is gout?"}, {"q1": {"a": 2, "b": 1}})
 
 
+@pytest.mark.parametrize("header", [[], [HEADER]])
+def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path, header):
+    queries, qrels = files(tmp_path, [Q1], [*header, ("q1", "a", "2")])
+    qrels.write_bytes(b"\xef\xbb\xbf" + qrels.read_bytes())
+    assert load_queries(queries, qrels)[1] == {"q1": {"a": 2}}
+
+
 @pytest.mark.parametrize(
     ("queries", "qrels", "words"),
     [
