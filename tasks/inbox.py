@@ -84,13 +84,17 @@ def inbox_folder(project: Path, given: str) -> Path:
 
 
 def arrived(inbox: Path) -> list[Path]:
-    """What lies in an inbox, in the order of names; what begins with a dot is still being written."""
+    """What lies in an inbox, in the order of names; what begins with a dot is still being written, and a reason may have come
+    back with its file.
+    """
     found = (path for path in sorted(inbox.rglob("*")) if path.is_symlink() or not path.is_dir())
     inside = ((path, path.relative_to(inbox).parts) for path in found)
     return [
         path
         for path, parts in inside
-        if parts[0] not in (ADMITTED, REJECTED) and not any(part.startswith(".") for part in parts)
+        if parts[0] not in (ADMITTED, REJECTED)
+        and not any(part.startswith(".") for part in parts)
+        and not path.name.endswith(REASON)
     ]
 
 

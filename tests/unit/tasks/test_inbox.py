@@ -213,6 +213,20 @@ def test_a_name_without_room_for_its_reasons_is_put_away_shortened(root: Path, t
     assert len(list((inbox / "rejected").glob("*/notes/*"))) == 4
 
 
+def test_the_reason_that_comes_back_with_a_mended_file_is_no_document(
+    root: Path, tmp_path: Path, params: Params
+) -> None:
+    inbox = tmp_path / "inbox"
+    put(inbox, "data/library/foot.md", "# Foot\n")
+    file_away(inbox, admit.fn(params, inbox), "c" * 40)
+    (quarantine,) = (inbox / "rejected").iterdir()
+    shutil.copytree(quarantine / "data", inbox / "data", dirs_exist_ok=True)
+    put(inbox, "data/library/foot.md", PAGE.replace("Gout", "Foot"))
+    (arrival,) = admit.fn(params, inbox)
+    assert (arrival.name, arrival.reason) == ("data/library/foot.md", "")
+    assert files(root / "data/library") == {"gout.md", "foot.md"}
+
+
 def test_a_name_of_another_encoding_is_told_as_text(root: Path, tmp_path: Path, params: Params) -> None:
     put(tmp_path / "inbox", os.fsdecode(b"data/own/caf\xe9.csv"), table("neck"))
     (arrival,) = admit.fn(params, tmp_path / "inbox")
