@@ -47,6 +47,6 @@ def _from_0_to_1(scores_C: Scores) -> Scores:
 
 
 def _reciprocal_ranks(scores_C: Scores) -> Scores:
-    ranks_C = np.empty(len(scores_C), np.float32)
-    ranks_C[np.argsort(-scores_C, kind="stable")] = np.arange(1, len(scores_C) + 1)
+    """Equal scores have equal ranks: all passages without a word of the query, say."""
+    ranks_C = 1 + len(scores_C) - np.searchsorted(np.sort(scores_C), scores_C, side="right")
     return np.asarray(1 / (RANK_CONSTANT + ranks_C), np.float32)

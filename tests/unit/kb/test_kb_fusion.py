@@ -29,3 +29,9 @@ def test_scale_and_shift_of_a_score_do_not_matter(method):
 def test_where_one_side_sees_no_difference_the_other_decides():
     np.testing.assert_allclose(fuse(DENSE, LEXICAL * 0, params("weighted")), [0.7, 0.35, 0], atol=1e-6)
     assert fuse(DENSE[:0], LEXICAL[:0], params("weighted")).shape == (0,)
+
+
+def test_passages_without_a_word_of_the_query_are_ranked_by_vectors_alone():
+    dense = np.linspace(0, 1, 90, dtype=np.float32)
+    assert np.all(np.diff(fuse(dense, dense * 0, params("rrf"))) > 0)
+    assert fuse(DENSE[:0], LEXICAL[:0], params("rrf")).shape == (0,)
