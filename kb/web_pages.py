@@ -6,6 +6,7 @@ are taken where the page states them. Left out: whatever a script would put ther
 
 import logging
 from pathlib import Path
+from typing import Any
 
 from kb.extras import library_for
 from kb.files import DAMAGE
@@ -33,8 +34,20 @@ def read_html(path: Path) -> Record | Rejected:
         return Rejected(path, None, f"a page of {elements:,} elements, {MAX_ELEMENTS:,} at most: split it")
     stated = library.extract_metadata(tree, extensive=False)
     language = tree.get("lang") or ""
+    _mark_main(tree)
     text = library.extract(tree, output_format="markdown", include_comments=False, with_metadata=False)
     if not text:
         return Rejected(path, None, "no text on the page: its text may be put there by a script")
     fields = {ours: getattr(stated, theirs) for theirs, ours in _STATED.items()}
     return Record(path, None, {**fields, "language": language, "text": text})
+
+
+def _mark_main(tree: Any) -> None:
+    """Where a page marks no article, its body is what is meant: of unmarked text trafilatura keeps no headings and lists."""
+    body = tree.find("body")
+    if body is None or any(tree.find(f".//{name}") is not None for name in ("article", "main")):
+        return
+    main = body.makeelement("main")
+    main.text, body.text = body.text, None
+    main.extend(list(body))
+    body.append(main)

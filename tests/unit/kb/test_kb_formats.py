@@ -30,6 +30,19 @@ def test_a_page_is_read_without_what_surrounds_its_text(tmp_path):
     assert "footer" not in document.text
 
 
+def test_a_page_that_marks_no_article_keeps_its_headings_and_lists(tmp_path):
+    told = " ".join(f"Gout of kind {n} is a disease of the joints that comes from crystals." for n in range(5))
+    page = PAGE.replace("<article>", "").replace("</article>", "")
+    page = page.replace("<h2>Drugs", f"<p>{told}</p><h2>Signs</h2><ul><li>a red toe</li><li>fever</li></ul><h2>Drugs")
+    (tmp_path / "gout.html").write_text(page)
+    (document,), _ = load(tmp_path / "gout.html")
+    assert "## Signs\n\n- a red toe\n- fever\n" in document.text
+    assert "## Drugs" in document.text
+    assert "| colchicine | 0.5 mg |" in document.text
+    assert "Home" not in document.text
+    assert "footer" not in document.text
+
+
 def test_a_page_in_another_encoding_is_read_too(tmp_path):
     page = '<html lang="de"><head><meta charset="iso-8859-1"></head><body><p>Die Gicht schmerzt, sie löst Anfälle aus.</p></body></html>'
     (tmp_path / "gicht.htm").write_bytes(page.encode("iso-8859-1"))
