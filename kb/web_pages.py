@@ -5,6 +5,7 @@ are taken where the page states them. Left out: whatever a script would put ther
 """
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kb.records import Record, Rejected
 
 MAX_ELEMENTS = 50_000  # trafilatura's time grows with the square: 4 s for as many, 53 s for four times as many
 _STATED = {"title": "title", "url": "url", "date": "date", "sitename": "source", "license": "licence"}
+_ESCAPED = re.compile(r"\\([*_`~\[\]<>+.)-])")  # not the number sign, which would open a heading, nor a cell's bar
 
 
 def read_html(path: Path) -> Record | Rejected:
@@ -39,7 +41,7 @@ def read_html(path: Path) -> Record | Rejected:
     if not text:
         return Rejected(path, None, "no text on the page: its text may be put there by a script")
     fields = {ours: getattr(stated, theirs) for theirs, ours in _STATED.items()}
-    return Record(path, None, {**fields, "language": language, "text": text})
+    return Record(path, None, {**fields, "language": language, "text": _ESCAPED.sub(r"\1", text)})
 
 
 def _mark_main(tree: Any) -> None:

@@ -43,6 +43,20 @@ def test_a_page_that_marks_no_article_keeps_its_headings_and_lists(tmp_path):
     assert "footer" not in document.text
 
 
+def test_what_a_page_says_has_no_backslashes_of_markdown(tmp_path):
+    told = ["1. HbA1c &lt; 7% [2], ~5 mg of a_b*", "- a pill", "# 3 is no heading"]
+    cells = "<table><tr><th>Age</th><th>Dose</th></tr><tr><td>&lt; 5</td><td>a|b</td></tr></table>"
+    page = "".join(f"<p>{one}</p>" for one in told)
+    (tmp_path / "a.html").write_text(f"<html><body><article>{page}{cells}</article></body></html>")
+    (document,), _ = load(tmp_path / "a.html")
+    assert document.text.split("\n\n") == [
+        "1. HbA1c < 7% [2], ~5 mg of a_b*",
+        "- a pill",
+        "\\# 3 is no heading",
+        "| Age | Dose | \n|---|---|\n| < 5 | a\\|b |",
+    ]
+
+
 def test_a_page_in_another_encoding_is_read_too(tmp_path):
     page = '<html lang="de"><head><meta charset="iso-8859-1"></head><body><p>Die Gicht schmerzt, sie löst Anfälle aus.</p></body></html>'
     (tmp_path / "gicht.htm").write_bytes(page.encode("iso-8859-1"))
