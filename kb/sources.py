@@ -70,7 +70,7 @@ def source_files(sources: Sources, root: Path) -> tuple[list[SourceFile], list[R
                 files[path] = _named(path, name, base, source, stems)
                 stems.add(files[path].stem)
                 names.add(name)
-    return list(files.values()), rejected
+    return list(files.values()), list(dict.fromkeys(rejected))
 
 
 def new_file(path: Path, source: str | DocumentSource, root: Path, stems: Collection[str]) -> SourceFile:

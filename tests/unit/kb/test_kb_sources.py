@@ -100,6 +100,12 @@ def test_what_is_no_file_is_told(root):
     }
 
 
+def test_what_is_no_file_is_told_once_even_if_its_folder_is_a_source_twice(root):
+    (root / "a" / "nowhere.md").symlink_to("not there")
+    _, rejected = source_files(["a", "./a", "."], root)
+    assert [str(item.path) for item in rejected] == ["a/nowhere.md"]
+
+
 def test_a_source_that_is_no_file_is_refused(root):
     os.mkfifo(root / "pipe.md")
     with pytest.raises(KnowledgeBaseError, match=r"source pipe\.md is no file but a pipe"):
