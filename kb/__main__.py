@@ -118,10 +118,9 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
 
 def _check(given: argparse.Namespace) -> str:
     from kb.checking import compared, in_half
-    from kb.embed import load_embedder
     from kb.index import KnowledgeIndex
     from kb.quality import found_from, load_queries
-    from kb.search import QUERY_BATCH
+    from kb.search import embedder_of
 
     if (given.queries is None) != (given.qrels is None):
         raise KnowledgeBaseError("queries without qrels, or qrels without queries: give --queries and --qrels")
@@ -139,7 +138,9 @@ def _check(given: argparse.Namespace) -> str:
         )
     relevance = found_from(qrels) if given.relevance is None else given.relevance
     weight = made.fusion.lexical_weight if given.lexical_weight is None else given.lexical_weight
-    embedder = load_embedder(made.embedder, QUERY_BATCH, made.compute)
+    if not 0 <= weight <= 1:
+        raise KnowledgeBaseError(f"--lexical-weight is {weight}: choose 0 to 1")
+    embedder = embedder_of(index)
     return whole + compared(index, embedder, chosen, qrels, relevance, weight)
 
 

@@ -27,13 +27,18 @@ def in_half(query_id: str, half: Half) -> bool:
 
 
 def compared(
-    index: KnowledgeIndex, embedder: Embedder, queries: Mapping[str, str], qrels: Qrels, relevance: int, weight: float
+    index: KnowledgeIndex,
+    embedder: Embedder | None,
+    queries: Mapping[str, str],
+    qrels: Qrels,
+    relevance: int,
+    weight: float,
 ) -> str:
     """Measure every method on every query, and how far the fused ones are from vectors alone.
 
     Args:
         index: with vectors, or without; then words alone are measured.
-        embedder: the index's.
+        embedder: the index's; None for one without vectors.
         queries: query id to text.
         qrels: grades of the judged documents.
         relevance: lowest grade that counts as relevant.
@@ -45,7 +50,7 @@ def compared(
     Raises:
         KnowledgeBaseError: as `quality_by_query`.
     """
-    remembering = _Remembering(embedder)
+    remembering = None if embedder is None else _Remembering(embedder)
     tell_unknown({query: qrels[query] for query in queries if query in qrels}, relevance, index.documents())
     methods: Sequence[Method] = get_args(Method) if index.nearest is not None else ("lexical",)
     measured: dict[Method, dict[str, dict[str, float]]] = {}

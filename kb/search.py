@@ -48,9 +48,17 @@ def open_index(directory: Path) -> "Searcher":
         KnowledgeBaseError: if the folder is not a whole index, or the embedder cannot be found or is another one.
     """
     index = KnowledgeIndex.load(directory)
+    return Searcher(index, embedder_of(index))
+
+
+def embedder_of(index: KnowledgeIndex) -> Embedder | None:
+    """Load the embedder that built an index; None for an index of words alone.
+
+    Raises:
+        KnowledgeBaseError: as `load_embedder`.
+    """
     made_by = index.manifest
-    embedder = load_embedder(made_by.embedder, QUERY_BATCH, made_by.compute) if index.nearest is not None else None
-    return Searcher(index, embedder)
+    return load_embedder(made_by.embedder, QUERY_BATCH, made_by.compute) if index.nearest is not None else None
 
 
 class Searcher:
@@ -116,6 +124,7 @@ class Searcher:
         """As `search_many`, with the rows of the passages in their place."""
         if k < 1:
             raise KnowledgeBaseError(f"search for k={k} passages: ask for 1 or more")
+        queries = [query.encode(errors="replace").decode() for query in queries]  # half a surrogate pair has no tokens
         allowed_M = self._index.allowed(filters) if filters else None
         asked = [place for place, query in enumerate(queries) if query.strip()]
         found: list[list[tuple[int, float]]] = [[] for _ in queries]

@@ -183,8 +183,7 @@ def test_the_command_line(sources, tmp_path, fake, command):
     )
 
 
-def test_judged_queries_are_measured_by_every_method(sources, tmp_path, fake, command, monkeypatch):
-    monkeypatch.setattr("kb.embed.load_embedder", lambda *_: fake)
+def test_judged_queries_are_measured_by_every_method(sources, tmp_path, fake, command):
     command("build", tmp_path / "index", sources, "--params", ROOT / "params.yaml")
     (tmp_path / "queries.jsonl").write_text(
         '{"query_id": "a", "text": "toe at night"}\n{"query_id": "c", "text": "night toe"}\n'
@@ -198,6 +197,19 @@ def test_judged_queries_are_measured_by_every_method(sources, tmp_path, fake, co
     assert "weighted - dense, hit@1: +0.0000 [+0.0000, +0.0000]" in told
     halves = [command("check", tmp_path / "index", *judged, "--half", half)[1] for half in ("tune", "report")]
     assert [re.search(r"(\d) queries", half)[1] for half in halves] == ["1", "1"]
+    status, _, errors = command("check", tmp_path / "index", *judged, "--lexical-weight", 3)
+    assert (status, errors) == (2, "error: --lexical-weight is 3.0: choose 0 to 1\n")
+
+
+def test_an_index_of_words_is_measured_without_its_embedder(sources, tmp_path, params, fake, command, monkeypatch):
+    monkeypatch.setattr("kb.search.load_embedder", lambda name, *_: pytest.fail(f"{name} was loaded"))
+    kb.build([sources], tmp_path / "index", with_fusion(params, method="lexical"))
+    (tmp_path / "queries.jsonl").write_text('{"query_id": "a", "text": "toe"}\n')
+    (tmp_path / "qrels.tsv").write_text("a\tgout\t2\n")
+    judged = ("--queries", tmp_path / "queries.jsonl", "--qrels", tmp_path / "qrels.tsv")
+    status, told, _ = command("check", tmp_path / "index", *judged)
+    assert status == 0
+    assert re.search(r"^lexical +1\.0000", told, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,11 @@ def test_asking_together_or_alone_is_the_same(searcher):
     assert together[1] == []
 
 
+def test_bytes_of_a_command_line_that_are_no_text_are_no_word(index, embedder):
+    found = [hit.passage.doc_id for hit in Searcher(index, embedder).search("caf\udce9 chest pain", 1)]
+    assert found == ["d1"]
+
+
 def test_more_than_there_is(searcher):
     n_passages = len(searcher.search("gout", 10_000))
     assert n_passages == len({hit.passage.passage_id for hit in searcher.search("gout", 10_000)})
