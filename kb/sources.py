@@ -59,6 +59,9 @@ def source_files(sources: Sources, root: Path) -> tuple[list[SourceFile], list[R
         base = Path(os.path.abspath(root / source.path))  # noqa: PTH100 links must stay as they are named
         found = list(_found(base, source.path))
         new = [path.relative_to(base) for path in found if isinstance(path, Path) and path not in files]
+        if found and not new and source != DocumentSource(path=source.path):
+            reason = "an earlier entry of 'sources' reads all of it: put this entry before that one"
+            rejected.append(Rejected(Path(source.path), None, reason))
         known_as = _known_as(base, Path(os.path.abspath(root)), new, names)  # noqa: PTH100
         for path in found:
             where = path if isinstance(path, Path) else path.path

@@ -16,6 +16,8 @@ from kb.records import Record, Rejected
 MAX_ELEMENTS = 50_000  # trafilatura's time grows with the square: 4 s for as many, 53 s for four times as many
 _STATED = {"title": "title", "url": "url", "date": "date", "sitename": "source", "license": "licence"}
 _ESCAPED = re.compile(r"\\([*_`~\[\]<>+.)-])")  # not the number sign, which would open a heading, nor a cell's bar
+_RAISED = re.compile(r"(?<!\\)<sup>(?=[\d+−-])")  # a power or a charge; brackets that the page itself shows are escaped
+_TAG = re.compile(r"(?<!\\)</?su[bp]>")
 
 
 def read_html(path: Path) -> Record | Rejected:
@@ -40,8 +42,9 @@ def read_html(path: Path) -> Record | Rejected:
     text = library.extract(tree, output_format="markdown", include_comments=False, with_metadata=False)
     if not text:
         return Rejected(path, None, "no text on the page: its text may be put there by a script")
+    text = _ESCAPED.sub(r"\1", _TAG.sub("", _RAISED.sub("^", text)))
     fields = {ours: getattr(stated, theirs) for theirs, ours in _STATED.items()}
-    return Record(path, None, {**fields, "language": language, "text": _ESCAPED.sub(r"\1", text)})
+    return Record(path, None, {**fields, "language": language, "text": text})
 
 
 def _mark_main(tree: Any) -> None:

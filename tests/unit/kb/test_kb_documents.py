@@ -71,7 +71,10 @@ def test_lines_may_end_as_they_once_did(tmp_path):
 
 def test_a_number_that_is_none_is_a_field_without_value(tmp_path):
     """As pandas writes an empty cell."""
-    lines = ['{"text": "A toe.", "title": NaN, "source": NaN, "licence": NaN, "year": NaN, "focus": NaN}', '{"text": NaN}']
+    lines = [
+        '{"text": "A toe.", "title": NaN, "source": NaN, "licence": NaN, "year": NaN, "focus": NaN}',
+        '{"text": NaN}',
+    ]
     write(tmp_path / "a.jsonl", "\n".join(lines))
     (document,), (rejected,) = load(tmp_path)
     assert (document.title, document.source, document.licence, document.metadata) == ("", "a.jsonl", "unknown", {})

@@ -57,6 +57,13 @@ def test_what_a_page_says_has_no_backslashes_of_markdown(tmp_path):
     ]
 
 
+def test_raised_and_lowered_characters_have_no_tags(tmp_path):
+    said = "H<sub>2</sub>O, 10<sup>9</sup>/L, Na<sup>+</sup>, a <b>1<sup>st</sup></b> dose, &lt;sub&gt;"
+    (tmp_path / "a.html").write_text(f"<html><body><article><p>{said}</p></article></body></html>")
+    (document,), _ = load(tmp_path / "a.html")
+    assert document.text == "H2O, 10^9/L, Na^+, a **1st** dose, <sub>"
+
+
 def test_a_page_in_another_encoding_is_read_too(tmp_path):
     page = '<html lang="de"><head><meta charset="iso-8859-1"></head><body><p>Die Gicht schmerzt, sie löst Anfälle aus.</p></body></html>'
     (tmp_path / "gicht.htm").write_bytes(page.encode("iso-8859-1"))

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from kb.cache import Cache
+from kb.config import DocumentSource
 from kb.errors import KnowledgeBaseError
 from kb.reading import Corpus
 from kb.sources import new_file, source_files
@@ -104,6 +105,14 @@ def test_what_is_no_file_is_told_once_even_if_its_folder_is_a_source_twice(root)
     (root / "a" / "nowhere.md").symlink_to("not there")
     _, rejected = source_files(["a", "./a", "."], root)
     assert [str(item.path) for item in rejected] == ["a/nowhere.md"]
+
+
+def test_what_an_entry_says_of_files_that_an_earlier_one_reads_is_told_to_be_lost(root):
+    again = DocumentSource(path="a/gout.md", licence="MIT")
+    files, (rejected,) = source_files(["a", again, "a"], root)
+    assert {file.source.licence for file in files} == {None}
+    assert str(rejected) == "a/gout.md: an earlier entry of 'sources' reads all of it: put this entry before that one"
+    assert source_files([again, "a"], root)[1] == []
 
 
 def test_a_source_that_is_no_file_is_refused(root):
