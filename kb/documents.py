@@ -276,6 +276,8 @@ def _text_field(fields: Mapping[str, object], name: str) -> str:
         return value.isoformat()
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise _UnusableError(f"field '{name}' is {type(value).__name__}, not text")
+    if isinstance(value, float) and value.is_integer():  # an integer beside empty cells
+        value = int(value)
     return str(value)
 
 

@@ -81,6 +81,14 @@ def test_a_number_that_is_none_is_a_field_without_value(tmp_path):
     assert (rejected.line, rejected.reason) == (2, "no text: the field 'text' is missing or blank")
 
 
+def test_whole_numbers_beside_empty_cells_are_whole(tmp_path):
+    """As pandas writes a column of ids of which one is missing."""
+    write_jsonl(tmp_path / "a.jsonl", {"text": "A toe.", "pmid": 12345.0, "year": 2020.0, "title": 1.5})
+    fields = {"doc_id": "pmid", "date": "year", "title": "title", "text": "text"}
+    (document,), _ = load(tmp_path, DocumentSource.model_validate({"path": "a.jsonl", "fields": fields}))
+    assert (document.doc_id, document.date, document.title) == ("12345", "2020", "1.5")
+
+
 def test_jsonl_plain_and_gzipped(tmp_path):
     medquad = {
         "doc_id": "MQ-1",
