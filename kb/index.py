@@ -27,7 +27,16 @@ from kb.embed import Embedder, Vectors
 from kb.errors import KnowledgeBaseError
 from kb.files import sha256_file
 from kb.lexical import LexicalIndex
-from kb.manifest import MANIFEST_FILE, REBUILD, SCHEMA_VERSION, Manifest, listed_files, read_manifest, write_manifest
+from kb.manifest import (
+    MANIFEST_FILE,
+    REBUILD,
+    SCHEMA_VERSION,
+    IndexKind,
+    Manifest,
+    listed_files,
+    read_manifest,
+    write_manifest,
+)
 from kb.nearest import INDEX_FILE, RECALL_WANTED, Rows, VectorIndex
 from kb.passages import Origin, Passage
 from kb.records import Rejected, write_rejected
@@ -107,10 +116,10 @@ def _tell(manifest: Manifest, directory: Path) -> None:
     """What was built, and whether too little is found in it."""
     recall = manifest.recall_at_10
     if recall is not None and recall < RECALL_WANTED:
+        wider = "raise index.probes and index.rerank, or " if manifest.index_kind is IndexKind.IVF_PQ else ""
         logger.warning(
-            "the %s index in %s finds %.3f of the 10 nearest passages, less than %.2f: raise index.probes and "
-            "index.rerank, or choose another index.kind",
-            *(manifest.index_kind, directory, recall, RECALL_WANTED),
+            "the %s index in %s finds %.3f of the 10 nearest passages, less than %.2f: %schoose another index.kind",
+            *(manifest.index_kind, directory, recall, RECALL_WANTED, wider),
         )
     kind = manifest.index_kind or "word"
     logger.info("built %s index of %d passages in %s", kind, manifest.n_passages, directory)

@@ -223,7 +223,7 @@ def test_filters_are_of_known_fields(built):
         index.allowed({"colour": "red"})
 
 
-def test_a_poor_approximate_index_says_so(tmp_path, make_passages, make_embedder, params, caplog):
+def test_a_poor_approximate_index_says_so(tmp_path, make_passages, make_embedder, params, caplog, monkeypatch):
     embedder = make_embedder(dimension=16)
     passages = make_passages([f"word{number}" for number in range(600)])
     vectors = np.random.default_rng(0).normal(size=(600, 16)).astype(np.float32)
@@ -232,3 +232,9 @@ def test_a_poor_approximate_index_says_so(tmp_path, make_passages, make_embedder
     manifest = build_index(passages, vectors, tmp_path / "index", embedder, poor, sources={})
     assert manifest.recall_at_10 < 0.95
     assert f"finds {manifest.recall_at_10:.3f} of the 10 nearest" in caplog.text
+    assert "raise index.probes and index.rerank, or choose another index.kind" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr("kb.index.RECALL_WANTED", 1.1)
+    graph = params.model_copy(update={"index": params.index.model_copy(update={"kind": "hnsw"})})
+    build_index(passages, vectors, tmp_path / "graph", embedder, graph, sources={})
+    assert "less than 1.10: choose another index.kind" in caplog.text  # a graph has no probes
