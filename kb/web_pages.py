@@ -49,8 +49,8 @@ def read_html(path: Path) -> Record | Rejected:
 
 def _mark_main(tree: Any) -> None:
     """Where a page marks no article, its body is what is meant: of unmarked text trafilatura keeps no headings and lists."""
-    body = tree.find("body")
-    if body is None or any(tree.find(f".//{name}") is not None for name in ("article", "main")):
+    body = tree if tree.find("body") is None else tree.find("body")  # a piece of a page has none
+    if any(tree.find(f".//{name}") is not None for name in ("article", "main")):
         return
     main = body.makeelement("main")
     main.text, body.text = body.text, None

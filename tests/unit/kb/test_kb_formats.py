@@ -43,6 +43,14 @@ def test_a_page_that_marks_no_article_keeps_its_headings_and_lists(tmp_path):
     assert "footer" not in document.text
 
 
+@pytest.mark.parametrize("around", ["{}", "<div>{}</div>", "<article>{}</article>", "<html>{}"])
+def test_so_does_a_piece_of_a_page(tmp_path, around):
+    told = "<h1>Gout</h1><p>Gout is a disease of the joints.</p><ul><li>a red toe</li><li>fever</li></ul>"
+    (tmp_path / "gout.html").write_text(around.format(told))
+    (document,), _ = load(tmp_path / "gout.html")
+    assert document.text == "# Gout\n\nGout is a disease of the joints.\n\n- a red toe\n- fever"
+
+
 def test_what_a_page_says_has_no_backslashes_of_markdown(tmp_path):
     told = ["1. HbA1c &lt; 7% [2], ~5 mg of a_b*", "- a pill", "# 3 is no heading"]
     cells = "<table><tr><th>Age</th><th>Dose</th></tr><tr><td>&lt; 5</td><td>a|b</td></tr></table>"
