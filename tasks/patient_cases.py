@@ -78,12 +78,14 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     write_cases(cases, temporary / "cases.parquet")
     write_rejected(rejected, temporary / "rejected.jsonl")
     replace_folder(temporary, out)
+    splits = dict(sorted(Counter(case.split for case in cases).items()))
+    log.info("%d cases (%s) in %s", len(cases), ", ".join(f"{n} {split}" for split, n in splits.items()), out)
     return {
         "cases": len(cases),
         "rejected": len(rejected),
         "ambiguous_names": len(taken),
         "flagged": sum(bool(case.flags) for case in cases),
-        "splits": dict(sorted(Counter(case.split for case in cases).items())),
+        "splits": splits,
         "sources": dict(sorted(Counter(case.source for case in cases).items())),
     }
 

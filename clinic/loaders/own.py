@@ -29,6 +29,7 @@ _CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]
 _NO_NAME = re.compile(
     rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|[A-TV-Z]\d\d)\W*"
 )  # 3, A, J18.9: what stands for a name in a key elsewhere
+_AROUND = " \"“”"  # what a spreadsheet or a slip leaves around a name
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
 
@@ -143,7 +144,7 @@ def _names(row: Row, mapping: Mapping) -> tuple[str, tuple[str, ...]]:
 
 def stated_diagnosis(row: Row, mapping: Mapping) -> tuple[str, str]:
     """The diagnosis of a row as it stands there, and without a code of ICD-10; corrections may name either."""
-    stated = _field(row, mapping.diagnosis)
+    stated = " ".join(_field(row, mapping.diagnosis).split()).strip(_AROUND)
     return stated, _CODE.sub("", stated).strip() or stated
 
 
