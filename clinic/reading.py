@@ -23,14 +23,15 @@ _VERBS = (
     r"(?:is|are|has|have|had|'s|'ve got|has got|have got|looks? like|sounds? like|seems? (?:to be|to have"
     r"|like)|appears? (?:to be|to have|like)|suggests?|indicates?|points? (?:to|towards?)|represents?"
     r"|(?:is|are|am)? ?(?:most |highly )?(?:consistent with|suggestive of|indicative of|compatible with|in"
-    r" keeping with|due to|related to|caused by|diagnosed with|suffering from|experiencing|dealing with"
-    r"|suspicious for)"
+    r" keeping with|due to|related to|caused by|(?:best )?explained by|diagnosed with|suffering from|experiencing"
+    r"|dealing with|suspicious for)|fits?"
     r"|suffers? from|caught|has caught|have caught|got|(?:can|could|may|might|must|would|will) (?:well )?"
     r"(?:be|have|represent|be suffering from|be experiencing|be related to|be due to))"
 )
 _WHO = (
     r"(?:you|he|she|it|this|that|these|they|we|the|your|my|patient|child|baby|infant|son|daughter|boy|girl|wife|husband"
-    r"|mother|father|little|woman|man|symptoms?|findings?|picture|presentation|history|pain|all|overall|there)"
+    r"|mother|father|little|woman|man|symptoms?|findings?|features|everything|picture|presentation"
+    r"|history|pain|all|overall|there)"
 )
 _LEADS = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -40,14 +41,16 @@ _LEADS = tuple(
         r"|[^,]*\Z)",
         r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:,]*?(?= (?:your?|it"
         r"|this|the diagnosis|he|she|i) [^.;:,]*\b(?:has|have|had|is|appears?|seems?|suffer|think|caught)\b)",
-        rf"(?:{_RANK}\W+)*(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer)\s*"
-        rf"(?:is|would be|was|:|-|–|=)\s*",
+        rf"(?:{_RANK}\W+)*(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer|cause"
+        rf"|hypothesis)\s*(?:is|would be|was|:|-|–|=)\s*",
         rf"(?:my|the|a|your|our|his|her)\W+(?:{_RANK}\W+)*(?:clinical )?(?:diagnosis|impression|assessment"
-        rf"|conclusion|suspicion|guess|answer|cause|explanation)\W+(?:here |in this case |for this patient )?"
+        rf"|conclusion|suspicion|guess|answer|cause|explanation|hypothesis)\W+(?:here |in this case |for this patient )?"
         rf"(?:here )?(?:is|would be|was|of|:)\s+(?:{_SURE}\s+)*",
         r"(?:it|this)(?: most likely| likely)? (?:appears|seems|looks|is (?:most |very )?(?:likely|possible"
         r"|probable))(?: like| that| as if)?\s+(?=(?:you|your|he|she|the|it|this|they)\b)",
         r"i can confirm(?: that)?\s+",
+        r"(?:in my (?:opinion|view),?|(?:ok|okay|well),|i(?:'d| would| will|'ll)? go with)\s+",
+        r"(?:untreated|undiagnosed|new[- ]onset)\s+",
         r"(?:(?:you|they)(?:'re|’re| are)|(?:it|he|she)(?:'s|’s))\s+(?:(?:most|very) )?(?:likely |probably "
         r"|currently )?(?:experiencing |suffering from |having |developing |showing (?:symptoms|signs) of )?",
         r"(?:currently|recently|newly)\s+(?:diagnosed with\s+)?",
@@ -57,28 +60,41 @@ _LEADS = tuple(
         rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just)\s+)*{_VERBS}\b"
         rf"(?:\s+(?:been )?(?:diagnosed with|suffering from|experiencing|caught))?\s*",
         rf"{_SURE}\b[:\s-]*(?=\S)",
+        rf"{_RANK}:\s*",
+        r"(?:(?:therefore|thus|hence|overall|clinically|in summary|in conclusion)\b,?|so(?:,| (?=this|it|you)))\s*(?=\w)",
+        r"(?:suspect(?:ing)?|(?:a |an )?(?:(?:high|strong|main|clinical) )+suspicion (?:of|for))\s+",
+        r"(?:a |the )?(?:condition|disease|illness|disorder|something) (?:called|known as|named)\s+",
         r"(?:a|an|the|some|your|his|her|be|to be|that|is|it's|to)\s+",
         r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|clear|likely)\s+)?(?:case|form|bout"
-        r"|episode|picture|diagnosis|signs?|symptoms?|type|suspicion|attack) of)\s+",
-        r"(?:suspicious for|concerning for|consistent with|suggestive of|compatible with|in keeping with"
-        r"|suffering from|experiencing|diagnosed with)\s+",
+        r"|episode|picture|features|findings|diagnosis|signs?|symptoms?|type|suspicion|attack) of)\s+",
+        r"(?:(?:most|very|highly|strongly) )?(?:suspicious for|concerning for|consistent with|suggestive of"
+        r"|compatible with|in keeping with|best explained by|suffering from|experiencing|diagnosed (?:with|as))\s+",
         r"(?:\?+|[-*•#>]+|\d+[.)])\s*",
         r"(?:(?:(?:mild|moderate|severe)(?: to (?:moderate|severe))?)(?! (?:combined|acute respiratory"
         r"|cognitive|intellectual|neurocognitive|mental))|(?:left|right)-sided|bilateral|unilateral|(?:left"
         r"|right)(?! (?:\w+ )?(?:ventric|atri|heart|bundle|main|coronary|side|sided)))\s+",
-        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|您|你|患者|病人|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|有|:|：)+",
+        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|您|你|患者|病人|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|有|:|："
+        r"|我|认为|怀疑|倾向于?|符合|提示|属于|看起来|像|确诊|高度(?=怀疑|考虑|疑似|提示)|(?:临床|主要|明确|综合|最终)(?=诊断|考虑|判断)"
+        r"|判断|本病(?=[为是])|这(?=是|可能))+",
     )
 )
 _TRAILS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"[\s,;–-]*\(?\b(?:is |was |as |being )?(?:the |my |a )?{_SURE}(?: (?:the )?(?:diagnosis|cause"
+        rf"[\s,;–-]*\(?\b(?:is |was |as |being |seems |appears |looks )?(?:the |my |a )?{_SURE}(?: (?:the )?(?:diagnosis|cause"
         rf"|explanation|candidate|culprit))?\)?\Z",
-        r"\s+(?:is|would be|was) (?:the|my|your) (?:\w+ ){0,2}(?:diagnosis|cause|explanation|impression)\Z",
+        rf"\s+(?:is|would be|was) (?:the|my|your) (?:(?:{_RANK}|correct|right|underlying) ){{0,2}}"
+        r"(?:diagnosis|cause|explanation|impression)\Z",
+        r"[\s,;:–—-]*[(\[]?(?:clinical diagnosis|(?:(?:high|moderate|good|strong) |\d+ ?% ?)"
+        r"(?:confiden(?:ce|t)|probability|likelihood|certain(?:ty)?|sure|likely)?)[)\]]?\Z",
+        r"\s*[,(]\s*(?:mild|moderate|severe|(?:left|right)(?:[- ]sided)?|bilateral|unilateral)\)?\Z",
+        r"\s+in (?:this|our|the|an?) (?:(?:\d+[- ]years?[- ]old|young|old|elderly|adult) ){0,2}"
+        r"(?:patient|man|woman|male|female|boy|girl)\Z",
         r"[\s,;–-]*(?:until proven otherwise|is suspected|suspected|i think|i believe|i suspect|in my opinion"
+        r"|clinically|on clinical grounds"
         r"|nos|unspecified(?: organism| type| site)?|(?:organism|type|site) not specified|without complications?"
         r"|(?:on|of) the (?:left|right)(?: side)?)\Z",
-        r"(?:可能性大|可能|待查)\Z",
+        r"(?:的?可能性(?:较|很|更|最|极)?大|可能|待查|待排|\(疑似\))\Z",
         r"[\s.!?;:,。！？；，\"'*_`\]]+\Z",
     )
 )
@@ -92,13 +108,26 @@ _EXPLANATION = re.compile(
     r"|affect|lead|for)\w*\b"
     r"|\s+(?:likely|probably|possibly|perhaps)\s+(?:due|caused|related|from|after|triggered|because"
     r"|resulting|following|secondary)\b|\s+(?:because|based on|given)\b|\s+[–—-]\s+(?=.*\b(?:is|are|needs?"
-    r"|with|please|see|start|treat|refer|because|due|this|you)\b)|,\s*(?:not|but not)\s|,\s*(?:an?|the)\s",
+    r"|with|please|see|start|treat|refer|because|due|this|you)\b)|,\s*(?:not|but not)\s|,\s*(?:an?|the)\s"
+    r"|,?\s+and (?:needs?|requires?|should|must)\b|,?\s+(?:pending|awaiting|to be confirmed)\b"
+    r"|\s+(?:would )?explains?\b|[,，](?=需|请|建议|应)",
     re.IGNORECASE,
 )
 # denials and definitions, whatever they speak of
 _IDLE = re.compile(
     r"\W*(?:not|but not|rather than|instead of|as opposed to|(?:which|that) (?:is|are|means) (?:an? |the"
     r" )?inflammation of)\b",
+    re.IGNORECASE,
+)
+# what takes back the name before it; "which is not contagious" does not
+_TAKEN_BACK = re.compile(
+    r"\W*(?:(?:but|though|although|however|which|that|it|this|(?:the )?diagnosis|i|we|he|she|you|they|has|have|had|is|was|been"
+    r"|seems?|appears?|do|does|can|could|be|very|most|highly|quite|rather|therefore|now|already|considered)\W+)*"
+    r"(?:unlikely|(?:less|least) likely|improbable|implausible|impossible|doubtful|wrong|incorrect|false|absent|excluded"
+    r"|ruled out|take (?:this|that|it) back|(?:not|no)(?:\W*\Z| (?:this|that|it|so|(?:the|my|your) (?:case|diagnosis|cause"
+    r"|answer)|present|likely|probable|possible|confirmed|correct|true|believe|think|(?:what )?(?:you|he|she|they|it)? ?"
+    r"(?:have|has))\b(?! (?:only|just|to\b))))"
+    r"|\W*(?:(?:已|已经|可|可以|予以|目前|暂|并)*(?:排除|除外|不考虑|不支持|不成立|不是|没有|可能性(?:小|不大|低)))",
     re.IGNORECASE,
 )
 _ASIDE = re.compile(r"\s*[(\[（【]([^()\[\]（）【】]*)[)\]）】]")
@@ -176,11 +205,13 @@ def _shorter(text: str, cut: str) -> str:
 
 
 def _without_rest(text: str, boundary: re.Pattern[str]) -> str:
-    """The text up to a boundary, if what follows names no disease; as it is otherwise."""
+    """The text up to a boundary, if what follows names no disease and takes nothing back; as it is otherwise."""
     found = boundary.search(text)
     if found is None or not any(c.isalnum() for c in text[: found.start()]):
         return text
     rest = text[found.start() :]
+    if _TAKEN_BACK.match(rest):
+        return text
     return text[: found.start()] if _IDLE.match(rest) or not speaks_of_disease(rest) else text
 
 
