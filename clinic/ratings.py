@@ -8,9 +8,12 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from clinic.errors import ClinicError
 
@@ -27,12 +30,18 @@ def read_ratings(path: Path) -> dict[str, float]:
     """Scores by transcript id; lines whose score is still null are passed over. A file that is not there holds none.
 
     Raises:
-        ClinicError: a line is no rating, or two lines rate the same transcript differently.
+        ClinicError: a line is no rating, two lines rate the same transcript differently, or the file cannot be read.
     """
     ratings: dict[str, float] = {}
     if not path.exists():
         return ratings
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ClinicError(
+            f"{path} cannot be read ({error.strerror}); correct path in recipes/rewards/human.yaml"
+        ) from error
+    for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -61,33 +70,71 @@ def ask_for_ratings(path: Path, missing: Iterable[tuple[str, Messages]]) -> int:
     """Add (case id, transcript) pairs that the file does not have yet, with score null; returns how many.
 
     What stands in it stays.
+
+    Raises:
+        ClinicError: as `read_ratings`, or the file cannot be written.
     """
-    lines = (
-        [f"{line.decode('utf-8-sig')}\n" for line in path.read_bytes().split(b"\n") if line.strip()]
-        if path.exists()
-        else []
-    )
-    known: set[Any] = {json.loads(line)["transcript_id"] for line in lines}
-    added = 0
-    for case_id, messages in missing:
-        key = transcript_id(messages)
-        if key not in known:
-            known.add(key)
-            added += 1
-            lines.append(
-                json.dumps(
-                    {
-                        "transcript_id": key,
-                        "case_id": case_id,
-                        "score": None,
-                        "transcript": [dict(m) for m in messages],
-                    },
-                    ensure_ascii=False,
-                )
-                + "\n"
-            )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with _alone_with(path):
+        lines = _lines(path)
+        known: set[Any] = {json.loads(line)["transcript_id"] for line in lines}
+        before = len(lines)
+        for case_id, messages in missing:
+            key = transcript_id(messages)
+            if key not in known:
+                known.add(key)
+                lines.append(json.dumps(_row(case_id, messages), ensure_ascii=False))
+        _write(path, lines)
+    return len(lines) - before
+
+
+def keep_rating(path: Path, case_id: str, messages: Messages, score: float) -> None:
+    """Write one person's score of a transcript; the last one counts.
+
+    Raises:
+        ClinicError: as `ask_for_ratings`.
+    """
+    with _alone_with(path):
+        rows = [json.loads(line) for line in _lines(path)]
+        rated = [row for row in rows if row["transcript_id"] == transcript_id(messages)]
+        if not rated:
+            rated = [_row(case_id, messages)]
+            rows += rated
+        for row in rated:
+            row["score"] = score
+        _write(path, [json.dumps(row, ensure_ascii=False) for row in rows])
+
+
+@contextmanager
+def _alone_with(path: Path) -> Iterator[None]:
+    """Nobody else changes the file meanwhile, in this process or another."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock.partial")):
+            read_ratings(path)
+            yield
+    except OSError as error:
+        raise ClinicError(
+            f"{path} cannot be written ({error.strerror}); make room or correct path in recipes/rewards/human.yaml"
+        ) from error
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    return [line.decode("utf-8-sig") for line in path.read_bytes().split(b"\n") if line.strip()]
+
+
+def _row(case_id: str, messages: Messages) -> dict[str, Any]:
+    return {
+        "transcript_id": transcript_id(messages),
+        "case_id": case_id,
+        "score": None,
+        "transcript": [dict(message) for message in messages],
+    }
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
     temporary = path.with_suffix(".partial")
-    temporary.write_text("".join(lines), encoding="utf-8")
+    # half a character is written as JSON escapes it
+    temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="backslashreplace")
     os.replace(temporary, path)
-    return added

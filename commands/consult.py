@@ -4,6 +4,7 @@ Teaching and research material, not medical advice.
 """
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -158,6 +159,8 @@ def main() -> int:
     parser.add_argument("--forget", action="store_true", help="keep no trace of it in MLflow, and no rating")
     given = parser.parse_args()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # a terminal of another encoding costs a letter, not the consultation
     from clinic.errors import ClinicError
     from doctor.parameters import ParameterError
     from kb.errors import KnowledgeBaseError

@@ -1,7 +1,5 @@
 """One consultation, told turn by turn while it is held: with a person as the patient, or with a patient of the run."""
 
-import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ from clinic.errors import ClinicError
 from clinic.language import phrases
 from clinic.patients.person import PersonPatient, person_case
 from clinic.questions import SingleTurn
-from clinic.ratings import ask_for_ratings, transcript_id
+from clinic.ratings import keep_rating
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.mistakes import did_you_mean
 from doctor.parameters import Params
@@ -35,15 +33,7 @@ _THOUGHT = re.compile(r"\A\s*<think>(.*?)</think>", re.DOTALL)
 
 def rate(path: Path, held: Trajectory, score: float) -> None:
     """Write a person's score into a file of ratings, which the reward preset `human` reads; the last one counts."""
-    ask_for_ratings(path, [(held.case_id, held.texts)])
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
-    key = transcript_id(held.texts)
-    for row in rows:
-        if row["transcript_id"] == key:
-            row["score"] = score
-    temporary = path.with_suffix(".partial")
-    temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    os.replace(temporary, path)
+    keep_rating(path, held.case_id, held.texts, score)
 
 
 def held_out(cases: Path) -> dict[str, Case]:

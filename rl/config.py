@@ -151,6 +151,17 @@ def _address(url: str) -> str:
         )
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError("it must begin with http:// or https:// and a host")
+    if "?" in url or "#" in url:
+        raise PydanticCustomError(
+            SECRET,
+            "write it without what begins at ? or #, which leads nowhere; a key belongs into the variable that key_env names",
+        )
+    if not url.isprintable() or " " in url:
+        raise ValueError("it holds a blank or a character that no address has")
+    try:
+        parts.port  # noqa: B018  reading it checks it
+    except ValueError:
+        raise ValueError("its port is none; write host:8000") from None
     return url
 
 
@@ -170,7 +181,7 @@ class EndpointParams(_Section):
     key_env: Annotated[str, AfterValidator(_variable)] = Field(
         description='name of the environment variable that holds the key; "" sends none'
     )
-    timeout_s: float = Field(gt=0, description="of one try")
+    timeout_s: float = Field(gt=0, allow_inf_nan=False, description="of one try")
     retries: int = Field(ge=0, description="after a first try that failed, with growing pauses")
     concurrency: int = Field(ge=1, description="requests under way at once")
     temperature: float = Field(ge=0, allow_inf_nan=False, description="of its sampling; 0: greedy")

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from jinja2 import TemplateError
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from safetensors import SafetensorError
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from rl.chat_template import FOLDED
 from rl.errors import TrainingError
@@ -33,9 +34,10 @@ class RewardModel:
             model, loaded = AutoModelForSequenceClassification.from_pretrained(
                 path, dtype=getattr(torch, dtype), output_loading_info=True, trust_remote_code=False
             )
-        except (OSError, ValueError) as error:
+        # damaged files of weights and of tokenizers fail in ways of their own
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise TrainingError(
-                f"reward model {path!r} cannot be loaded ({' '.join(str(error).split())[:200]}); correct reward.model.path in params.yaml"
+                f"reward model {path!r} cannot be loaded ({' '.join(str(error).split())[:200]}); correct path in recipes/rewards/model.yaml, or fetch it again"
             ) from error
         self._model = model.to(device).eval()
         if loaded["missing_keys"]:
@@ -45,13 +47,12 @@ class RewardModel:
             )
         if self._model.config.num_labels != 1:
             raise TrainingError(
-                f"reward model {path!r} has {self._model.config.num_labels} outputs; reward.model needs one with a single score"
+                f"reward model {path!r} has {self._model.config.num_labels} outputs; the reward preset model needs one with a single score"
             )
         if self._tokenizer.pad_token_id is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
         self._model.config.pad_token_id = self._tokenizer.pad_token_id
-        places = getattr(self._model.config.get_text_config(), "max_position_embeddings", max_tokens)
-        self._batch_size, self._max_tokens = batch_size, min(max_tokens, places)
+        self._batch_size, self._max_tokens = batch_size, min(max_tokens, _places(self._model, max_tokens))
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """A transcript as the model reads it; a template that knows no system role finds its words before the user's."""
@@ -89,3 +90,14 @@ class RewardModel:
             for i, value in zip(rows, self._model(**inputs).logits[:, 0].float().tolist(), strict=True):
                 scores[i] = value if math.isfinite(value) else None
         return scores
+
+
+def _places(model: PreTrainedModel, most: int) -> int:
+    """Tokens that a model has places for; RoBERTa's kin count theirs from behind the one of padding."""
+    places = getattr(model.config.get_text_config(), "max_position_embeddings", most)
+    padding = [
+        module.padding_idx
+        for name, module in model.named_modules()
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding)
+    ]
+    return int(places) - max((place + 1 for place in padding if place is not None), default=0)

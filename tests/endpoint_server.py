@@ -10,6 +10,8 @@ Faults, one per chat request in order of arrival, later ones are answered:
     hang, trickle, drop no answer; an answer without end; a closed connection
     moved, zipped, endless a redirect; a compressed reply; 64 MiB of one
     malformed, garbage  JSON cut short; a page of HTML, both with status 200
+    deep, long          JSON that no reader takes: lists in lists, a number of 6000 digits
+    torn                a reply with half of a character
     empty, null         a reply without text
     no_choices, cut     no reply at all; half a reply, stopped at its length
     no_schema           status 400 for a request with response_format
@@ -136,6 +138,9 @@ class Server:
         pages = {
             "malformed": ('{"choices": [{"index": 0, "mess', "application/json"),
             "garbage": ("<html>It works!</html>", "text/html"),
+            "deep": ("[" * 200_000, "application/json"),
+            "long": (f'{{"choices": {"9" * 6000}}}', "application/json"),
+            "torn": ('{"choices": [{"message": {"content": "It hurts \\ud83d"}}]}', "application/json"),
         }
         if fault in pages:
             return web.Response(text=pages[fault][0], content_type=pages[fault][1])

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import httpx2 as httpx  # the client library of `openai`
 import openai
 
 from rl.config import EndpointParams
@@ -150,12 +151,15 @@ class Endpoint:
 
         `asyncio.run` closes open generators before the loop, so connections end in the loop that opened them.
         """
+        try:
+            http_client = bounded_client(self._params.concurrency)
+        except (OSError, ValueError, ImportError, httpx.InvalidURL):  # their words may show a proxy's password
+            fix = "correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or SSL_CERT_FILE in the environment, or unset it"
+            raise self._error(
+                "no client can be made with what the environment says of proxies or certificates", fix
+            ) from None
         client = openai.AsyncOpenAI(
-            base_url=self._params.url,
-            api_key=self._key,
-            max_retries=0,
-            timeout=None,
-            http_client=bounded_client(self._params.concurrency),
+            base_url=self._params.url, api_key=self._key, max_retries=0, timeout=None, http_client=http_client
         )
         try:
             yield client
@@ -178,7 +182,6 @@ class Endpoint:
         try:
             async with asyncio.timeout(self._params.timeout_s):
                 response = await call
-            return json.loads(response.content)
         except TimeoutError:
             raise _TryError(
                 f"no whole answer within timeout_s = {self._params.timeout_s:g}",
@@ -194,16 +197,23 @@ class Endpoint:
             if error.status_code in absent:
                 return None
             raise _refusal(error, self._params.key_env) from None
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            raise _TryError(
-                f"the body is not JSON: {response.content.decode(errors='replace')}",
-                "correct url (up to and including /v1), or see the server's log",
-            ) from None
+        return _json(response.content)
 
     def _error(self, what: str, fix: str) -> EndpointError:
-        shown = " ".join((what if self._key in ("", NO_KEY) else what.replace(self._key, "***")).split())[:SHOWN_CHARS]
+        told = what if self._key in ("", NO_KEY) else what.replace(self._key, "***")
+        shown = " ".join("".join(letter if letter.isprintable() else " " for letter in told).split())[:SHOWN_CHARS]
         model = f", model {self._params.model}" if self._params.model else ""
         return EndpointError(f"{self._params.url}{model}: {shown}; {fix}")
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):  # numbers and nesting beyond what Python reads, too
+        raise _TryError(
+            f"the body is not JSON: {body.decode(errors='replace')}",
+            "correct url (up to and including /v1), or see the server's log",
+        ) from None
 
 
 def _text(reply: Any, whole: bool) -> str:
@@ -220,6 +230,8 @@ def _text(reply: Any, whole: bool) -> str:
             f"the reply is empty (finish_reason {finish})",
             "raise max_tokens if the model thinks before it answers, else see the server's chat template",
         )
+    if any("\ud800" <= character <= "\udfff" for character in content):
+        raise _TryError("the reply holds half of a character", "see the server's log")
     if whole and finish == "length":
         raise _TryError("the structured reply is cut off", "raise max_tokens")
     return content

@@ -37,6 +37,12 @@ def test_the_end_of_the_input_ends_it_in_a_line():
     assert "Traceback" not in done.stderr
 
 
+def test_what_is_typed_in_another_encoding_is_a_letter_lost():
+    words = [sys.executable, "-m", "commands.consult", "--doctor", "models/base", "--forget"]
+    done = subprocess.run(words, cwd=ROOT, input=b"A cough since caf\xe9\n" + b"no\n" * 20, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_doctor_that_is_not_there_is_told_in_a_line():
     done = consult("--doctor", "models/no such")
     assert done.returncode == 2

@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+from aiohttp import web
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
@@ -23,7 +24,10 @@ SCHEMA = {
     "required": ["answer"],
     "additionalProperties": False,
 }
-PASSING = ["429", "500", "503", "408", "hang", "trickle", "drop", "malformed", "garbage", "empty", "null", "no_choices"]
+PASSING = [
+    *("429", "500", "503", "408", "hang", "trickle", "drop"),
+    *("malformed", "garbage", "deep", "long", "torn", "empty", "null", "no_choices"),
+]
 KEY = "sk-3141592653"
 ENDLESS_S = 30.0  # what takes longer waits for ever, and not for a processor
 
@@ -83,6 +87,8 @@ def test_a_passing_fault_is_tried_again(fault):
         ("drop", "no connection: ", "start the server"),
         ("malformed", 'the body is not JSON: {"choices"', "correct url"),
         ("garbage", "the body is not JSON: <html>", "correct url"),
+        ("deep", "the body is not JSON: [[[", "correct url"),
+        ("torn", "the reply holds half of a character", "the server's log"),
         ("empty", "the reply is empty (finish_reason stop)", "raise max_tokens"),
         ("null", "the reply is empty", "raise max_tokens"),
         ("no_choices", "no choices", "does url lead to chat completions?"),
@@ -281,6 +287,42 @@ def test_an_unreachable_port_is_one_clear_line():
         assert "try 2 of 2: no connection" in failing(endpoint)
 
 
+def test_what_a_server_says_moves_no_cursor(monkeypatch):
+    with chat_server(lambda _: "", lambda number: "500") as server:
+        monkeypatch.setattr("tests.endpoint_server._error", lambda *_: web.Response(status=500, text="\x1b[2Jgone\x07"))
+        assert "HTTP 500: [2Jgone; see" in failing(Endpoint(params(server.url)))
+
+
+@pytest.mark.parametrize(
+    ("url", "happened"),
+    [
+        ("http://host:80a/v1", "its port is none"),
+        ("http://host:99999/v1", "its port is none"),
+        ("http://host :80/v1", "it holds a blank or a character that no address has"),
+        ("http://host/v1\x7f", "it holds a blank or a character that no address has"),
+    ],
+)
+def test_an_address_that_no_client_takes_is_told(url, happened):
+    with pytest.raises(ValidationError, match=happened):
+        params(url)
+
+
+def test_a_try_has_an_end():
+    with pytest.raises(ValidationError, match="timeout_s"):
+        params("http://host/v1", timeout_s=float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("ALL_PROXY", "socks9://127.0.0.1:1"), ("ALL_PROXY", "http://me:hunter2@host:a"), ("SSL_CERT_FILE", "/no/where")],
+)
+def test_an_environment_that_no_client_takes_is_one_line(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    line = failing(Endpoint(params("http://host/v1")))
+    assert "correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or SSL_CERT_FILE in the environment" in line
+    assert "hunter2" not in line
+
+
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://host/v1", "http:///v1"])
 def test_a_url_without_scheme_or_host_says_so(url):
     with pytest.raises(ValidationError, match=r"it must begin with http:// or https:// and a host"):
@@ -291,6 +333,8 @@ def test_a_url_without_scheme_or_host_says_so(url):
     ("settings", "told"),
     [
         ({"url": "https://me:hunter2@host/v1"}, "export the key and name its variable in key_env"),
+        ({"url": "https://host/v1?key=hunter2"}, "write it without what begins at ?"),
+        ({"url": "https://host/v1#hunter2"}, "write it without what begins at ?"),
         ({"key_env": "sk-hunter2"}, "put the key into one, and its name here"),
     ],
 )

@@ -1,9 +1,18 @@
 """Real sequence-classification models, made on the spot."""
 
+import shutil
+
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
 
 from rl.errors import TrainingError
 from rl.models import new_tokenizer
@@ -70,9 +79,9 @@ def test_a_long_transcript_keeps_its_end(folder):
 
 
 def test_what_cannot_be_used_is_one_line(folder):
-    with pytest.raises(TrainingError, match=r"has 3 outputs; reward\.model needs one with a single score"):
+    with pytest.raises(TrainingError, match=r"has 3 outputs; the reward preset model needs one with a single score"):
         RewardModel(str(folder / "three"), "float32", 1, 16)
-    with pytest.raises(TrainingError, match=r"cannot be loaded .*correct reward\.model\.path"):
+    with pytest.raises(TrainingError, match=r"cannot be loaded .*correct path in recipes/rewards/model\.yaml"):
         RewardModel(str(folder / "nowhere"), "float32", 1, 16)
 
 
@@ -89,6 +98,46 @@ def test_a_model_without_a_trained_head_and_scores_that_are_no_numbers(folder, t
     assert (
         RewardModel(str(folder / "one"), "float32", 2, 10**6)._max_tokens == model._model.config.max_position_embeddings
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("model.safetensors", b"half"), ("model.safetensors", b""), ("tokenizer.json", b'{"version": 1}')],
+)
+def test_a_damaged_file_is_one_line(folder, tmp_path, file, content):
+    shutil.copytree(folder / "one", tmp_path / "one")
+    (tmp_path / "one" / file).write_bytes(content)
+    with pytest.raises(
+        TrainingError, match=r"cannot be loaded .*correct path in recipes/rewards/model\.yaml"
+    ) as caught:
+        RewardModel(str(tmp_path / "one"), "float32", 1, 16)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_of_another_shape_are_one_line(folder, tmp_path):
+    shutil.copytree(folder / "one", tmp_path / "one")
+    LlamaConfig.from_pretrained(tmp_path / "one", hidden_size=64).save_pretrained(tmp_path / "one")
+    with pytest.raises(TrainingError, match="cannot be loaded"):
+        RewardModel(str(tmp_path / "one"), "float32", 1, 16)
+
+
+def test_places_that_begin_behind_that_of_padding(folder, tmp_path):
+    """As RoBERTa's: a long transcript takes the places that are left."""
+    tokenizer = AutoTokenizer.from_pretrained(folder / "one")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = RobertaConfig(
+        vocab_size=len(tokenizer),
+        num_labels=1,
+        max_position_embeddings=34,
+        pad_token_id=tokenizer.pad_token_id,
+        **sizes,
+    )
+    RobertaForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    reward = RewardModel(str(tmp_path), "float32", 2, 256)
+    long = [{"role": "user", "content": "tell me more " * 100}]
+    assert None not in reward.score([*TALKS, long])
+    assert reward._max_tokens == 34 - 1 - tokenizer.pad_token_id
 
 
 def test_a_template_that_begins_a_text_itself_and_knows_no_system_role(folder, tmp_path):
