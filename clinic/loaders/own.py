@@ -29,7 +29,7 @@ _CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]
 _NO_NAME = re.compile(
     rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|[A-TV-Z]\d\d)\W*"
 )  # 3, A, J18.9: what stands for a name in a key elsewhere
-_AROUND = " \"“”"  # what a spreadsheet or a slip leaves around a name
+_AROUND = ' "“”'  # what a spreadsheet or a slip leaves around a name
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
 

@@ -799,6 +799,11 @@ def test_what_introduces_words_is_no_heading():
     assert opening_of("“It’s a shock,” says a woman. It hurts.", "en") == "“It’s a shock,” says a woman."
 
 
+def test_quotes_and_breaks_around_a_diagnosis_are_none_of_it(place, split):
+    (case,), _ = load_source(place([{**ROW, "dx": ' "Ludwig\n angina\n"'}]), split)
+    assert (case.diagnosis, case.diagnosis_id) == ("Ludwig angina", "ludwig_angina")
+
+
 def test_remains_of_html_are_no_words(place, split):
     story = "<p>A man has <b>pain</b>.</p><ul><li>No fever</li></ul>Temp &gt; 38&deg;C&nbsp;today. WBC 9 x 10<sup>9</sup>/L. TSH <0.1, T4 >30."
     (case,), _ = load_source(place([{"story": story, "dx": "<b>Crohn&#39;s disease</b>"}]), split)
