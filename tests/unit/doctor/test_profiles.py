@@ -32,6 +32,7 @@ def test_a_profile_changes_the_lines_that_it_names_and_no_other() -> None:
     changed = [[line.split(":")[0].strip() for line in pair] for pair in lines if pair[0] != pair[1]]
     keys = [
         "start",
+        "best_of_n",
         "base",
         "sft",
         "cases",
