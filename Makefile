@@ -30,6 +30,8 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
+# else each of the processes that a run starts would compile the project anew
+unexport PYTHONDONTWRITEBYTECODE
 LOCAL_API := http://127.0.0.1:4200/api
 SEEDS ?= 0,1,2
 SEED ?= 0

@@ -1,14 +1,18 @@
 """Where a stage writes its main output and what lies beside it."""
 
+import logging
 import time
 from pathlib import Path
 
 from doctor.places import ROOT
 
+log = logging.getLogger(__name__)
+
 
 def output(out: Path | None, name: str) -> Path:
     """Where a stage writes: what it was told (DVC passes the versioned place), else runs/<time>/<name>, so that trying
-    something touches nothing versioned. That folder is made here: of two that begin in one second each has its own.
+    something touches nothing versioned. That folder is made and told here: of two that begin in one second each has its
+    own.
     """
     if out is not None:
         return out
@@ -21,6 +25,7 @@ def output(out: Path | None, name: str) -> Path:
             number += 1
             folder = folder.with_name(f"{began}-{number}")
         else:
+            log.info("writes to %s", folder.relative_to(ROOT))
             return folder / name
 
 

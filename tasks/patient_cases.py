@@ -79,7 +79,7 @@ def collect_cases(params: PatientCasesParams, out: Path) -> dict[str, Any]:
     write_rejected(rejected, temporary / "rejected.jsonl")
     replace_folder(temporary, out)
     splits = dict(sorted(Counter(case.split for case in cases).items()))
-    log.info("%d cases (%s) in %s", len(cases), ", ".join(f"{n} {split}" for split, n in splits.items()), out)
+    log.info("%d cases: %s", len(cases), ", ".join(f"{n} {split}" for split, n in splits.items()))
     return {
         "cases": len(cases),
         "rejected": len(rejected),

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from rl.algorithms import ALGORITHMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
-OFTEN = ("grpo", "ppo", "dapo", "online_dpo")  # the others in `make course`
+OFTEN = ("ppo", "online_dpo")  # the others in `make course`; grpo is the one of all other flows
 WATCHED = {
     "ppo": ["learn/explained_variance", "learn/value_loss", "learn/critic_grad_norm"],
     "ppo_roa": [
@@ -136,6 +136,7 @@ def test_pairs_of_stored_experience_train_another_doctor(project: Path, environm
     assert f"line {len(rows)}: no 'prompt'" in out
 
 
+@pytest.mark.course
 def test_the_two_phase_profile_runs(project: Path, environment: dict[str, str]) -> None:
     """`ppo_two_phase` as it is, but for the sizes that decide how long it takes."""
     subprocess.run(

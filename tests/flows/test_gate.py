@@ -286,6 +286,7 @@ def alerts(sabotaged: Project) -> Iterator[list[str]]:
         listener.shutdown()
 
 
+@pytest.mark.course
 def test_who_is_to_know_is_told_of_a_deployed_run_that_fails_or_is_killed(
     sabotaged: Project, worker: subprocess.Popen[bytes], alerts: list[str]
 ) -> None:
@@ -324,6 +325,7 @@ def ended(environment: dict[str, str], flow_run: str, wanted: str, seconds: floa
         time.sleep(1)
 
 
+@pytest.mark.course
 def test_on_a_branch_nothing_of_the_users_changes_and_the_commit_gives_the_same_doctor(sabotaged: Project) -> None:
     project = sabotaged
     project.run("git", "reset", "-q", "--hard", "HEAD")

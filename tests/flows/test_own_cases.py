@@ -89,7 +89,7 @@ def own_alone(copy_project: Callable[[str], Path], run: Run) -> Path:
     vignettes(project, 300)
     alone(project)
     use(project, "mine.csv")
-    change(project, start="best_of_n", best_of_n="{samples: 4, cases: 40, temperature: 1.0, instructions: short}")
+    change(project, start="best_of_n", best_of_n="{samples: 4, cases: 16, temperature: 1.0, instructions: short}")
     run(project, "-m", "flows.retrain")
     return project
 
@@ -106,6 +106,7 @@ def test_own_cases_alone_make_a_registered_doctor(own_alone: Path) -> None:
     assert sum(path.is_dir() for path in (own_alone / "models/registry").iterdir()) == 1
 
 
+@pytest.mark.course
 def test_a_mix_is_played_by_its_weights(own_alone: Path, run: Run) -> None:
     path = own_alone / "params.yaml"
     path.write_text(re.sub(r"(?m)^    cases: \d+", "    cases: 400", path.read_text()))

@@ -202,7 +202,9 @@ def test_a_warm_start_goes_on_where_it_was_kept(finished: Path, copy_project: Ca
     assert not kept.exists()
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.course)]
+)
 def test_a_stop_ends_a_training_and_what_it_started(
     finished: Path, environment: dict[str, str], tmp_path: Path, sent: signal.Signals, status: int
 ) -> None:

@@ -128,11 +128,11 @@ def mean_reward(trajectories: Sequence[Trajectory]) -> float:
     return sum(s.reward for s in score(trajectories)) / len(trajectories)
 
 
-def babble(game: Game, rng: random.Random) -> list[Message]:
+async def babble(game: Game, rng: random.Random) -> list[Message]:
     """A legal dialogue without sense: a random question, then a random colour."""
     patient = Toy(game, rng.choice(game.colours))
     question, name = rng.choice(game.questions), rng.choice(game.colours)
-    heard = asyncio.run(patient.step(question)).text
+    heard = (await patient.step(question)).text
     return [
         *patient.opening(),
         {"role": "assistant", "content": question},
@@ -193,7 +193,11 @@ class School:
     def warm_start(self, dialogues: int) -> None:
         """Learn to speak, not to play: supervised on senseless dialogues."""
         rng = random.Random(self.seed)
-        examples = [Example(*self.chat.dialogue_ids(babble(self.game, rng))) for _ in range(dialogues)]
+
+        async def heard() -> list[Example]:
+            return [Example(*self.chat.dialogue_ids(await babble(self.game, rng))) for _ in range(dialogues)]
+
+        examples = asyncio.run(heard())
         params = SFTParams(
             epochs=1,
             batch_size=32,
