@@ -182,11 +182,13 @@ def main() -> int:
 
 def _hold(given: argparse.Namespace) -> None:
     """Hold the consultation, keep it, and ask what it was like."""
-    from doctor.consult import Practice
     from doctor.parameters import ROOT, load_params
 
     params = load_params()
-    practice = Practice(params, doctor_of(given, params), ROOT / "data/cases", ROOT / "data/kb_index")
+    doctor = doctor_of(given, params)  # a wrong name is told before the seconds that the next import takes
+    from doctor.consult import Practice
+
+    practice = Practice(params, doctor, ROOT / "data/cases", ROOT / "data/kb_index")
     terminal = Terminal(watched=given.case is not None)
     if given.case is None:
         complaint = terminal.read(ASKED[given.language]).strip()

@@ -47,7 +47,7 @@ def main() -> int:
 
 def _trainings(last: int, best: int, *, delete: bool) -> None:
     from doctor.parameters import HOME
-    from rl.checkpoint import folder_hash
+    from rl.files import folder_hash
     from tracking import retention
     from tracking.runs import run_of_doctor
 

@@ -12,7 +12,6 @@ from prefect import flow
 
 from doctor.gate import Decision
 from doctor.parameters import ROOT, load_params
-from doctor.recipe import load_algorithm
 from doctor.reward_recipe import load_reward
 from rl.files import write_json
 from tasks.command_line import USER_ERRORS, process
@@ -51,6 +50,10 @@ def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None, max_hour
         inbox: a folder; what is valid in it is copied into this checkout and committed first.
         max_hours: after which the stages are stopped.
     """
+    from doctor.recipe import (
+        load_algorithm,  # takes seconds to load, and who works on a branch needs it in the other process
+    )
+
     with undisturbed(max_hours) as (_, left):  # another run would replace what is registered and played here
         params = load_params()  # a mistake is told before DVC clears what a stage is to make
         load_algorithm(params)

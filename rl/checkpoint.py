@@ -4,7 +4,6 @@ Each is a Hugging Face model folder plus `learner.pt` (optimizer, counters and, 
 `complete.json` with the sha256 of every file. The last complete one is where a run goes on from.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -23,14 +22,6 @@ from rl.models import stop_where_turns_end
 
 _NAME = re.compile(r"global_step_(\d+)")
 SEAL = "complete.json"
-
-
-def folder_hash(directory: Path) -> str:
-    """sha256 over the names and contents of a folder's files: the identity of a model."""
-    digest = hashlib.sha256()
-    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
-        digest.update(path.relative_to(directory).as_posix().encode() + b"\0" + bytes.fromhex(file_hash(path)))
-    return digest.hexdigest()
 
 
 def save_checkpoint(

@@ -20,6 +20,14 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def folder_hash(directory: Path) -> str:
+    """sha256 over the names and contents of a folder's files: the identity of a model."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+        digest.update(path.relative_to(directory).as_posix().encode() + b"\0" + bytes.fromhex(file_hash(path)))
+    return digest.hexdigest()
+
+
 def replace_folder(temporary: Path, directory: Path) -> None:
     """Move a finished folder into place; what stood there before goes last."""
     old = directory.with_name(f".{directory.name}.old")

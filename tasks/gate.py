@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from prefect import task
 from prefect.artifacts import Artifact, create_markdown_artifact
@@ -16,18 +16,18 @@ from prefect.cache_policies import NO_CACHE
 from clinic.cases import Case, read_cases
 from clinic.metrics import Missing, Row
 from doctor import learned_from
-from doctor.evaluation import EvaluationSet, open_evaluation_sets, policy_rows
 from doctor.gate import CHALLENGER, CHAMPION, Decision, decide, markdown
 from doctor.parameters import HOME, ROOT, Params
-from doctor.references import commonest_rows
-from rl.checkpoint import folder_hash
-from rl.files import write_json
+from rl.files import folder_hash, write_json
 from tasks.inbox import Arrival
 from tasks.registry import MODEL_NAME
 from tracking import registry, runs
 from tracking.errors import TrackingError
 from tracking.progress import Phase
 from tracking.registry import Version
+
+if TYPE_CHECKING:
+    from doctor.evaluation import EvaluationSet
 
 log = logging.getLogger(__name__)
 PROMOTED, NOT_PROMOTED = "promoted", "not promoted"  # values of the tag `gate`
@@ -90,6 +90,10 @@ def _kept(params: Params, challenger: Version, champion: Version | None) -> Path
 
 
 def _meet(params: Params, challenger: Version, champion: Version | None) -> Decision:
+    # takes seconds to load, and most runs compare nobody
+    from doctor.evaluation import open_evaluation_sets
+    from doctor.references import commonest_rows
+
     met = [challenger, champion] if champion else [challenger]
     known = {version.number: learned_from.read(version.path) for version in met}
     met_before = frozenset[str]().union(*(ids for ids in known.values() if ids is not None))
@@ -113,7 +117,9 @@ def _meet(params: Params, challenger: Version, champion: Version | None) -> Deci
     return replace(decision, notes=tuple(notes))
 
 
-def _played(test_set: EvaluationSet, name: str, version: Version) -> list[Row | Missing]:
+def _played(test_set: "EvaluationSet", name: str, version: Version) -> list[Row | Missing]:
+    from doctor.evaluation import policy_rows
+
     return policy_rows(test_set, name, version.path, Phase(f"{name} {test_set.source}", "episodes"))
 
 

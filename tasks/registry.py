@@ -12,13 +12,12 @@ from prefect.cache_policies import NO_CACHE
 from clinic.config import JUDGED, HumanParams, RewardModelParams
 from clinic.tables import Evaluation
 from doctor.gate import CHALLENGER
-from doctor.parameters import ROOT, Params
+from doctor.parameters import HOME, ROOT, Params
 from doctor.reward_recipe import load_reward
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 from tracking import registry, runs
 from tracking.errors import TrackingError
 from tracking.provenance import input_digest, output_digest, parameters_of
-from tracking.recorder import run_of
 from tracking.registry import COPIES, Version, discard, seal
 
 log = logging.getLogger(__name__)
@@ -75,7 +74,7 @@ def register_challenger(params: Params, model: Path) -> tuple[Version, str]:
         raise TrackingError(f"{model} is not there, so no doctor is registered; bring train_doctor up to date, too")
     copy, digest = immutable_copy(model, COPIES)
     runs.setup(ROOT)
-    run_id = run_of(model)
+    run_id = runs.run_of(model, HOME)
     evaluation = measured()
     tags = _made_by(params) | (runs.origin(run_id) if run_id else {}) | _figures(evaluation)
     number, created = registry.register(

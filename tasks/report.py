@@ -15,8 +15,8 @@ from doctor.model_card import learned_by
 from doctor.parameters import Params
 from doctor.scoring import right
 from doctor.stages import input_hash
-from rl.checkpoint import folder_hash
 from rl.experience import read_scores, read_trajectories
+from rl.files import folder_hash
 from tasks.outputs import plots_file
 from tracking.report_page import Seen, write_accuracy_by_turns, write_confusion, write_report
 

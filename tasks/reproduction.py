@@ -7,7 +7,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from doctor.parameters import ROOT
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 from tasks.registry import MODEL_NAME
 from tasks.workspace import checkout, committed
 from tracking import registry, runs

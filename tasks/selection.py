@@ -18,8 +18,8 @@ from doctor.model_card import model_card
 from doctor.scoring import accuracy_by_source, weighted_accuracy
 from doctor.training import Training, with_policy
 from rl.algorithms.adaptation import FoldParams
-from rl.checkpoint import check_checkpoint, folder_hash, steps_saved
-from rl.files import replace_folder, write_json
+from rl.checkpoint import check_checkpoint, steps_saved
+from rl.files import folder_hash, replace_folder, write_json
 from rl.models import average_folders
 from rl.rollout import refuse_if_many_unplayed
 from tracking.progress import Phase

@@ -7,7 +7,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from doctor.parameters import ROOT
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 
 
 def data_digest(name: str, place: Path) -> str:

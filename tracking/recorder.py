@@ -22,9 +22,8 @@ from doctor.evaluation_text import closed_distance, trajectories_of_note
 from doctor.parameters import HOME, ROOT, Params
 from doctor.scoring import right
 from doctor.training import Training, history, kept, past_experience
-from rl.checkpoint import folder_hash
 from rl.experience import Scores, Trajectory, read_scores, read_trajectories
-from rl.files import write_json
+from rl.files import folder_hash, write_json
 from tracking import runs, traces
 from tracking.console import PARENT, Bar, duration
 from tracking.errors import AwayError
@@ -180,7 +179,7 @@ class Recorder:
         self._writer.shutdown(wait=True, cancel_futures=bool(self._away_since))
 
     def finish(self, chosen: Mapping[str, Any]) -> None:
-        """Which checkpoints became the doctor; its run is found again by `run_of`.
+        """Which checkpoints became the doctor; its run is found again by `runs.run_of`.
 
         Raises:
             AwayError: MLflow has not come back; a rerun has only to record.
@@ -267,19 +266,6 @@ def step_text(bar: Bar, metrics: Mapping[str, float]) -> str:
     return "  ".join([f"step {bar.done}/{bar.total}", *told])
 
 
-def run_of(model: Path) -> str | None:
-    """The MLflow run that trained a model folder, if it was trained here and the store still has it."""
-    run_id = runs.run_of_doctor(HOME, folder_hash(model))
-    if run_id is not None and not runs.is_there(run_id):
-        log.warning(
-            "MLflow's store has no run %s, which trained %s: was the store lost, or moved away? From its checkpoints "
-            "`dvc repro --force --single-item train_doctor` writes it again",
-            *(run_id, model),
-        )
-        return None
-    return run_id
-
-
 def record_evaluation(
     params: Params, metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path
 ) -> None:
@@ -297,7 +283,7 @@ def _record_evaluation(
     params: Params, metrics: Evaluation, doctor: Path, consultations: Path, page: Path, cases: Path
 ) -> None:
     runs.setup(HOME)
-    run_id = run_of(doctor)
+    run_id = runs.run_of(doctor, HOME)
     if run_id is None:
         log.info("the doctor was not trained in this MLflow store; the evaluation is in the metrics file only")
         return
@@ -324,7 +310,7 @@ def _record_evaluation(
 def record_consultation(doctor: Path, held: Trajectory) -> str | None:
     """Keep a consultation as a trace of the doctor's training run, where people can rate it; its id, if there is one."""
     runs.setup(HOME)
-    run_id = run_of(doctor)
+    run_id = runs.run_of(doctor, HOME)
     if run_id is None:
         return None
     when = {"condition": time.strftime("%Y-%m-%dT%H:%M:%S")}  # the same case may be seen again

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from doctor.parameters import HOME
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 
 # prepares MLflow's environment, so before MLflow
 from tracking import ledger
@@ -232,7 +232,7 @@ def intact(name: str, version: Version, digest: Callable[[Path], str] | None) ->
     Args:
         name: of the version, for the message.
         version: its record.
-        digest: hashes the folder (`rl.checkpoint.folder_hash`); without it only the folder's name is checked.
+        digest: hashes the folder (`rl.files.folder_hash`); without it only the folder's name is checked.
 
     Raises:
         TrackingError: the folder is gone or is not what was registered.

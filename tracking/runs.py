@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rl.files import write_json
+from rl.files import folder_hash, write_json
 
 # prepares MLflow's environment, so before MLflow
 from tracking.errors import TrackingError
@@ -54,6 +54,7 @@ __all__ = [
     "log_metrics_final",
     "log_step",
     "origin",
+    "run_of",
     "setup",
     "training_run",
 ]
@@ -248,6 +249,19 @@ def run_of_doctor(project: Path, sha256: str) -> str | None:
     """The run in which a doctor was recorded last, whether the store still has it or not; None: it was not made here."""
     note = _note(project, sha256)
     return str(json.loads(note.read_text(encoding="utf-8"))["mlflow_run_id"]) if note.exists() else None
+
+
+def run_of(model: Path, project: Path) -> str | None:
+    """The run that trained a model folder, if it was trained here and the store still has it."""
+    run_id = run_of_doctor(project, folder_hash(model))
+    if run_id is not None and not is_there(run_id):
+        log.warning(
+            "MLflow's store has no run %s, which trained %s: was the store lost, or moved away? From its checkpoints "
+            "`dvc repro --force --single-item train_doctor` writes it again",
+            *(run_id, model),
+        )
+        return None
+    return run_id
 
 
 def _note(project: Path, sha256: str) -> Path:

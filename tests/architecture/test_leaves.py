@@ -20,8 +20,11 @@ def loaded(module: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("module", ["doctor.parameters", "tasks.command_line", "flows.patient_cases", "commands.run"])
-def test_parameters_and_cases_need_no_model_library(module):
+@pytest.mark.parametrize(
+    "module",
+    ["doctor.parameters", "flows.patient_cases", "commands.run", "flows.retrain, flows.rollback, tasks.reproduction"],
+)
+def test_parameters_cases_and_the_registry_need_no_model_library(module):
     assert loaded(module) == set()
 
 

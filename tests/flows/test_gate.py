@@ -18,7 +18,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 from tracking import runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

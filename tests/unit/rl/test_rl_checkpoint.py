@@ -10,10 +10,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl.adapters import has_adapter
 from rl.algorithms import make_algorithm
-from rl.checkpoint import SEAL, _whole_weights, folder_hash, load_learner_state, prune, save_checkpoint, steps_saved
+from rl.checkpoint import SEAL, _whole_weights, load_learner_state, prune, save_checkpoint, steps_saved
 from rl.config import LoraParams, RolloutParams
 from rl.errors import TrainingError
 from rl.experience import Scores, Trajectory
+from rl.files import folder_hash
 from rl.machine import Place
 from rl.models import average_folders, load_model, save_model
 from rl.workers.local import LocalSession

@@ -8,7 +8,7 @@ import pytest
 import tasks.base_model
 from doctor.base_model_recipe import BaseModelParams, load_base_model_params, load_reader_params
 from doctor.parameters import ROOT
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 from rl.models import load_model
 from tasks.base_model import READER, deliver, phase_folder, read_first, teach_reading, teach_round
 

@@ -9,9 +9,10 @@ import mlflow
 import pytest
 
 import flows.retrain as flow
+from doctor import evaluation
 from doctor.gate import Decision
 from doctor.parameters import Params, load_params
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 from tasks import gate
 from tasks.inbox import Arrival
 from tasks.registry import MODEL_NAME, immutable_copy
@@ -109,7 +110,7 @@ def test_a_doctor_of_unknown_cases_is_named_and_nothing_left_out_for_it(project,
         return [SimpleNamespace(cases=cases[:1], consultations=True, source="starter")]
 
     monkeypatch.setattr(gate, "read_cases", lambda *_: cases)
-    monkeypatch.setattr(gate, "open_evaluation_sets", open_sets)
+    monkeypatch.setattr(evaluation, "open_evaluation_sets", open_sets)
     monkeypatch.setattr(gate, "_played", lambda *_: [{"accuracy": 1.0}])
     decision = gate._meet(asked(), versions["challenger"], versions["champion"])
     assert seen == [{f"of {alias}" for alias in recorded} | ({"another"} if recorded else set())]

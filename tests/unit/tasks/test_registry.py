@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 
 from clinic.tables import DoctorTable, Evaluation, Interval, Summary
 from doctor.parameters import Params, load_params
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 from tasks import registry
 from tasks.registry import immutable_copy
 from tracking import provenance

@@ -17,7 +17,7 @@ import pytest
 from mlflow.utils.credentials import get_default_host_creds
 
 from doctor.parameters import ROOT
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 from tasks.registry import immutable_copy
 from tasks.server import free_port
 from tracking import recorder as module

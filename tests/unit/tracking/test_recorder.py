@@ -10,7 +10,7 @@ import pytest
 
 from clinic.tables import DoctorTable, Evaluation, Interval, Summary
 from doctor.parameters import load_params
-from rl.checkpoint import folder_hash
+from rl.files import folder_hash
 from tracking import provenance
 from tracking import recorder as module
 from tracking.errors import AwayError
@@ -269,15 +269,13 @@ def test_an_evaluation_without_mlflow_says_how_to_record_it_later(monkeypatch, t
 
 
 def test_a_run_that_the_store_lost_is_none(monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(module, "HOME", tmp_path)
-    monkeypatch.setattr(module, "truths_of", lambda cases, chosen: {})
-    monkeypatch.setattr(module, "folder_hash", lambda directory: "sha")
-    assert module.run_of(tmp_path) is None
+    monkeypatch.setattr(module.runs, "folder_hash", lambda directory: "sha")
+    assert module.runs.run_of(tmp_path / "model", tmp_path) is None
     note = tmp_path / "runs" / "doctors" / "sha.json"
     note.parent.mkdir(parents=True)
     note.write_text(json.dumps({"mlflow_run_id": "r"}))
     monkeypatch.setattr(module.runs, "is_there", lambda run_id: run_id == "r")
-    assert module.run_of(tmp_path) == "r"
+    assert module.runs.run_of(tmp_path / "model", tmp_path) == "r"
     monkeypatch.setattr(module.runs, "is_there", lambda run_id: False)
-    assert module.run_of(tmp_path) is None
+    assert module.runs.run_of(tmp_path / "model", tmp_path) is None
     assert "no run r" in caplog.text

@@ -14,8 +14,8 @@ from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore
 
 from commands import prune
 from doctor import parameters
-from rl.checkpoint import SEAL, folder_hash
-from rl.files import held
+from rl.checkpoint import SEAL
+from rl.files import folder_hash, held
 from tests.stores import store_in
 from tracking import registry, runs
 from tracking.errors import TrackingError
