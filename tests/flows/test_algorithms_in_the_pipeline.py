@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from rl.algorithms import ALGORITHMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
-OFTEN = ("ppo", "online_dpo")  # the others in `make course`; grpo is the one of all other flows
+OFTEN = ("ppo",)  # the others in `make course`; grpo is the one of all other flows, dpo that of stored pairs
 WATCHED = {
     "ppo": ["learn/explained_variance", "learn/value_loss", "learn/critic_grad_norm"],
     "ppo_roa": [

@@ -86,17 +86,22 @@ def vignettes(project: Path, count: int) -> None:
 def own_alone(copy_project: Callable[[str], Path], run: Run) -> Path:
     """A project that has been through the whole pipeline on own cases alone, up to a registered doctor."""
     project = copy_project("own")
-    vignettes(project, 300)
+    vignettes(project, 200)
     alone(project)
     use(project, "mine.csv")
-    change(project, start="best_of_n", best_of_n="{samples: 4, cases: 16, temperature: 1.0, instructions: short}")
+    change(
+        project,
+        start="best_of_n",
+        best_of_n="{samples: 4, cases: 16, temperature: 1.0, instructions: short}",
+        steps="2",
+    )
     run(project, "-m", "flows.retrain")
     return project
 
 
 def test_own_cases_alone_make_a_registered_doctor(own_alone: Path) -> None:
     counts = json.loads((own_alone / "metrics/patient_cases.json").read_text())
-    assert counts["sources"] == {"mine": 300}
+    assert counts["sources"] == {"mine": 200}
     start = json.loads((own_alone / "metrics/warm_start.json").read_text())
     assert start["imitated"] > 0
     assert start["best_reward"] > start["mean_reward"]

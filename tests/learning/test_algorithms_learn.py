@@ -1,8 +1,8 @@
 """Every algorithm learns the toy consultation from its rewards alone: the policy knows the words, but not the game.
 
 Three seeds of each, of which two must be solved; which three is for `--base-seed` to say. Variants of an algorithm and
-those with a teacher play in `make course`. The harder game is played by two of them in CI, by all of them in `make
-course`. How often each one learns over many seeds: `python -m tests.learning.rates`.
+those with a teacher play in `make course`, and all of them the harder game. How often each one learns over many seeds:
+`python -m tests.learning.rates`.
 """
 
 from functools import cache
@@ -18,7 +18,6 @@ from tests.learning.toy import School, mean_reward
 
 pytestmark = pytest.mark.timeout(900)  # a run waits for the cores that others have
 SLOW = ("ppo_roa", "privileged_distillation")  # a teacher takes processor time
-HARD = ("grpo", "ppo")  # without a critic, and with one
 AT_LEISURE = (pytest.mark.slow, pytest.mark.course)
 LEVELS = {
     "test_it_learns_to_look_and_to_say_what_it_saw": "easy",
@@ -74,14 +73,8 @@ def test_it_learns_to_look_and_to_say_what_it_saw(name, base_seed, play):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in HARD else pytest.param(name, marks=pytest.mark.course)
-        for name in CHANGES
-        if name != "ppo_roa"  # nobody has tuned it for this game
-    ],
-)
+@pytest.mark.course
+@pytest.mark.parametrize("name", [name for name in CHANGES if name != "ppo_roa"])  # nobody has tuned it for this game
 def test_it_learns_with_more_to_look_for_and_more_to_say(name, base_seed, play):
     two_of_three(play, name, "hard", base_seed)
 

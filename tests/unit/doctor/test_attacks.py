@@ -115,7 +115,9 @@ def test_every_attack_speaks_the_language_of_the_case(code):
             )
 
 
-@pytest.mark.parametrize(("code", "count"), [pytest.param("en", 200, marks=pytest.mark.slow), ("en", 20), ("zh", 40)])
+@pytest.mark.parametrize(
+    ("code", "count"), [pytest.param("en", 200, marks=[pytest.mark.slow, pytest.mark.course]), ("en", 20), ("zh", 40)]
+)
 def test_no_attack_earns_what_an_honest_weak_doctor_earns_on_the_starter_clinic(code, count):
     table = on_starter(in_language(code), count, ["outcome"])
     lucky = DEAF if count < 200 else set()  # few guesses may all be good ones
