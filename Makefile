@@ -8,7 +8,7 @@
 # make consult     talk to a doctor in the browser; DOCTOR=champion PORT=7860 HOST=0.0.0.0
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
 # make learn       the recipes on the clinic, by seed: SEEDS=0,1,2 ALGORITHMS=grpo,ppo
-# make course      every algorithm on the harder toy and through the pipeline, every family of models; an hour
+# make course      the harder toy, variants, every algorithm and family of models through the pipeline, a retraining on a branch; hours
 # make rates       how often each algorithm learns a toy: GAME=hard RATE_SEEDS=0-19 JOBS=4
 # make attacks     what doctors who do not ask and diagnose would earn
 # make base-model  the bundled model again, from nothing; make reader-model: the one that reads

@@ -10,5 +10,5 @@ tell_of_interrupts()  # also before a command has begun
 if is_program():
     # what libraries make while they are imported lasts: going through it again and again, and once more at the end, takes a
     # third of a command that has little to do
-    gc.set_threshold(100_000)
+    gc.set_threshold(50_000)
     atexit.register(gc.freeze)

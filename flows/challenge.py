@@ -50,9 +50,8 @@ def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None, max_hour
         inbox: a folder; what is valid in it is copied into this checkout and committed first.
         max_hours: after which the stages are stopped.
     """
-    from doctor.recipe import (
-        load_algorithm,  # takes seconds to load, and who works on a branch needs it in the other process
-    )
+    # takes seconds to load, and a retraining on a branch needs it in another process
+    from doctor.recipe import load_algorithm
 
     with undisturbed(max_hours) as (_, left):  # another run would replace what is registered and played here
         params = load_params()  # a mistake is told before DVC clears what a stage is to make

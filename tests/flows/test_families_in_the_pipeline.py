@@ -22,7 +22,7 @@ from tests.numerics.families import CONTROL, FAMILIES, SHAPE, config_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 QWENS = 151_936  # rows of its embedding
-FIRST = [("gemma2", None)]  # rows; None: as many as the tokenizer has
+FIRST = [("gemma2", None), ("cohere", None), ("qwen3-moe", 16_384)]  # rows; None: as many as the tokenizer has
 OTHERS = [family for family in FAMILIES if family not in dict(FIRST)]
 UNUSED = 293  # rows beyond the tokenizer, as Qwen has them
 AS_IT_IS = {"qwen2", "qwen2-window", "phi3", "olmo2", "granite", "cohere"}  # their templates keep all that was said
@@ -119,7 +119,12 @@ def replaced(out: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("family", "rows"), [*FIRST, pytest.param("qwen3-moe", QWENS, marks=pytest.mark.course, id="qwen3-moe-whole")]
+    ("family", "rows"),
+    [
+        FIRST[0],
+        *(pytest.param(*other, marks=pytest.mark.course) for other in FIRST[1:]),
+        pytest.param("qwen3-moe", QWENS, marks=pytest.mark.course, id="qwen3-moe-whole"),
+    ],
 )
 def test_it_is_trained_and_exported(project: Path, environment: dict[str, str], family: str, rows: int | None) -> None:
     for old in (project / "bases" / family, *project.glob(f"checkpoints/*/{family}-*")):  # of other rows

@@ -207,6 +207,7 @@ def worker(sabotaged: Project, tmp_path_factory: pytest.TempPathFactory) -> Iter
     sabotaged.run("prefect", "work-pool", "create", "gated", "--type", "process")
     deployed = (sabotaged.folder / "prefect.yaml").read_text().replace("name: local, job", "name: gated, job")
     (sabotaged.folder / "prefect.yaml").write_text(deployed)
+    sabotaged.git("checkout", "-q", "recipes/grpo.yaml")  # what sabotaged the challenger is not deployed
     sabotaged.git("add", "-A")  # a deployed run works on what is committed
     sabotaged.git("commit", "-qm", "as deployed")
     sabotaged.run("prefect", "--no-prompt", "deploy", "--name", "retrain/weekly")
@@ -326,7 +327,9 @@ def ended(environment: dict[str, str], flow_run: str, wanted: str, seconds: floa
 
 
 @pytest.mark.course
-def test_on_a_branch_nothing_of_the_users_changes_and_the_commit_gives_the_same_doctor(sabotaged: Project) -> None:
+def test_on_a_branch_nothing_of_the_users_changes_and_the_commit_gives_the_same_doctor(
+    sabotaged: Project, worker: subprocess.Popen[bytes]
+) -> None:
     project = sabotaged
     project.run("git", "reset", "-q", "--hard", "HEAD")
     project.change("params.yaml", "approval", "false")
