@@ -386,13 +386,14 @@ def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
 
 
 @pytest.mark.timeout(400)
-def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.course])])
+def test_many_consultations_with_failing_patients(count: int):
     """10% of the requests never answered, 5% garbage, one try each: every episode ends with a stop reason, failures
     teach nothing, and too many stop the run.
     """
     params = load_params()
     clinic = load_starter(ROOT / "data/starter", 0.8)
-    cases = list(draw_cases(clinic, 250, 3, SPLIT))
+    cases = list(draw_cases(clinic, count // 4, 3, SPLIT))
     matcher = TopicMatcher({f.finding_id: (f.name, *f.doctor.train) for f in clinic.findings}, 0.45).match
     rollout = RolloutParams.model_validate(params.rollout.model_dump() | {"slots": 1000, "max_failed_share": 0.5})
     faults = random.Random(5)
@@ -426,16 +427,16 @@ def test_a_thousand_consultations_with_failing_patients(tmp_path: Path):
         ]
         played = doctor.rollout(specs, 0.5)
     stops = Counter(trajectory.stop_reason for trajectory in played)
-    assert stops.total() == 1000
+    assert stops.total() == count
     assert set(stops) <= {"diagnosed", "out_of_turns", "out_of_tokens", "failed"}
     assert server.peak > 30
-    assert Counter(kinds.values())["hang"] > 50
+    assert Counter(kinds.values())["hang"] > count / 20
     failed = [trajectory for trajectory in played if trajectory.stop_reason == "failed"]
-    assert 100 < len(failed) < 500
+    assert count / 10 < len(failed) < count / 2
     assert all(trajectory.sampled_tokens == 0 for trajectory in failed)
     assert all(trajectory.sampled_tokens for trajectory in played if trajectory.stop_reason != "failed")
     refuse_if_many_failed(played, rollout)
     with pytest.raises(
-        TrainingError, match=rf"{len(failed)} of 1000 episodes failed, more than rollout\.max_failed_share = 0\.1"
+        TrainingError, match=rf"{len(failed)} of {count} episodes failed, more than rollout\.max_failed_share = 0\.1"
     ):
         refuse_if_many_failed(played, rollout.model_copy(update={"max_failed_share": 0.1}))

@@ -1,11 +1,16 @@
 """A tiny copy of the project and one real Prefect server for the tests that run whole stages."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -86,10 +91,19 @@ def environment(server: str, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.fixture(scope="session")
-def copy_project(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Callable[[str], Path]:
-    """A fresh tiny git checkout with the given name."""
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """DVC's cache of all projects, also those of other processes of tests: what one has made, the others take from there."""
+    place = tmp_path_factory.getbasetemp()
+    return (place.parent if "PYTEST_XDIST_WORKER" in os.environ else place) / "dvc_cache"
 
-    def copy(name: str) -> Path:
+
+@pytest.fixture(scope="session")
+def copy_project(
+    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], cache: Path
+) -> Callable[..., Path]:
+    """A fresh tiny git checkout with the given name; one that has a cache of its own runs every stage itself."""
+
+    def copy(name: str, *, own_cache: bool = False) -> Path:
         project = tmp_path_factory.mktemp(name) / "project"
         tracked = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -103,8 +117,27 @@ def copy_project(tmp_path_factory: pytest.TempPathFactory, environment: dict[str
                 (project / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / file, project / file)
         shrink(project)
+        if not own_cache:
+            (project / ".dvc/config.local").write_text(f"[cache]\n    dir = {cache}\n")
         for command in (["git", "init", "-q"], ["git", "add", "-A"], ["git", "commit", "-qm", "start"]):
             subprocess.run(command, cwd=project, env=environment, check=True)
         return project
 
     return copy
+
+
+def asked(environment: dict[str, str], path: str, body: dict[str, Any] | None = None) -> Any:
+    """What the Prefect server answers; asked again while its database is busy."""
+    request = urllib.request.Request(
+        environment["PREFECT_API_URL"] + path,
+        None if body is None else json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    for pause_s in (1, 2, 4, 8, 0):
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            if error.code != 503 or not pause_s:
+                raise
+            time.sleep(pause_s)

@@ -84,6 +84,29 @@ def test_it_trains(project: Path, environment: dict[str, str], name: str) -> Non
     assert "up to date" in repro(project, environment, "train_doctor")
 
 
+def test_pairs_of_stored_experience_train_another_doctor(project: Path, environment: dict[str, str]) -> None:
+    """Mined from a run's experience, named in the recipe; a changed file is a changed dependency."""
+    choose(project, OFTEN[0])  # nothing to do where it has just run
+    repro(project, environment, "train_doctor")
+    folder = max(project.glob("checkpoints/*/*/steps"), key=lambda path: path.stat().st_mtime)
+    pairs = project / "data/preferences/mined.jsonl"
+    command = [sys.executable, "-m", "commands.preferences", str(folder), "--margin", "0.01", "--out", str(pairs)]
+    subprocess.run(command, cwd=project, env=environment, check=True)
+    rows = [json.loads(line) for line in pairs.read_text().splitlines()]
+    assert rows
+    assert all(row["chosen_reward"] > row["rejected_reward"] + 0.01 for row in rows)
+    choose(project, "dpo")
+    recipe = project / "recipes/dpo.yaml"
+    recipe.write_text(re.sub(r"(?m)^pairs: \S+", "pairs: data/preferences/mined.jsonl", recipe.read_text()))
+    repro(project, environment, "train_doctor")
+    learned = curve(project)
+    assert sum(float(row["learn/pairs"]) for row in learned) == len(rows)
+    assert not learned[0].get("reward/mean")  # nothing was played
+    pairs.write_text("\n".join(pairs.read_text().splitlines()[:-1]) + "\n{}\n")
+    out = repro(project, environment, "train_doctor", ok=False)
+    assert f"line {len(rows)}: no 'prompt'" in out
+
+
 @pytest.mark.parametrize(
     ("name", "column"),
     [
@@ -111,29 +134,6 @@ def test_an_adapter_alone_learns_by_parameter(
         load_file(project / model / "model.safetensors") for model in ("models/warm_start", "models/doctor")
     )
     assert {key.split(".")[-2] for key in start if not bool((start[key] == doctor[key]).all())} == {"q_proj", "v_proj"}
-
-
-def test_pairs_of_stored_experience_train_another_doctor(project: Path, environment: dict[str, str]) -> None:
-    """Mined from a run's experience, named in the recipe; a changed file is a changed dependency."""
-    choose(project, "grpo")
-    repro(project, environment, "train_doctor")
-    folder = max(project.glob("checkpoints/*/*/steps"), key=lambda path: path.stat().st_mtime)
-    pairs = project / "data/preferences/mined.jsonl"
-    command = [sys.executable, "-m", "commands.preferences", str(folder), "--margin", "0.01", "--out", str(pairs)]
-    subprocess.run(command, cwd=project, env=environment, check=True)
-    rows = [json.loads(line) for line in pairs.read_text().splitlines()]
-    assert rows
-    assert all(row["chosen_reward"] > row["rejected_reward"] + 0.01 for row in rows)
-    choose(project, "dpo")
-    recipe = project / "recipes/dpo.yaml"
-    recipe.write_text(re.sub(r"(?m)^pairs: \S+", "pairs: data/preferences/mined.jsonl", recipe.read_text()))
-    repro(project, environment, "train_doctor")
-    learned = curve(project)
-    assert sum(float(row["learn/pairs"]) for row in learned) == len(rows)
-    assert not learned[0].get("reward/mean")  # nothing was played
-    pairs.write_text("\n".join(pairs.read_text().splitlines()[:-1]) + "\n{}\n")
-    out = repro(project, environment, "train_doctor", ok=False)
-    assert f"line {len(rows)}: no 'prompt'" in out
 
 
 @pytest.mark.course

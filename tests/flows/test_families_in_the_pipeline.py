@@ -121,11 +121,11 @@ def replaced(out: str) -> bool:
 @pytest.mark.parametrize(
     ("family", "rows"),
     [
-        FIRST[0],
-        *(pytest.param(*other, marks=pytest.mark.course) for other in FIRST[1:]),
-        pytest.param("qwen3-moe", QWENS, marks=pytest.mark.course, id="qwen3-moe-whole"),
+        *FIRST,
+        pytest.param("qwen3-moe", QWENS, id="qwen3-moe-whole"),
     ],
 )
+@pytest.mark.course
 def test_it_is_trained_and_exported(project: Path, environment: dict[str, str], family: str, rows: int | None) -> None:
     for old in (project / "bases" / family, *project.glob(f"checkpoints/*/{family}-*")):  # of other rows
         shutil.rmtree(old, ignore_errors=True)

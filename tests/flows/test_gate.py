@@ -1,24 +1,22 @@
 """`retrain` as it is left alone: who becomes champion, who does not, the way back, and a person's word in between."""
 
-import json
 import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 
 import pandas as pd
 import psutil
 import pytest
 
 from rl.files import folder_hash
+from tests.flows.conftest import asked
 from tracking import runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -104,16 +102,6 @@ def test_a_version_says_where_it_comes_from(project: Project) -> None:
     assert not set(ids) & set(_test_ids(project.folder))
 
 
-def test_stages_and_training_say_which_run_they_are_a_part_of(project: Project, environment: dict[str, str]) -> None:
-    training = project.registry.get_run(project.champion().run_id)
-    whole = training.data.tags["prefect.parent_flow_run_id"]
-    assert asked(environment, f"/flow_runs/{whole}")["name"].startswith("retrain")
-    parts = asked(environment, "/flow_runs/filter", {"flow_runs": {"tags": {"all_": [f"parent:{whole}"]}}})
-    stages = {"knowledge_base", "patient_cases", "warm_start", "train_doctor", "evaluate_doctor"}
-    assert {part["name"].split()[0] for part in parts} == stages
-    assert training.data.tags["prefect.flow_run_id"] in {part["id"] for part in parts}
-
-
 def _test_ids(folder: Path) -> list[str]:
     cases = pd.read_parquet(folder / "data/cases/cases.parquet")
     return list(cases[cases["split"] == "test"]["case_id"])
@@ -149,6 +137,7 @@ def test_a_better_challenger_takes_the_place_and_the_way_back_is_one_command(sab
     )
 
 
+@pytest.mark.course
 def test_an_equal_challenger_leaves_the_champion(sabotaged: Project) -> None:
     card = sabotaged.folder / "models/doctor/README.md"
     text = card.read_text()
@@ -163,23 +152,6 @@ def test_an_equal_challenger_leaves_the_champion(sabotaged: Project) -> None:
     card.unlink()
     card.write_text(text)
     sabotaged.run(sys.executable, "-m", "dvc", "commit", "-q", "--force", "train_doctor")
-
-
-def asked(environment: dict[str, str], path: str, body: dict[str, Any] | None = None) -> Any:
-    """What the Prefect server answers; asked again while its database is busy."""
-    request = urllib.request.Request(
-        environment["PREFECT_API_URL"] + path,
-        None if body is None else json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )
-    for pause_s in (1, 2, 4, 8, 0):
-        try:
-            with urllib.request.urlopen(request) as answer:
-                return json.load(answer)
-        except HTTPError as error:
-            if error.code != 503 or not pause_s:
-                raise
-            time.sleep(pause_s)
 
 
 def until(environment: dict[str, str], flow_run: str, wanted: str, seconds: float = 300) -> None:

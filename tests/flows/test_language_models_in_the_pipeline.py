@@ -51,6 +51,7 @@ def test_patients_and_judges_behind_an_endpoint(
         "  preset: outcome ", "  preset: weighted #"
     )
     text = re.sub(r"(?m)^  steps: \d+", "  steps: 2", text)
+    text = re.sub(r"(?m)^  cases: \d+", "  cases: 10", text)  # of the evaluation
     text = re.sub(r"(?m)^  (max_failed_share|max_missing_share): \S+", r"  \1: 0.95", text)
     text = re.sub(r"salt: \w+, validation: \S+ test: \S+}", "salt: a, validation: 0.10, test: 0.30}", text)
     with chat_server(reply, lambda number: "500" if number % 10 == 3 else None) as server:

@@ -68,7 +68,7 @@ def doctor(project: Path) -> tuple[bytes, list[Trajectory], list[dict[str, float
 
 
 def test_workers_make_the_doctor_that_one_process_makes(project, environment, cluster):
-    weights, played, curve = doctor(project)
+    weights, _, curve = doctor(project)
     one_and_one = f"ray: {{address: '{cluster}', trainers: 1, rollout_workers: 1"
     write(
         project,
@@ -80,7 +80,20 @@ def test_workers_make_the_doctor_that_one_process_makes(project, environment, cl
     assert doctor(project)[2] == curve
     assert "up to date" in repro(project, environment)
 
-    write(project, ("trainers: 1, rollout_workers: 1", "trainers: 2, rollout_workers: 2"))
+
+@pytest.mark.course
+def test_two_trainers_and_two_workers_make_the_same_to_rounding(project, environment, cluster):
+    text = (project / "params.yaml").read_text()
+    (project / "params.yaml").write_text(re.sub(r"backend: \w+ +", "backend: local ", text))
+    repro(project, environment)
+    _, played, curve = doctor(project)
+    (project / "params.yaml").write_text(
+        re.sub(
+            r"address: [^,]+, trainers: \d, rollout_workers: \d",
+            f"address: '{cluster}', trainers: 2, rollout_workers: 2",
+            text.replace("backend: local", "backend: ray  "),
+        )
+    )
     repro(project, environment)
     _, others, curve_of_two = doctor(project)
     assert [(t.episode_id, t.token_ids) for t in others] == [(t.episode_id, t.token_ids) for t in played]

@@ -92,9 +92,12 @@ def own_alone(copy_project: Callable[[str], Path], run: Run) -> Path:
     change(
         project,
         start="best_of_n",
-        best_of_n="{samples: 4, cases: 16, temperature: 1.0, instructions: short}",
+        best_of_n="{samples: 4, cases: 10, temperature: 1.0, instructions: short}",
         steps="2",
+        validation_cases="6",
     )
+    path = project / "params.yaml"
+    path.write_text(re.sub(r"(?m)^  cases: \d+", "  cases: 10", path.read_text()))  # of evaluation and comparison
     run(project, "-m", "flows.retrain")
     return project
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from safetensors.torch import load_file
 
 from doctor.consult import held_out
+from tests.flows.conftest import asked
 from tracking.store import EXPERIMENT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -43,9 +43,9 @@ def run(environment: dict[str, str]) -> Run:
 
 
 @pytest.fixture(scope="module")
-def finished(copy_project: Callable[[str], Path], run: Run) -> Path:
+def finished(copy_project: Callable[..., Path], run: Run) -> Path:
     """A project whose `retrain` flow has run once, never interrupted."""
-    project = copy_project("whole")
+    project = copy_project("whole", own_cache=True)
     run(project, sys.executable, "-m", "flows.retrain")
     return project
 
@@ -76,6 +76,18 @@ def test_the_evaluation_has_every_doctor_and_measure(finished: Path) -> None:
                 assert overall[measure]["low"] <= overall[measure]["mean"] <= overall[measure]["high"]
     assert metrics["no_questions"]["overall"]["turns"]["mean"] == 1
     assert metrics["bayes_optimal"]["overall"]["valid_question_rate"]["mean"] == 1
+
+
+def test_stages_and_training_say_which_run_they_are_a_part_of(finished: Path, environment: dict[str, str]) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{finished}/mlruns/mlflow.db")
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    (training,) = client.search_runs([experiment.experiment_id], "tags.stage = 'train_doctor'")
+    whole = training.data.tags["prefect.parent_flow_run_id"]
+    assert asked(environment, f"/flow_runs/{whole}")["name"].startswith("retrain")
+    parts = asked(environment, "/flow_runs/filter", {"flow_runs": {"tags": {"all_": [f"parent:{whole}"]}}})
+    stages = {"knowledge_base", "patient_cases", "warm_start", "train_doctor", "evaluate_doctor"}
+    assert {part["name"].split()[0] for part in parts} == stages
+    assert training.data.tags["prefect.flow_run_id"] in {part["id"] for part in parts}
 
 
 def test_the_same_model_registers_once(finished: Path, run: Run) -> None:
@@ -143,10 +155,10 @@ def inside(project: Path, stage: str, seconds: float) -> Callable[[], bool]:
 
 
 def test_killed_runs_end_with_the_same_weights(
-    finished: Path, copy_project: Callable[[str], Path], environment: dict[str, str], run: Run
+    finished: Path, copy_project: Callable[..., Path], environment: dict[str, str], run: Run
 ) -> None:
     """Killed in every stage, twice in training."""
-    project = copy_project("killed")
+    project = copy_project("killed", own_cache=True)
     kill_when(project, environment, inside(project, "knowledge_base", 5))
     assert not (project / "data/kb_index").exists()
     kill_when(project, environment, inside(project, "patient_cases", 0.5))
@@ -350,12 +362,8 @@ def test_deployments_schedule_and_run(finished: Path, environment: dict[str, str
 
 def run_page(environment: dict[str, str], flow_run_id: str) -> list[str]:
     """The log messages that the Prefect server keeps of a flow run."""
-    question = json.dumps({"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": 200}).encode()
-    request = urllib.request.Request(
-        environment["PREFECT_API_URL"] + "/logs/filter", question, {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request) as answer:
-        return [entry["message"] for entry in json.load(answer)]
+    logs = asked(environment, "/logs/filter", {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": 200})
+    return [entry["message"] for entry in logs]
 
 
 def test_retrain_tells_each_event_once(finished: Path, run: Run) -> None:

@@ -216,6 +216,7 @@ def test_gradient_checkpointing_changes_nothing(base, experience):
 
 
 @pytest.mark.slow
+@pytest.mark.course
 @pytest.mark.timeout(600)
 def test_compiling_changes_rounding_alone(base, experience):
     assert_same(one_update(base, *experience), one_update(base, *experience, compile=True))

@@ -14,12 +14,17 @@ from tracking.errors import AwayError, TrackingError
 
 def consult(*words: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "commands.consult", *words], cwd=ROOT, input=typed, capture_output=True, text=True
+        [sys.executable, "-m", "commands.consult", *words],
+        cwd=ROOT,
+        input=typed,
+        capture_output=True,
+        encoding="latin-1",
     )
 
 
 def test_a_person_talks_to_the_bundled_model_and_is_told_what_it_is():
-    done = consult("--doctor", "models/base", "--forget", typed="I have a cough\n" + "no\n" * 20)
+    """In another encoding, too: a letter is lost."""
+    done = consult("--doctor", "models/base", "--forget", typed="A cough since café\n" + "no\n" * 20)
     assert done.returncode == 0, done.stderr
     first, *_, last = done.stdout.strip().splitlines()
     notice = "Teaching and research material. It is no doctor and gives no medical advice."
@@ -35,12 +40,6 @@ def test_the_end_of_the_input_ends_it_in_a_line():
     done = consult("--doctor", "models/base", "--forget", typed="I have a cough\n")
     assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (130, "stopped")
     assert "Traceback" not in done.stderr
-
-
-def test_what_is_typed_in_another_encoding_is_a_letter_lost():
-    words = [sys.executable, "-m", "commands.consult", "--doctor", "models/base", "--forget"]
-    done = subprocess.run(words, cwd=ROOT, input=b"A cough since caf\xe9\n" + b"no\n" * 20, capture_output=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_doctor_that_is_not_there_is_told_in_a_line():

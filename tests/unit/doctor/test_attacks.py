@@ -127,7 +127,7 @@ def test_no_attack_earns_what_an_honest_weak_doctor_earns_on_the_starter_clinic(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", [pytest.param("mtmeddialog_cases", marks=pytest.mark.course), "agentclinic"])
 def test_real_cases_pay_honesty_under_outcome_and_attacks_under_token_f1(name: str):
     file, count = REAL[name]
     if not (CASES / file).exists():

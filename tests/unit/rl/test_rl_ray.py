@@ -139,6 +139,7 @@ def test_a_worker_that_dies_again_ends_the_step(one, mark, monkeypatch):
         one.rollout(episodes(HARD, SAMPLES, 10, SEED), TEMPERATURE, held=True)
 
 
+@pytest.mark.course
 def test_a_patient_with_a_worker_of_its_own_says_the_same_to_all_and_after_its_death(cluster, folder, one, tmp_path):
     """In the places of others, which are taken again afterwards."""
     one.close()
