@@ -254,6 +254,7 @@ def copies(project: Path) -> list[Path]:
     return [path for path in (project / "models/registry").iterdir() if path.is_dir()]
 
 
+@pytest.mark.course
 def test_a_registered_model_keeps_its_weights(finished: Path, run: Run) -> None:
     before = weights(finished)
     (copy,) = copies(finished)
