@@ -120,7 +120,7 @@ gpu:
 	@XLA_PYTHON_CLIENT_PREALLOCATE=false $(GPU_PYTHON) -m benchmarks.gpu
 
 test-vllm: vllm
-	@$(VLLM)/bin/python -m pytest -m "vllm and not gpu" tests/contract tests/vllm
+	@$(VLLM)/bin/python -m pytest $(SIDE_BY_SIDE) -m "vllm and not gpu" tests/contract tests/vllm
 
 learn: setup
 	@$(BIN)/python -m commands.learn --seeds $(SEEDS) $(if $(ALGORITHMS),--algorithms $(ALGORITHMS))
