@@ -139,6 +139,8 @@ def test_a_better_challenger_takes_the_place_and_the_way_back_is_one_command(sab
 
 @pytest.mark.course
 def test_an_equal_challenger_leaves_the_champion(sabotaged: Project) -> None:
+    sabotaged.run("git", "checkout", "-q", "recipes/grpo.yaml")
+    sabotaged.retrain()  # the champion's own, made before
     card = sabotaged.folder / "models/doctor/README.md"
     text = card.read_text()
     card.unlink()  # it may be a link into DVC's cache
