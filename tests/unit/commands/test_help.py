@@ -33,7 +33,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 told = {}
 for command in sys.argv[1:]:
-    sys.argv, _ = [command, "--help"], sys.modules.pop(command, None)
+    sys.modules.pop(command, None)  # of one that another command imports
+    sys.argv = [command, "--help"]
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         try:
             runpy.run_module(command, run_name="__main__", alter_sys=True)
