@@ -18,7 +18,7 @@ from rl.files import folder_hash
 from tracking import registry, runs
 from tracking.errors import TrackingError
 from tracking.provenance import input_digest, output_digest, parameters_of
-from tracking.registry import COPIES, Version, discard, seal
+from tracking.registry import COPIES, Version, making
 
 log = logging.getLogger(__name__)
 MODEL_NAME = "anamnesis-doctor"
@@ -33,14 +33,9 @@ def immutable_copy(model: Path, registry: Path) -> tuple[Path, str]:
     """
     digest = folder_hash(model)
     copy = registry / digest
-    if copy.exists() and folder_hash(copy) != digest:
-        log.warning("%s is not what was registered; it is made again from %s", copy, model)
-        discard(copy)
-    if not copy.exists():
-        temporary = registry / f".{digest}.partial"
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.copytree(model, temporary)
-        seal(temporary, copy)
+    with making(copy, folder_hash) as partial:
+        if partial is not None:
+            shutil.copytree(model, partial, dirs_exist_ok=True)
     return copy, digest
 
 

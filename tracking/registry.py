@@ -8,10 +8,13 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from doctor.parameters import HOME
 from rl.files import folder_hash
@@ -143,24 +146,50 @@ def _fetch(model_name: str, number: str, sha256: str) -> None:
     Raises:
         TrackingError: they are not what was registered.
     """
-    partial = COPIES / f".{sha256}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    with transferring():
-        patiently(mlflow.artifacts.download_artifacts, f"models:/{model_name}/{number}", dst_path=str(partial))
-    if folder_hash(partial) != sha256:
-        raise TrackingError(
-            f"{model_name} version {number} came from {without_password(mlflow.get_registry_uri())} with other bytes than sha256 {sha256}; register it again"
-        )
-    seal(partial, COPIES / sha256)
+    with making(COPIES / sha256, folder_hash) as partial:
+        if partial is None:
+            return
+        with transferring():
+            patiently(mlflow.artifacts.download_artifacts, f"models:/{model_name}/{number}", dst_path=str(partial))
+        if folder_hash(partial) != sha256:
+            raise TrackingError(
+                f"{model_name} version {number} came from {without_password(mlflow.get_registry_uri())} with other bytes than sha256 {sha256}; register it again"
+            )
 
 
-def seal(partial: Path, copy: Path) -> None:
-    """Put a finished folder into its place, its files read-only."""
-    for path in partial.rglob("*"):
-        if path.is_file():
-            path.chmod(0o444)
-    os.replace(partial, copy)
+@contextmanager
+def making(copy: Path, digest: Callable[[Path], str] | None) -> Iterator[Path | None]:
+    """Make a copy in an empty folder beside its place, where it is put at the end, its files read-only.
+
+    One process makes it; another that wants the same copy waits, and finds it made. What a killed one left goes.
+
+    Args:
+        copy: its place, named by its sha256.
+        digest: hashes the folder; a damaged copy makes way. None: what is there is taken as it is.
+
+    Yields:
+        The empty folder, or None where the copy is there.
+    """
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(_lock(copy)):
+        if _holds(copy, copy.name, digest):
+            yield None
+            return
+        if copy.is_dir():
+            log.warning("%s is not what was registered; it is made again", copy)
+            discard(copy)
+        partial = copy.with_name(f".{copy.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+        for path in partial.rglob("*"):
+            if path.is_file():
+                path.chmod(0o444)
+        os.replace(partial, copy)
+
+
+def _lock(copy: Path) -> Path:
+    return copy.with_name(f".{copy.name}.lock")
 
 
 def version_at(model_name: str, alias: str, digest: Callable[[Path], str] | None = None) -> Version | None:
@@ -214,9 +243,6 @@ def _version(
         path = COPIES / sha256
         version = replace(version, path=path)
         if not _holds(path, sha256, digest):
-            if path.is_dir():
-                log.warning("%s is not what was registered; it is fetched again from the server", path)
-                discard(path)
             _fetch(model_name, version.number, sha256)
     intact(f"{model_name} version {version.number}", version, digest)
     return version
@@ -293,6 +319,7 @@ def prune(model_name: str, copy: Copy) -> None:
     """Delete a copy; its version says so first."""
     describe(model_name, copy.number, {PRUNED: f"on {time.strftime('%Y-%m-%d')}"})
     discard(copy.folder)
+    _lock(copy.folder).unlink(missing_ok=True)
 
 
 def discard(copy: Path) -> None:

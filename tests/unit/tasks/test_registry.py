@@ -1,7 +1,11 @@
 """What the registry keeps shares no byte with what a later run writes over, and says where it comes from."""
 
 import json
+import shutil
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from shutil import copytree
 from types import SimpleNamespace
 
 import pytest
@@ -52,7 +56,31 @@ def test_the_same_model_is_copied_once_and_a_killed_copy_is_made_anew(tmp_path):
     assert immutable_copy(model, tmp_path / "registry")[0] == copy
     assert [path.name for path in copy.iterdir()] == ["config.json"]
     assert (copy / "config.json").stat().st_mtime_ns == made
-    assert [path.name for path in (tmp_path / "registry").iterdir()] == [copy.name]
+    assert {path.name for path in (tmp_path / "registry").iterdir()} == {copy.name, f".{copy.name}.lock"}
+
+
+def test_two_that_want_the_same_copy_make_one(tmp_path, monkeypatch):
+    """The second waits for the first; before, it emptied the folder that the first was writing."""
+    model = tmp_path / "doctor"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    copying, go_on, copied = threading.Event(), threading.Event(), []
+
+    def slowly(source, target, **how):
+        copied.append(target)
+        copying.set()
+        assert go_on.wait(30)
+        return copytree(source, target, **how)
+
+    monkeypatch.setattr(shutil, "copytree", slowly)
+    with ThreadPoolExecutor(2) as both:
+        first = both.submit(immutable_copy, model, tmp_path / "registry")
+        assert copying.wait(30)
+        second = both.submit(immutable_copy, model, tmp_path / "registry")
+        assert wait([second], 0.3).not_done
+        go_on.set()
+        assert first.result(30) == second.result(30) == (tmp_path / "registry" / folder_hash(model), folder_hash(model))
+    assert len(copied) == 1
 
 
 def test_a_damaged_copy_is_made_anew_from_the_model(tmp_path, caplog):
@@ -64,8 +92,7 @@ def test_a_damaged_copy_is_made_anew_from_the_model(tmp_path, caplog):
     (copy / "model.safetensors").write_bytes(b"weigths")
     assert immutable_copy(model, tmp_path / "registry") == (copy, digest)
     assert folder_hash(copy) == digest
-    assert [path.name for path in (tmp_path / "registry").iterdir()] == [digest]
-    assert caplog.messages == [f"{copy} is not what was registered; it is made again from {model}"]
+    assert caplog.messages == [f"{copy} is not what was registered; it is made again"]
 
 
 @pytest.fixture
