@@ -33,10 +33,15 @@ from pathlib import Path
 
 from commands.attacks import count
 
+OF_PUBLIC_SETS = ("patient", "orders", "fit_patient", "fit_cross_encoder")
+
 
 def main() -> int:
     """Measure and print."""
-    given = _parser().parse_args()
+    parser = _parser()
+    given = parser.parse_args()
+    if given.what in OF_PUBLIC_SETS and given.cases is None:
+        parser.error(f"{given.what} asks patients of the public case sets; name their folder with --cases FOLDER")
     from clinic.errors import ClinicError
     from doctor.parameters import ParameterError
     from kb.errors import KnowledgeBaseError
@@ -80,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cases",
         type=Path,
-        default=Path("../shared/data/cases"),
-        help="patient, orders, fit_patient, fit_cross_encoder: the folder of the public case sets",
+        metavar="FOLDER",
+        help=f"{', '.join(OF_PUBLIC_SETS)}: the folder of the public case sets",
     )
     parser.add_argument(
         "--matching", choices=["lexical", "hybrid", "cross_encoder"], help="patient: this way of matching alone"

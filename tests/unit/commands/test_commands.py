@@ -124,6 +124,15 @@ def test_calibration_of_a_judge_that_is_not_there_is_one_line(monkeypatch, capsy
     assert "language_models.reward_judge is null" in err
 
 
+def test_calibration_of_patients_of_public_sets_asks_for_their_folder(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        call(calibration, monkeypatch, capsys, "orders")
+    assert ended.value.code == 2
+    assert (
+        "orders asks patients of the public case sets; name their folder with --cases FOLDER" in capsys.readouterr().err
+    )
+
+
 def test_calibration_with_what_is_no_set_or_no_model_is_one_line(monkeypatch, capsys):
     status, _, err = call(calibration, monkeypatch, capsys, "questions", "--imported", "x.jsonl")
     assert (status, err.count("\n")) == (1, 1)
