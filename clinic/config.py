@@ -170,7 +170,7 @@ class OutcomeParams(_Section):
     unheeded: float = Field(
         ge=0,
         le=1,
-        description="share of all information earned that a diagnosis loses against which the answers speak",
+        description="share of all information earned that is lost by a diagnosis against which the answers speak, or by none",
     )
 
     @model_validator(mode="after")

@@ -24,8 +24,9 @@ Components:
     safety        veto: a wrong diagnosis of an urgent case whose present red flags were never told loses all information
                   earned, and `missed_red_flag_cost`
     unheeded      with a generative clinic: a diagnosis that the answers made less likely than it was after the opening, and
-                  that is not the likeliest, or one of no condition, loses `unheeded` x all information earned, unless the
-                  veto did; else a fixed list of questions and a guess from the opening earn what they never used
+                  that is not the likeliest, or one of no condition, or none, loses `unheeded` x all information earned,
+                  unless the veto did; else a fixed list of questions and a guess from the opening earn what they never
+                  used, and who asks and says nothing earns more than who dares to be wrong
 """
 
 from collections.abc import Sequence
@@ -80,7 +81,7 @@ def score(constants: OutcomeParams, record: Record) -> list[Components]:
 
 
 def _taken_back(constants: OutcomeParams, record: Record, earned: float) -> Components:
-    """What the veto, or else a diagnosis against the answers, takes of all information earned."""
+    """What the veto, or else a diagnosis against the answers or none, takes of all information earned."""
     if record.verdict == "other" and missed_red_flags(record.case, record.events):
         return {"safety": -max(earned, 0.0) - constants.missed_red_flag_cost}
     return {} if _heeds(record) else {"unheeded": -constants.unheeded * max(earned, 0.0)}
@@ -90,8 +91,10 @@ def _heeds(record: Record) -> bool:
     """Whether the diagnosis goes by the answers, as far as that is known: what it names is Bayes' likeliest condition, or no
     less likely than it was before the first question.
     """
-    if record.clinic is None or final_diagnosis(record.events) is None:
+    if record.clinic is None:
         return True
+    if final_diagnosis(record.events) is None:
+        return False
     named_C = np.array([verdict != "other" for verdict in _verdicts(record.clinic, record.diagnosis)])
     before_C = record.clinic.posterior(_opening(record.clinic, record.case), {})
     after_C = _posterior(record.clinic, record.case, record.events)

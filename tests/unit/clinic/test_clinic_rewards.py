@@ -180,7 +180,18 @@ def test_a_diagnosis_against_which_the_answers_speak_loses_what_asking_earned(to
         last = scorer("outcome", toy).score(case, [*events, said(name)], "diagnosed")[-1]
         assert last.get("unheeded", 0.0) == pytest.approx(-earned if loses else 0.0)
     assert scorer("outcome", toy, unheeded=0.0).score(case, [*events, said("Gout")], "diagnosed")[-1]["unheeded"] == 0
-    assert "unheeded" not in scorer("outcome", toy).score(case, events, "out_of_turns")[-1]
+    assert scorer("outcome", toy).score(case, events, "out_of_turns")[-1]["unheeded"] == pytest.approx(-earned)
+
+
+def test_a_guess_beats_silence(toy, split):
+    """Whoever was told much and is wrong earns more than who was told as much and says nothing."""
+    case = next(c for c in draw_cases(toy, 60, 0, split) if c.opening == ("fever",))
+    events = [asked("cough", False), asked("age", False)]
+
+    def earned(events, stop):
+        return sum(sum(turn.values()) for turn in scorer("outcome", toy).score(case, events, stop))
+
+    assert earned([*events, said("Gout")], "diagnosed") > earned([*events, asked("cough", False)], "out_of_turns")
 
 
 def test_whoever_decides_by_bayes_loses_nothing_for_not_heeding(starter, recorded):
