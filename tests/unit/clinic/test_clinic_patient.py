@@ -199,3 +199,15 @@ def test_the_scripted_patient_agrees_with_labelled_questions():
         found[way] = agreement(room.matcher, rows)["all"]
     assert found["hybrid"] >= 0.95
     assert found["lexical"] < found["hybrid"] - 0.2
+
+
+def test_words_that_no_wording_has_and_other_people_count_against_a_match(starter_matcher):
+    asked = [
+        "What is your name?",
+        "Does your mother have a fever?",
+        "Does your dog have a cough?",
+        "Did your neighbour vomit?",
+    ]
+    assert [starter_matcher.match(question) for question in asked] == [None] * 4
+    assert starter_matcher.match("Any fever?") == "fever"
+    assert starter_matcher.match("Does anyone in your family have allergies?") == "family_allergies"
