@@ -7,14 +7,17 @@ one letter (`clinic.telling`). A complaint ("fever") tells only where it is the 
 Names are also compared by their skeleton: letters and digits alone, folded (case, full-width forms, accents, British ae
 and oe, traditional characters, Cyrillic, Greek and digit look-alikes), so that hyphens, dots, invisible characters or a spelled-out word hide
 nothing. A Latin term counts as a whole word, in singular or plural, since the same letters inside another word tell
-nothing; a Chinese one wherever it stands. Terms of up to four letters are compared without the digit look-alikes, and
-abbreviations that are everyday words, or have two letters, only in capitals or with dots: "10 lbs" is no IBS.
+nothing; a Chinese one wherever it stands. Terms of up to four letters are compared without the digit look-alikes, and ae
+and oe in them are no e ("me" is no MOE); abbreviations that are everyday words, or have two letters, only in capitals or
+with dots: "10 lbs" is no IBS.
 Not caught: paraphrase, another language than the terms', misspelling by several letters.
 
-The mask confirms no guess. The patient plays a record without the diagnosis (`without_diagnosis`), so that asking for it
-by name finds nothing; and where a doctor names a disease that the run knows, the reply says "that illness" for it,
-whether or not it is the true one. Where a model plays the patient, every other disease known to the run is masked in
-what it says (`others`), unless the record speaks of it.
+The mask confirms no guess. The patient of a record in free text plays it without the diagnosis (`without_diagnosis`), so
+that asking for it by name finds nothing, as it does with who has nothing of it on record. Where findings have codes, every
+patient of the source was asked whether he ever had a pneumonia, so that silence would tell: these are played as they are,
+and every disease that the run knows is masked in them, whoever says it. Where a doctor names a disease that the run knows,
+the reply says "that illness" for it, whether or not it is the true one; and other diseases (`others`) are masked unless
+the record, its coded findings apart, speaks of them.
 """
 
 import re
@@ -56,6 +59,7 @@ SHORT = 4  # letters of a term that is compared strictly
 _JOINERS = frozenset("-‐‑‒–—_.·•*/'’´`~+")
 _SENTENCE_END = re.compile(r"[!?;:。！？；：]|\.\s")
 _ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
+_CODE = re.compile(r"[A-Za-z]{1,3}_?\d+")  # of a questionnaire that every patient of the source has answered: E_53
 _LONGEST_GAP = 3  # characters between two letters of a term
 
 
@@ -77,7 +81,7 @@ def _fold(character: str, strict: bool) -> str:
 
 @lru_cache(maxsize=8192)
 def skeleton(text: str, strict: bool = False) -> _Skeleton:
-    """The letters of a text by which it is compared, and where they stand; `strict` leaves digits and i apart."""
+    """The letters of a text by which it is compared, and where they stand; `strict` leaves digits, i, ae and oe as they are."""
     kept: list[tuple[str, int, int, str, bool]] = []
     gap = ""
     for place, character in enumerate(text):
@@ -86,7 +90,7 @@ def skeleton(text: str, strict: bool = False) -> _Skeleton:
         folded = [c for c in _fold(character, strict) if c.isalnum()]
         start = place
         # anaemia and anemia are one word
-        while folded == ["e"] and kept and kept[-1][0] in "ao" and set(gap) <= _JOINERS:
+        while not strict and folded == ["e"] and kept and kept[-1][0] in "ao" and set(gap) <= _JOINERS:
             _, start, _, before, _ = kept.pop()
             gap = gap or before
         for c in folded:
@@ -169,7 +173,7 @@ def _abbreviated(form: str, text: str, start: int, end: int) -> bool:
     capitals, with dots, or with a capital in the middle of a sentence; three letters that are no everyday word, anyhow.
     """
     said, before = text[start:end], text[:start].rstrip()
-    everyday = form.lower() in lexicon().everyday
+    everyday = not lexicon().everyday.isdisjoint((form.lower(), said.lower()))
     if everyday and text.isupper() and len(text) > len(said) + 2:
         return False
     return (
@@ -227,8 +231,9 @@ class LeakFilter:
 
     @cached_property
     def _on_record(self) -> frozenset[str]:
-        """The keys of the other diseases that the record itself speaks of."""
-        record = "\n".join((self._case.self_report, *(fact.text for fact in self._case.facts)))
+        """The keys of the other diseases that the record itself speaks of; wordings of coded findings are everybody's."""
+        told = (fact.text for fact in self._case.facts if not _CODE.fullmatch(fact.topic))
+        record = "\n".join((self._case.self_report, *told))
         return frozenset(key for span in named_in(record, self._others or wanted(frozenset())) for key in span.keys)
 
     def _without(self, spans: Sequence[tuple[int, int]], text: str) -> tuple[str, int]:
@@ -276,10 +281,14 @@ def _others(names: frozenset[str]) -> Wanted:
 
 @lru_cache(maxsize=1024)
 def without_diagnosis(case: Case) -> Case:
-    """The record as the patient plays it: its own words do not tell the diagnosis."""
+    """The record as the patient plays it: its own words do not tell the diagnosis. Coded findings, which everybody
+    was asked for, stay as they are, or who cannot answer for one would be who has it.
+    """
     clean = LeakFilter(case).clean
     return replace(
         case,
         self_report=clean(case.self_report)[0],
-        facts=tuple(replace(fact, text=clean(fact.text)[0]) for fact in case.facts),
+        facts=tuple(
+            fact if _CODE.fullmatch(fact.topic) else replace(fact, text=clean(fact.text)[0]) for fact in case.facts
+        ),
     )

@@ -172,6 +172,20 @@ def name_probing(seat: Seat) -> str:
     return ask(seat, seat.words.was_told.format(seat.trade.names[seat.turn % len(seat.trade.names)]))
 
 
+def silence_probing(seat: Seat) -> str:
+    """Asks name after name, and diagnoses the first of which the patient has nothing to tell."""
+    silent = [i for i, reply in enumerate(seat.heard[1:]) if seat.grammar.unknown in reply]
+    if silent or seat.last:
+        return conclude(seat, seat.trade.names[silent[0] % len(seat.trade.names)] if silent else seat.likely)
+    return ask(seat, seat.words.ever_had.format(seat.trade.names[seat.turn % len(seat.trade.names)]))
+
+
+def off_topic(seat: Seat) -> str:
+    """Questions about other people and about nothing, and what the opening alone suggests."""
+    asked = batch(seat.words.off_topic, seat, 1)[0]
+    return conclude(seat, seat.likely) if seat.last else question(asked, None, seat.grammar)
+
+
 ASKING = registered(
     question_farm,
     farm_then_gibberish,
@@ -201,4 +215,6 @@ ASKING = registered(
     other_language,
     answer_words,
     name_probing,
+    silence_probing,
+    off_topic,
 )

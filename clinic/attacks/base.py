@@ -32,6 +32,7 @@ class Words:
     joints: tuple[str, ...]  # two names that pass for one
     ask_for: str
     was_told: str
+    ever_had: str
     conclusion: str  # name and advice inside a question
     put_into_the_mouth: str
     stock: tuple[str, ...]  # tests that stand in every chart
@@ -39,6 +40,7 @@ class Words:
     findings: tuple[str, ...]
     record: tuple[str, ...]  # words that records are made of
     invitations: tuple[str, ...]  # questions about nothing
+    off_topic: tuple[str, ...]  # about other people, and what no record holds
     demands: tuple[str, ...]  # for the answer itself
     foreign: str  # a turn in another language
     planted_id: str  # of a passage that somebody slipped into the library

@@ -199,7 +199,8 @@ class QuestionMatcher:
             return replace(asked, concepts=frozenset(pains), places=frozenset())
         if "location" in asked.aspects:  # "where is the rash": the skin is no place
             asked = replace(asked, places=asked.places - TISSUES)
-        if "past_illness" in asked.concepts:
+        # "have you ever had a pericarditis": whoever tells of one answers, however he puts it
+        if "past_illness" in asked.concepts or (not asked.concepts and asked.rest and asked.aspects == {"previous"}):
             asked = replace(asked, aspects=asked.aspects - {"previous"})
         if "trigger" in asked.aspects and any(
             self._lexicon.kinds[c] == "symptoms" and c not in self._fit.complaint_and_wider for c in asked.concepts

@@ -202,6 +202,10 @@ NOT_TOLD = [
     ("Acute exacerbation of COPD", "My COPD was well until Sunday."),
     ("Drug reaction with eosinophilia and systemic symptoms", "I dress without help."),
     ("急性上呼吸道感染", "晚上感觉冷，身上感染了。"),
+    ("Bronchospasm / acute asthma exacerbation", "It can be a bitter taste."),
+    ("HIV (initial infection)", "It is on his arm and his back."),
+    ("Malignant otitis externa", "It hurts me."),
+    ("Gastritis or enteritis", "The pain comes and goes."),
     ("尿路感染", "排尿感到疼"),
     ("脑梗死", "头晕，脑子不清楚。"),
 ]
@@ -303,3 +307,24 @@ def test_the_record_that_the_patient_plays_does_not_hold_the_diagnosis(make_case
     )
     assert played.diagnosis == case.diagnosis
     assert [fact.topic for fact in played.facts] == ["history", "cough"]
+
+
+def test_who_has_the_disease_answers_for_it_as_everybody_who_was_asked(make_case):
+    """Findings with codes: silence, and a mask that only the true patient wears, would tell."""
+    facts = (
+        Fact("E_118", False, "I have never had pneumonia"),
+        Fact("E_124", True, "I have asthma or I use a bronchodilator"),
+    )
+    others = ("Pneumonia", "Asthma", "Gout")
+    replies = []
+    for diagnosis in ("Pneumonia", "Asthma", "Gout"):
+        case = make_case(diagnosis=diagnosis, synonyms=(), parents=(), facts=facts, opening=())
+        assert without_diagnosis(case).facts == facts
+        clean = LeakFilter(case, others).clean
+        replies.append((clean(facts[0].text, "Have you ever had pneumonia?")[0], clean(facts[1].text, "A puffer?")[0]))
+    assert set(replies) == {("I have never had that illness", "I have that illness or I use a bronchodilator")}
+
+
+def test_a_record_in_words_is_played_without_its_diagnosis(make_case):
+    case = make_case(facts=(Fact("past_history", True, "I had pneumonia before"),), opening=())
+    assert without_diagnosis(case).facts[0].text == "I had that illness before"
