@@ -96,9 +96,9 @@ def _diagnosis(text: str, words: Phrases) -> Action:
     text, evidence = _without_evidence(text)
     diagnosis, *rest = _RECOMMENDATION.split(text, maxsplit=1)
     diagnosis = diagnosis.strip()
-    if not diagnosis:
+    if not any(letter.isalnum() for letter in diagnosis):
         return Action(Kind.INVALID, text, error=words.empty.format(words.diagnosis.rstrip(":： ").lower()))
-    if len(diagnosis) > MAX_DIAGNOSIS_CHARS or "\n" in diagnosis:
+    if len(diagnosis) > MAX_DIAGNOSIS_CHARS or len(diagnosis.splitlines()) > 1:
         return Action(Kind.INVALID, text, error=words.one_diagnosis)
     return Action(Kind.DIAGNOSIS, diagnosis, recommendation=rest[0].strip() if rest else "", evidence=evidence)
 

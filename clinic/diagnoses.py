@@ -5,6 +5,7 @@ its synonyms and what the bundled list says of them. What no rule can decide is 
 not, and credit is never given on a part of its words.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,8 @@ from clinic.naming import group_of, is_abbreviation, is_bundled, kept_apart, key
 from clinic.reading import Reading, is_sentence, parts, readings, speaks_of_disease
 
 LEAST_INITIALS = 3  # letters of an abbreviation that nobody listed: "Chronic granulomatous disease" is CGD
-_SMALL_WORDS = frozenset(["of", "the", "a", "an", "and", "in", "on", "to", "with", "by", "for"])
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_SMALL_WORDS = frozenset(["of", "the", "a", "an", "and", "in", "on", "to", "with", "by", "for", "or"])
 
 
 def relation(case: Case | Condition, diagnosis: str) -> str:
@@ -103,8 +105,8 @@ def _is_initials(name: str, names: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=65536)
 def initials(name: str) -> str:
-    """The first letters of a name's words, in capitals, small words left out."""
-    return "".join(word[0] for word in name.replace("-", " ").split() if word.lower() not in _SMALL_WORDS).upper()
+    """The first letters of a name's words, in capitals, small words left out; "(" and "/" begin no word."""
+    return "".join(word[0] for word in _WORD.findall(name) if word.lower() not in _SMALL_WORDS).upper()
 
 
 @lru_cache(maxsize=16384)

@@ -26,6 +26,12 @@ from clinic.simplified import simplified
 
 _PIECE = re.compile("([A-Za-z0-9]+)")
 _TOKEN = re.compile(r"[a-z]+|\d+|[^\W\d_a-z]+")
+# what stands before it follows from what stands behind it
+_CONSEQUENCE = re.compile(
+    r"\b(?:due to|caused by|because of|secondary to|resulting from|induced by|following|after|(?<=metastatic )to"
+    r"|(?<=metastatic )from|(?<=metastas[ei]s )(?:to|in|from|of)|with(?= [^,;]*\bmetasta))\b",
+    re.IGNORECASE,
+)
 _APOSTROPHES = str.maketrans(dict.fromkeys("’‘`´ʼ′＇", "'"))
 _NUMERALS = {
     numeral: str(n)
@@ -368,8 +374,19 @@ def names_of_group(number: int) -> tuple[str, ...]:
     return tuple(name for name in lexicon().groups[number] if not keys(name) & shared)
 
 
+def _head(name: str) -> str:
+    """What a name calls the consequence of something else, in the form of a key; empty if it has no such joint."""
+    head, *rest = _CONSEQUENCE.split(name, maxsplit=1)
+    return _bag(_content(head)) if rest and words(head) else ""
+
+
 def kept_apart(one: str, other: str) -> bool:
-    """Whether two names are listed as different diseases, although rules would call them the same."""
+    """Whether two names are different diseases although they have the same words: listed ones, and those of which one
+    is the other's consequence ("kidney failure due to heart disease").
+    """
+    heads = [_head(name) for name in (one, other)]
+    if all(heads) and heads[0] != heads[1]:
+        return True
     pair = (frozenset(words(one)), frozenset(words(other)))
     return any(
         pair[0] != pair[1] and {frozenset(words(name)) for name in names} >= set(pair) for names in lexicon().apart

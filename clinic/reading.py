@@ -18,6 +18,7 @@ _SURE = (
     r"|apparently|clearly|definitely|certainly"
     r"|suspected|provisional|confirmed|perhaps|maybe|potential|plausible)"
 )
+_CHANCE = r"(?:5\d|[6-9]\d|100) ?%"  # less is no diagnosis
 _RANK = rf"(?:{_SURE}|working|final|primary|main|principal|leading|top|clinical|single|best|overall)"
 _VERBS = (
     r"(?:is|are|has|have|had|'s|'ve got|has got|have got|looks? like|sounds? like|seems? (?:to be|to have"
@@ -28,9 +29,10 @@ _VERBS = (
     r"|suffers? from|caught|has caught|have caught|got|(?:can|could|may|might|must|would|will) (?:well )?"
     r"(?:be|have|represent|be suffering from|be experiencing|be related to|be due to))"
 )
+_OF_MINE = r"(?! (?:wife|husband|mother|father|son|daughter|child|baby|boy|girl))"  # somebody else's illness
 _WHO = (
-    r"(?:you|he|she|it|this|that|these|they|we|the|your|my|patient|child|baby|infant|son|daughter|boy|girl|wife|husband"
-    r"|mother|father|little|woman|man|symptoms?|findings?|features|everything|picture|presentation"
+    rf"(?:you|he|she|it|this|that|these|they|we|the|your|my{_OF_MINE}|patient|pt|child|baby|infant|son|daughter|boy|girl"
+    r"|wife|husband|mother|father|little|woman|man|symptoms?|findings?|features|everything|picture|presentation"
     r"|history|pain|all|overall|there)"
 )
 _LEADS = tuple(
@@ -50,13 +52,15 @@ _LEADS = tuple(
         r"|probable))(?: like| that| as if)?\s+(?=(?:you|your|he|she|the|it|this|they)\b)",
         r"i can confirm(?: that)?\s+",
         r"(?:in my (?:opinion|view),?|(?:ok|okay|well),|i(?:'d| would| will|'ll)? go with)\s+",
-        r"(?:untreated|undiagnosed|new[- ]onset)\s+",
+        r"(?:untreated|undiagnosed|new[- ]onset|uncomplicated|typical|classic(?:al)?)\s+",
+        rf"{_CHANCE}\s+(?:(?:chance|probability|likelihood) of\s+)?",
+        r"(?:[a-z]\d\d\.\d{1,2}[:\s–-]+|(?:a|imp|dx|ddx)\s*:\s*|c/w\s+|query\s+)(?=\w)",
         r"(?:(?:you|they)(?:'re|’re| are)|(?:it|he|she)(?:'s|’s))\s+(?:(?:most|very) )?(?:likely |probably "
         r"|currently )?(?:experiencing |suffering from |having |developing |showing (?:symptoms|signs) of )?",
         r"(?:currently|recently|newly)\s+(?:diagnosed with\s+)?",
         r"i(?:'m| am| would| do|'d)? ?(?:(?:strongly|also|most|now|do|fairly|quite|pretty) )*(?:think|believe"
-        r"|suspect|suppose|conclude|say|favou?r|diagnose|confirm|call|suspecting|leaning towards?|sure"
-        r"|confident)(?: that)?(?: you with| this as| this)?\b:?\s*",
+        r"|suspect|suppose|conclude|say|favou?r|diagnose|confirm|call|suspecting|leaning towards?|(?:(?:5\d|[6-9]\d|100) ?% )?sure"
+        r"|(?:(?:5\d|[6-9]\d|100) ?% )?confident)(?: that)?(?: you with| this as| this)?\b:?\s*",
         rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just)\s+)*{_VERBS}\b"
         rf"(?:\s+(?:been )?(?:diagnosed with|suffering from|experiencing|caught))?\s*",
         rf"{_SURE}\b[:\s-]*(?=\S)",
@@ -65,7 +69,7 @@ _LEADS = tuple(
         r"(?:suspect(?:ing)?|(?:a |an )?(?:(?:high|strong|main|clinical) )+suspicion (?:of|for))\s+",
         r"(?:a |the )?(?:condition|disease|illness|disorder|something) (?:called|known as|named)\s+",
         r"(?:a|an|the|some|your|his|her|be|to be|that|is|it's|to)\s+",
-        r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|clear|likely)\s+)?(?:case|form|bout"
+        r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|clear|likely|bad|nasty)\s+)?(?:case|form|bout"
         r"|episode|picture|features|findings|diagnosis|signs?|symptoms?|type|suspicion|attack) of)\s+",
         r"(?:(?:most|very|highly|strongly) )?(?:suspicious for|concerning for|consistent with|suggestive of"
         r"|compatible with|in keeping with|best explained by|suffering from|experiencing|diagnosed (?:with|as))\s+",
@@ -85,8 +89,10 @@ _TRAILS = tuple(
         rf"|explanation|candidate|culprit))?\)?\Z",
         rf"\s+(?:is|would be|was) (?:the|my|your) (?:(?:{_RANK}|correct|right|underlying) ){{0,2}}"
         r"(?:diagnosis|cause|explanation|impression)\Z",
-        r"[\s,;:–—-]*[(\[]?(?:clinical diagnosis|(?:(?:high|moderate|good|strong) |\d+ ?% ?)"
+        rf"[\s,;:–—-]*[(\[]?(?:clinical diagnosis|(?:(?:high|moderate|good|strong) |{_CHANCE} ?)"
         r"(?:confiden(?:ce|t)|probability|likelihood|certain(?:ty)?|sure|likely)?)[)\]]?\Z",
+        r"[\s,;:–—-]*[(\[]?(?:confidence:? (?:is )?(?:high|moderate)|(?:without|beyond) (?:any |a )?doubt|no doubt|for sure)[)\]]?\Z",
+        r"\s*[,(\[]?\s*(?:icd[- ]?1[01](?:[- ]?cm)?(?: code)?[:\s]*[a-z]\d\d(?:\.\w{1,4})?|[a-z]\d\d\.\d{1,2})[)\]]?\Z",
         r"\s*[,(]\s*(?:mild|moderate|severe|(?:left|right)(?:[- ]sided)?|bilateral|unilateral)\)?\Z",
         r"\s+in (?:this|our|the|an?) (?:(?:\d+[- ]years?[- ]old|young|old|elderly|adult) ){0,2}"
         r"(?:patient|man|woman|male|female|boy|girl)\Z",
@@ -110,6 +116,7 @@ _EXPLANATION = re.compile(
     r"|resulting|following|secondary)\b|\s+(?:because|based on|given)\b|\s+[–—-]\s+(?=.*\b(?:is|are|needs?"
     r"|with|please|see|start|treat|refer|because|due|this|you)\b)|,\s*(?:not|but not)\s|,\s*(?:an?|the)\s"
     r"|,?\s+and (?:needs?|requires?|should|must)\b|,?\s+(?:pending|awaiting|to be confirmed)\b"
+    r"|,?\s+(?:needs?|requires?)\s+(?=\w)|,\s*(?:start|give|treat|refer|admit|take|prescribe|order|rest|drink|stay)\b"
     r"|\s+(?:would )?explains?\b|[,，](?=需|请|建议|应)",
     re.IGNORECASE,
 )
@@ -123,13 +130,22 @@ _IDLE = re.compile(
 _TAKEN_BACK = re.compile(
     r"\W*(?:(?:but|though|although|however|which|that|it|this|(?:the )?diagnosis|i|we|he|she|you|they|has|have|had|is|was|been"
     r"|seems?|appears?|do|does|can|could|be|very|most|highly|quite|rather|therefore|now|already|considered)\W+)*"
-    r"(?:unlikely|(?:less|least) likely|improbable|implausible|impossible|doubtful|wrong|incorrect|false|absent|excluded"
-    r"|ruled out|take (?:this|that|it) back|(?:not|no)(?:\W*\Z| (?:this|that|it|so|(?:the|my|your) (?:case|diagnosis|cause"
-    r"|answer)|present|likely|probable|possible|confirmed|correct|true|believe|think|(?:what )?(?:you|he|she|they|it)? ?"
+    r"(?:unlikely|reject(?:ed)?|dismiss(?:ed)?|disprove[dn]?|refuted|retract(?:ed)?|withdrawn?|never (?:had|was|were|been)"
+    r"|(?:less|least) likely|improbable|implausible|impossible|doubtful|wrong|incorrect|false|absent|excluded"
+    r"|ruled out|take (?:this|that|it) back|cannot(?: be)?\W*\Z|(?:not|no|\w+n['’]t)(?:\W*\Z| (?:this|that|it|so|(?:the|my|your) (?:case|diagnosis|cause"
+    r"|answer)|present|fit|match|apply|hold|make sense|likely|probable|possible|confirmed|correct|true|believe|think|(?:what )?(?:you|he|she|they|it)? ?"
     r"(?:have|has))\b(?! (?:only|just|to\b))))"
     r"|\W*(?:(?:已|已经|可|可以|予以|目前|暂|并)*(?:排除|除外|不考虑|不支持|不成立|不是|没有|可能性(?:小|不大|低)))",
     re.IGNORECASE,
 )
+# the same, wherever it stands behind a name
+_RETRACTED = re.compile(
+    r"(?:\A|[.;!?,\n–—-])\W*(?:or not\b|(?:oh |actually,? )?no,? (?:wait|sorry)|wait\W*(?:\Z|no\b|that\b|it\b)|scratch (?:this|that|it)|(?:just|only) (?:kidding|joking)"
+    r"|i(?: was|'m| am)?(?: just| only)? (?:kidding|joking|made (?:this|that|it) up)|(?:please )?(?:disregard|ignore|forget) (?:this|that|it|what)"
+    r"|disregard\W*\Z|never ?mind|on second thoughts?|i (?:take|took) (?:this|that|it) back|i was wrong)",
+    re.IGNORECASE,
+)
+_TAG = re.compile(r"</?[a-z]{1,6}>", re.IGNORECASE)
 _ASIDE = re.compile(r"\s*[(\[（【]([^()\[\]（）【】]*)[)\]）】]")
 _ALSO = re.compile(
     r"\A(?:also (?:known as|called|termed)|a\.?k\.?a\.?|i\.?e\.?|that is|formerly|or|known as|so-called"
@@ -169,7 +185,7 @@ def readings(text: str) -> tuple[Reading, ...]:
     """The names that a text may be read as, likeliest first: as it stands, and bare, with and without
     its brackets.
     """
-    flat = " ".join(unicodedata.normalize("NFKC", text).split())
+    flat = " ".join(_TAG.sub(" ", unicodedata.normalize("NFKC", text)).split())
     if len(flat) > LONGEST_TEXT:
         return (Reading(flat),)
     bare = _bare(flat)
@@ -210,7 +226,7 @@ def _without_rest(text: str, boundary: re.Pattern[str]) -> str:
     if found is None or not any(c.isalnum() for c in text[: found.start()]):
         return text
     rest = text[found.start() :]
-    if _TAKEN_BACK.match(rest):
+    if _TAKEN_BACK.match(rest) or _RETRACTED.search(rest):
         return text
     return text[: found.start()] if _IDLE.match(rest) or not speaks_of_disease(rest) else text
 

@@ -196,3 +196,8 @@ def test_what_is_cited_is_read_as_it_is_written():
 def test_evidence_alone_is_no_diagnosis():
     assert parse("<answer>Diagnosis: \nEvidence: a#0</answer>").kind is Kind.INVALID
     assert parse("<answer>Diagnosis: Evidence: a#0</answer>").kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("name", ["...", "\u200b", "🤒", "flu\u2028cold", "flu\x0bcold"])
+def test_a_diagnosis_names_something_on_one_line(name):
+    assert parse(f"<answer>Diagnosis: {name}</answer>").kind is Kind.INVALID

@@ -9,6 +9,7 @@ from clinic.diagnoses import (
     is_placed,
     keys_of_run,
     relation,
+    same_disease,
     with_names_of_run,
 )
 from clinic.matching import normalise
@@ -308,3 +309,89 @@ def test_an_abbreviation_of_two_diseases_counts_where_the_run_has_one_of_them(ma
 def test_any_answer_can_be_read(text):
     assert readings(text)
     assert is_placed(text) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Pneumonia 0%",
+        "Pneumonia (0% likely)",
+        "pneumonia with 1% probability",
+        "30% pneumonia",
+        "Pneumonia, which does not fit",
+        "Pneumonia. It doesn't fit",
+        "Pneumonia; that cannot be",
+        "Pneumonia, which I reject",
+        "Pneumonia, which was disproved",
+        "Pneumonia, which you never had",
+        "Pneumonia. No, wait",
+        "Pneumonia. Disregard",
+        "Pneumonia. Just kidding",
+        "Pneumonia. Or not",
+        "Pneumonia. I made that up",
+        "Pneumonia. It is common. Scratch that",
+        "My father has pneumonia",
+    ],
+)
+def test_what_is_taken_back_or_hardly_believed_is_no_diagnosis(text):
+    assert not same_disease(text, ("Pneumonia",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "90% pneumonia",
+        "I'm 90% sure it's pneumonia",
+        "pneumonia (90% likely)",
+        "pneumonia, confidence high",
+        "pneumonia without doubt",
+        "uncomplicated pneumonia",
+        "pneumonia, start antibiotics",
+        "pneumonia needs antibiotics",
+        "pt has pneumonia",
+        "c/w pneumonia",
+        "A: pneumonia",
+        "query pneumonia",
+        "a bad case of pneumonia",
+        "pneumonia (ICD-10: J18.9)",
+        "J18.9 pneumonia",
+        "<b>pneumonia</b>",
+        "You have pneumonia, which is not dangerous.",
+        "Pneumonia. You don't have to worry.",
+        "Pneumonia, which cannot be treated at home",
+        "Pneumonia. Never stop the antibiotics early",
+        "Pneumonia. Wait and see.",
+        "Your son has pneumonia",
+    ],
+)
+def test_how_a_diagnosis_is_put_wins_and_loses_nothing(text):
+    assert same_disease(text, ("Pneumonia",))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Kidney failure due to heart disease", "Heart failure due to kidney disease"),
+        ("Brain cancer with lung metastasis", "Lung cancer with brain metastasis"),
+        ("Breast cancer metastatic to bone", "Bone cancer metastatic to breast"),
+        ("Meningitis after pneumonia", "Pneumonia after meningitis"),
+    ],
+)
+def test_a_cause_is_not_its_consequence(one, other):
+    assert not same_disease(one, (other,))
+    assert same_disease(one, (one,))
+
+
+@pytest.mark.parametrize(
+    ("said", "true"),
+    [
+        ("low blood sugar", "Hypoglycaemia"),
+        ("broken hip", "Hip fracture"),
+        ("lazy eye", "Amblyopia"),
+        ("bed wetting", "Enuresis"),
+        ("womb cancer", "Endometrial carcinoma"),
+        ("water infection", "Urinary tract infection"),
+    ],
+)
+def test_plain_names_are_names(said, true):
+    assert same_disease(said, (true,))
