@@ -63,7 +63,7 @@ class CaseSource(_Section):
     cases: int = Field(
         ge=0, description="ddxplus: how many to draw; others: how many to keep, a sample by the salt of split, 0 = all"
     )
-    licence: str = Field(description="kept with the cases")
+    licence: str = Field(min_length=1, description="kept with the cases")
     mapping: str | None = Field(
         default=None,
         description="own, and no other: the file that says what the columns are (docs/reference/mapping.md)",

@@ -6,8 +6,11 @@ patient_cases.max_rejected_share.
 """
 
 import argparse
+import re
 import sys
 from pathlib import Path
+
+_ENDING = re.compile(r"\.(?:jsonl?|csv|tsv|xlsx|parquet)(?:\.gz)?\Z", re.IGNORECASE)
 
 
 def main() -> int:
@@ -27,11 +30,11 @@ def main() -> int:
     given = parser.parse_args()
     from clinic.config import CaseSource
     from clinic.errors import ClinicError
-    from doctor.case_preview import guessed, preview, refuse
+    from doctor.case_preview import guessed, preview, refuse, too_long
     from doctor.parameters import ParameterError, load_params
     from rl.errors import TrainingError
 
-    mapping = given.mapping or given.path.with_name(f"{given.path.name.split('.')[0]}.mapping.yaml")
+    mapping = given.mapping or given.path.with_name(f"{_ENDING.sub('', given.path.name)}.mapping.yaml")
     if not given.path.exists():
         sys.stderr.write(f"error: {given.path} does not exist; give the path of a table, or of a folder of tables\n")
         return 1
@@ -44,6 +47,9 @@ def main() -> int:
         params = load_params()
         cases, rejected, lines = preview(params, source, given.show)
         sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()  # a tokenizer may have to come from a hub
+        if cases:
+            sys.stdout.write("\n".join(too_long(params, cases)) + "\n")
         refuse(params, source, cases, rejected)
     except FileExistsError:
         sys.stderr.write(f"error: {mapping} is there already; --guess overwrites nothing\n")

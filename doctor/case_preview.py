@@ -2,11 +2,13 @@
 not fit.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from clinic.actions import question
 from clinic.cases import Case, Rejected
@@ -17,6 +19,7 @@ from clinic.errors import ClinicError
 from clinic.events import Asked
 from clinic.language import phrases
 from clinic.loaders import load_source
+from clinic.loaders.cells import text_of, with_flags
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import read_mapping
 from clinic.loaders.own import stated_diagnosis
@@ -31,6 +34,7 @@ from clinic.vocabulary import Term, Vocabulary, read_vocabulary
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import ROOT, Params
 from rl.chat import ChatFormat
+from rl.errors import TrainingError
 from rl.models import load_tokenizer
 
 COMMON_QUESTIONS = {
@@ -60,6 +64,9 @@ COMMON_QUESTIONS = {
     ),
 }
 SHOWN_NAMES = 20
+SHOWN_FACTS = 12  # of a case, with + where they are there and - where they are denied
+FEW = 4  # different words of a column that could be codes
+SEVERAL = re.compile(r"[;|]|\bvs\.?\b| / |\A\W*1[.)]\s")  # diagnoses in one cell
 
 
 def guessed(path: Path, mapping: Path) -> None:
@@ -115,11 +122,11 @@ def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case],
         [
             *lines,
             *_summary(cases),
+            *_columns(source),
             *_unused_corrections(source),
             *_empty_splits(params, source, cases),
             *(line for case in cases[::every][:shown] for line in _meeting(factory, case)),
             *_unknown_names(params, factory, cases),
-            *_too_long(params, cases),
         ],
     )
 
@@ -158,13 +165,49 @@ def _summary(cases: Sequence[Case]) -> list[str]:
     groups = Counter(case.group_id for case in cases)
     common = ", ".join(f"{name} ({count})" for name, count in diagnoses.most_common(5))
     flagged = sum(bool(case.flags) for case in cases)
+    several = [name for name in dict.fromkeys(case.diagnosis for case in cases) if SEVERAL.search(name)]
     return [
         f"{len(cases)} cases of source {cases[0].source!r}: {', '.join(f'{splits[name]} {name}' for name in sorted(splits))}",
         f"  facts in a case: {median(len(case.facts) for case in cases):g} (median), {sum(not fact.present for fact in facts) / len(facts):.0%} of them denied",
         f"  diagnoses: {len(diagnoses)} different, {sum(count == 1 for count in diagnoses.values())} of them once; the commonest: {common}",
         f"  cases that share a group with another, and so a split: {sum(count for count in groups.values() if count > 1)}, at most {max(groups.values())} in one",
         *([f"  opening words that name the diagnosis (masked, flagged): {flagged}"] if flagged else []),
+        *(["  all have one diagnosis: whoever says it is always right"] if len(diagnoses) == 1 else []),
+        *(
+            [f"  diagnoses that look like several, of which one alone is wrong: {', '.join(several[:5])}"]
+            if several
+            else []
+        ),
     ]
+
+
+def _columns(source: CaseSource) -> list[str]:
+    """How each column of facts and tests was read, and the columns that nothing was made of."""
+    mapping = read_mapping(Path(source.mapping or ""))
+    tables = [read_table(str(path)) for path in tables_at(Path(source.path))]
+    of_facts = [*mapping.facts, *mapping.tests]
+    rows = [row for table in tables for _, row in with_flags(table.rows, of_facts) if not isinstance(row, BadRecord)]
+    used = {column for _, column in mapping.columns()}
+    unused = [
+        column
+        for column in dict.fromkeys(name for table in tables for name in table.columns if name)
+        if column not in used
+    ]
+    return [
+        *(f"  column {column}: {_as_read([row.get(column) for row in rows])}" for column in of_facts),
+        *([f"  columns that nothing is made of: {', '.join(unused)}"] if unused else []),
+    ]
+
+
+def _as_read(cells: Sequence[Any]) -> str:
+    flags = Counter(cell for cell in cells if isinstance(cell, bool))
+    texts = Counter(text for cell in cells if not isinstance(cell, bool) and (text := text_of(cell, denial=True)))
+    empty = len(cells) - flags.total() - texts.total()
+    counts = [f"{flags[True]} yes", f"{flags[False]} no"] if flags else []
+    counts += [f"{texts.total()} texts"] if texts else []
+    few = len(texts) <= FEW and texts.total() > 2 * FEW and not any(" " in text for text in texts)
+    words = f"; told as they stand, as no yes or no: {', '.join(sorted(texts))}" if few else ""
+    return ", ".join([*counts, f"{empty} empty"]) + words
 
 
 def _unused_corrections(source: CaseSource) -> list[str]:
@@ -189,6 +232,8 @@ def _meeting(factory: ConsultationFactory, case: Case) -> list[str]:
     consultation = factory.consultation(case, len(questions) + 1)
     opening = consultation.opening()[-1]["content"]
     lines = ["", f"{case.case_id} (diagnosis: {case.diagnosis}; {len(case.facts)} facts)", f"  patient: {opening}"]
+    lines += [f"  {'+' if fact.present else '-'} {fact.topic}: {fact.text}" for fact in case.facts[:SHOWN_FACTS]]
+    lines += ["  ..."] if len(case.facts) > SHOWN_FACTS else []
     for text in questions:
         event = at_once(consultation.step(question(text, words=phrases(case.language)))).event
         if isinstance(event, Asked):
@@ -218,10 +263,15 @@ def _unknown_names(params: Params, factory: ConsultationFactory, cases: Sequence
     ]
 
 
-def _too_long(params: Params, cases: Sequence[Case]) -> list[str]:
-    """Openings and charts beside the tokens of an episode, as the model of the warm start counts them."""
+def too_long(params: Params, cases: Sequence[Case]) -> list[str]:
+    """Openings and charts beside the tokens of an episode, as the model of the warm start counts them; who cannot be asked
+    is named.
+    """
     base = params.warm_start.base
-    chat = ChatFormat(load_tokenizer(str(ROOT / base) if (ROOT / base).exists() else base))
+    try:
+        chat = ChatFormat(load_tokenizer(str(ROOT / base) if (ROOT / base).exists() else base))
+    except TrainingError as error:
+        return ["", f"tokens are not counted, so that charts may be too long: {error}"]
     rules, limits = params.consultation, params.rollout
     room = limits.max_episode_tokens - limits.response_length
     charts = [len(chat.opening_ids(chart_opening(case, rules))) for case in cases]

@@ -4,7 +4,7 @@ import ast
 import html
 import json
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, time
 from typing import Any
 
@@ -14,16 +14,27 @@ from clinic.loaders.rows import Row
 
 NOTHING = frozenset(
     ["-", "--", "?", ".", "n/a", "n.a.", "na", "nan", "<na>", "null", "unknown", "tbd", "pending", "未知", "不详", "未做", "未查", "未测"]
-    + [f"not {done}" for done in ("available", "done", "performed", "sent", "tested", "recorded")]
+    + [f"not {done}" for done in ("available", "done", "performed", "sent", "tested", "recorded", "asked", "sure")]
+    + ["unsure", "refused", "declined", "未问", "不清楚"]
 )  # fmt: skip
 ERRORS = frozenset(["#n/a", "#ref!", "#value!", "#name?", "#div/0!", "#null!", "#num!"])  # of Excel, nothing too
 NONE = frozenset(["none", "nil", "无", "無", "没有"])  # nothing, but a denial where something is told of the patient
 FLAGS = {
-    **dict.fromkeys(["1", "1.0", "true", "yes", "y", "是", "有"], True),
-    **dict.fromkeys(["0", "0.0", "false", "no", "n", "否", "无"], False),
+    **dict.fromkeys(["1", "1.0", "true", "yes", "y", "ja", "oui", "si", "sí", "是", "有"], True),
+    **dict.fromkeys(["0", "0.0", "false", "no", "n", "nein", "non", "否", "无"], False),
 }
+SIGNS = {
+    **dict.fromkeys(["+", "++", "+++", "＋", "(+)", "（+）", "（＋）", "present", "✓", "✔", "x"], True),
+    **dict.fromkeys(["-", "−", "–", "－", "(-)", "(−)", "（-）", "（－）", "absent", "✗", "✘"], False),
+}  # flags where a column holds nothing else
+# what stands among flags for a question that was not asked, or not answered
+UNASKED = frozenset(["9", "99", "999", "8", "88", "-1", "-9", "u", "unk", "nk", "n/k", "missing", "?"])
 NAMED = {"en": ("No {}.", "{}."), "zh": ("无{}。", "{}。")}  # a flag told: denied, present
 WORDS = FLAGS.keys() - {"1", "1.0", "0", "0.0"}
+_NEGATED = re.compile(
+    r"(?:no|without|denies|denied|absence of|negative for)[\s_]+(?=\S)|(?:无|没有|否认)(?=\S)", re.IGNORECASE
+)
+_WHOLE = re.compile(r"-?\d+\.0+")  # a whole number as pandas writes it beside empty cells
 _BREAK = re.compile(
     r"<(?:br|/?(?:p|div|li|ul|ol|tr|table|tbody|thead|h[1-6]|section|blockquote))(?:\s+[\w-]+=[^<>]*)?\s*/?>",
     re.IGNORECASE,
@@ -85,38 +96,71 @@ def parsed(value: Any) -> Any:
 def with_flags(
     rows: Sequence[tuple[int, Row | BadRecord]], columns: Iterable[str]
 ) -> list[tuple[int, Row | BadRecord]]:
-    """The rows, with true and false for the flags of those columns that hold nothing else, or both of a pair."""
-    said = {
-        column: {text_of(row.get(column)).casefold() for _, row in rows if not isinstance(row, BadRecord)} - {""}
-        for column in columns
-    }
-    flags = {column: found for column, texts in said.items() if (found := _flags_among(texts))}
+    """The rows, with true and false for the flags of those columns, and whole numbers without a point."""
+    table = [row for _, row in rows if not isinstance(row, BadRecord)]
+    readers = {column: _reader([row.get(column) for row in table]) for column in columns}
     return [
-        (
-            number,
-            row
-            if isinstance(row, BadRecord)
-            else {**row, **{c: _flag(row.get(c), found) for c, found in flags.items()}},
-        )
+        (number, row if isinstance(row, BadRecord) else {**row, **{c: read(row.get(c)) for c, read in readers.items()}})
         for number, row in rows
     ]
 
 
-def _flags_among(texts: Set[str]) -> Set[str]:
-    """The words of a column that are flags: all, where it holds nothing else; else the words of which both are there
-    ("yes", "no" beside "maybe"), and 0 and 1 where no other number is.
+def _reader(cells: Sequence[Any]) -> Callable[[Any], Any]:
+    """How the cells of a column are read: flags as such, and 45.0 as 45 where all its numbers are written so."""
+    texts = {text for cell in cells if isinstance(cell, str) and (text := text_of(cell))}
+    plain = _whole if texts and all(map(_WHOLE.fullmatch, texts)) else _as_it_is
+    flags = flags_of([plain(cell) for cell in cells])
+    return lambda cell: _flag(plain(cell), flags)
+
+
+def _as_it_is(cell: Any) -> Any:
+    return cell
+
+
+def _whole(cell: Any) -> Any:
+    return text_of(cell).partition(".")[0] if isinstance(cell, str) else cell
+
+
+def flags_of(cells: Iterable[Any]) -> Mapping[str, bool | None]:
+    """The words of a column that are flags, and what they say; None of those for what was not asked.
+
+    All of them, where it holds nothing else, or signs (+ and -) alone; else the words of which both are there ("yes", "no"
+    beside "maybe"), and 0 and 1 where no other number is.
     """
-    if texts <= FLAGS.keys():
-        return texts
+    given = [cell for cell in cells if not isinstance(cell, list | dict)]
+    signs = {_said(cell) for cell in given} - {""}
+    if signs - UNASKED <= SIGNS.keys() and any(SIGNS.get(sign) for sign in signs):
+        return {sign: SIGNS.get(sign) for sign in signs}
+    texts = {text_of(cell).casefold() for cell in given} - {""}
+    told = texts - UNASKED
+    both = {FLAGS[text] for text in told & FLAGS.keys()} == {True, False}
+    if told <= FLAGS.keys() and (told == texts or both or not told - WORDS):
+        return {text: FLAGS.get(text) for text in texts} if told else {}
     words, digits = texts & WORDS, (texts & FLAGS.keys()) - WORDS
     numbers = any(re.search(r"\d", text) for text in texts - digits)
     kinds = ([] if numbers else [words | digits]) + [words]
-    return next((kind for kind in kinds if {FLAGS[text] for text in kind} == {True, False}), set())
+    pair = next((kind for kind in kinds if {FLAGS[text] for text in kind} == {True, False}), set())
+    return {text: FLAGS[text] for text in pair}
 
 
-def _flag(value: Any, flags: Set[str]) -> Any:
-    said = text_of(value, denial=True).casefold()
-    return FLAGS[said] if said in flags or said in NONE & FLAGS.keys() else value
+def _said(cell: Any) -> str:
+    return "" if cell is None or cell != cell else str(cell).strip().casefold()
+
+
+def _flag(value: Any, flags: Mapping[str, bool | None]) -> Any:
+    if isinstance(value, list | dict):
+        return value
+    for said in (_said(value), text_of(value, denial=True).casefold()):
+        if said in flags:
+            return flags[said]
+    return FLAGS[said] if said in NONE & FLAGS.keys() else value
+
+
+def told_by_flag(column: str, flag: bool, language: str) -> tuple[bool, str]:
+    """Whether a flag says that something is there, and its sentence; of a column that denies ("No allergies") the contrary."""
+    denies = _NEGATED.match(column) if not column.rstrip().endswith(("?", "？")) else None
+    present = flag is not bool(denies)
+    return present, named(column[denies.end() :] if denies else column, present, language)
 
 
 def named(column: str, flag: bool, language: str) -> str:

@@ -22,6 +22,7 @@ from ruamel.yaml import YAML
 from clinic.simplified import simplified
 
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
+MAX_LISTED_WORDS = 4  # of a thing between semicolons
 MAX_OPENING_WORDS = 60
 MAX_SIGNED = 80  # characters of a thing with a sign
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
@@ -32,8 +33,8 @@ _TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _SOAP = re.compile(r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)([SOAP])[ \t]*:[ \t]*(?=\S)")
 _SIGNED = re.compile(
-    r"(?P<before>[+＋]\s?|[-−–])?(?P<what>[^\W\d_][^+＋()（）]*?)"
-    r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—])\s*[)）]|\s+(?:[+＋]{1,4}|[-−–]))?\W*"
+    r"(?P<before>[+＋]\s?|[-−–－])?(?P<what>[^\W\d_][^+＋()（）]*?)"
+    r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—－])\s*[)）]|\s+(?:[+＋]{1,4}|[-−–－]))?\W*"
 )
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
@@ -72,6 +73,8 @@ class _Rules:
     line_verdicts: re.Pattern[str]  # with a dash, or a line of their own
     line_sections: re.Pattern[str]
     says: re.Pattern[str]  # the end of what introduces words that were said, and is no heading
+    negatives: re.Pattern[str]  # headings of what is not there
+    denying: str  # what to say before it
     soap: Mapping[str, str]  # letter of a section -> its heading, "" where the kinds of its sentences say more
     doctor: re.Pattern[str]  # with its colon, at the beginning of a line
     patient: re.Pattern[str]
@@ -154,6 +157,8 @@ def _rules(language: str) -> _Rules:
         line_verdicts=re.compile(rf"(?!(?:{doctor})(?:\W|\Z)){several}{apart}", re.IGNORECASE),
         line_sections=re.compile(rf"(?!\w{{2}}\Z)({section}){apart}", re.IGNORECASE),
         says=re.compile(rf"(?:{'|'.join(said['says'])})\Z", re.IGNORECASE),
+        negatives=re.compile(rf"(?:{'|'.join(said['negatives'])})", re.IGNORECASE),
+        denying=said["denying"],
         soap=said["soap"],
         doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),
         patient=re.compile(rf"\s*(?:{patient})\s*[:：]\s*", re.IGNORECASE),
@@ -190,6 +195,8 @@ def statements_of(text: str, language: str, topic: str | None = None) -> Iterato
         if topic is None and not place:
             yield Statement(rules.presentation, True, sentence)
             continue
+        if heading and rules.negatives.fullmatch(simplified(heading)) and is_present(sentence, language):
+            sentence = rules.denying + sentence[:1].lower() + sentence[1:]
         kind = heading or _kind(sentence, rules, kind)
         for part in _parts(sentence, rules):
             yield Statement(topic or kind, is_present(part, language), part)
@@ -282,7 +289,7 @@ def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
     if len(signs := _signs(sentence)) > 1:
         yield from (_finished(item, rules) for _, item in signs)
         return
-    for part in _turns(sentence, rules):
+    for part in _turns(_one_list(sentence, rules), rules):
         found = rules.denied.match(simplified(part))
         if not found or rules.still_there.match(simplified(part), found.start("cue")):
             yield _finished(part, rules)
@@ -301,6 +308,20 @@ def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
             yield _finished(part[: found.start("rest") + end], rules)
         if after:
             yield from _parts(rest[after:], rules)
+
+
+def _one_list(sentence: str, rules: _Rules) -> str:
+    """A sentence with commas for the semicolons between things denied: "denies cough; fever; rash"."""
+    first, *others = sentence.split("; ")
+    if not others or not rules.denied.match(simplified(first)):
+        return sentence
+    things = (
+        rules.length(one) <= MAX_LISTED_WORDS
+        and not any(rule.match(simplified(one)) for rule in (rules.own, rules.denied, rules.leads, rules.acts))
+        and not rules.denies.search(simplified(one))
+        for one in others
+    )
+    return ", ".join([first, *others]) if all(things) else sentence
 
 
 def _turns(sentence: str, rules: _Rules) -> Iterator[str]:
@@ -335,8 +356,9 @@ def _signs(text: str) -> list[tuple[bool, str]]:
 def is_foreign(text: str, language: str) -> bool:
     """Whether a text called English has more of the small words of other European languages than of English ones."""
     rules = _rules(language)
-    others = len(rules.foreign.findall(text))
-    return others >= FOREIGN_WORDS and others > len(rules.native.findall(text))
+    others, own = rules.foreign.findall(text), len(rules.native.findall(text))
+    alone = not own and any(word.islower() for word in others)  # a capital may be a name's: Des Moines
+    return len(others) > own and (len(others) >= FOREIGN_WORDS or alone)
 
 
 def turns_of(text: str, language: str) -> list[dict[str, str]]:

@@ -41,6 +41,9 @@ class Constant(_Section):
 Column = Annotated[str, Field(min_length=1)]
 
 
+TOLD = ("vignette", "opening", "facts", "tests", "dialogue")  # fields of what a consultation can bring out
+
+
 class Mapping(_Section):
     """What the columns of a table of own cases are; what is left out is not in the table.
 
@@ -171,6 +174,11 @@ def check_columns(mapping: Mapping, mapped_by: Path, table: Path, columns: Seque
         if column not in columns:
             raise ClinicError(
                 f"{mapped_by}: {field}: {table.name} has no column {column!r} (it has: {', '.join(named)}){title or did_you_mean(column, named)}"
+            )
+    for field, column in mapping.columns():
+        if column == mapping.diagnosis and field.partition("[")[0].strip() in TOLD:
+            raise ClinicError(
+                f"{mapped_by}: {field}: {column!r} is the column of the diagnosis; what the patient tells is another"
             )
 
 

@@ -13,7 +13,7 @@ from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
 from clinic.errors import ClinicError
 from clinic.language import EN, PHRASES
-from clinic.loaders.cells import named, parsed, text_of, with_flags
+from clinic.loaders.cells import parsed, text_of, told_by_flag, with_flags
 from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, turns_of
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
@@ -25,10 +25,29 @@ TESTS = {"en": "Test results: {}", "zh": "检查结果：{}"}  # how the topic o
 RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
 _ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])"
 _HAN = re.compile(r"[\u4e00-\u9fff]")
-_CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z")  # of ICD-10, with its dot
+# without its dot: J189, or named as one (ICD-10: J45); before a name, where it is no vitamin and no vertebra (B12, T12)
+_UNDOTTED = r"(?:[A-TV-Z]\d\d[\dA-Z]{1,4}(?![A-Za-z\d])|ICD-?\d*(?:-CM)?:?\s*[A-TV-Z]\d[\dA-Z]{1,5}(?![A-Za-z\d]))"
+_BEFORE = r"(?:(?![BCT]1?\d\b|P53\b|D1?\d\b)[A-TV-Z]\d\d|\d{3}\.\d{1,2})[\s:–-]+(?=[A-Za-z]{4})"
+_CODE = re.compile(
+    rf"\A\W*(?:{_ICD}|{_UNDOTTED})\W*|\A\W*{_BEFORE}|\s*[(\[（]\s*(?:{_ICD}|{_UNDOTTED})\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z"
+)  # of ICD
 _NO_NAME = re.compile(
-    rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|[A-TV-Z]\d\d)\W*"
+    rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|{_UNDOTTED}|[A-TV-Z]\d\d|\d{{3}}\.\d{{1,2}})\W*"
 )  # 3, A, J18.9: what stands for a name in a key elsewhere
+_NO_DISEASE = frozenset(
+    [
+        "other",
+        "others",
+        "unspecified",
+        "undiagnosed",
+        "no diagnosis",
+        "none of the above",
+        "diagnosis unclear",
+        "其他",
+        "其它",
+        "待查",
+    ]
+)
 _AROUND = ' "“”'  # what a spreadsheet or a slip leaves around a name
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
@@ -139,6 +158,10 @@ def _names(row: Row, mapping: Mapping) -> tuple[str, tuple[str, ...]]:
         raise BadRecord(
             f"diagnosis {diagnosis!r} is a code or a number, no name; say what it stands for under `corrections` of the mapping"
         )
+    if normalise(diagnosis) in _NO_DISEASE:
+        raise BadRecord(
+            f"diagnosis {diagnosis!r} is no disease; say which under `corrections` of the mapping, or leave it out"
+        )
     return diagnosis, names_of(diagnosis)
 
 
@@ -187,7 +210,7 @@ def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> It
         if isinstance(entry, Dict):
             yield _stated(column, entry, topic, language)
         elif isinstance(entry, bool):
-            yield Statement(topic, entry, named(column, entry, language))
+            yield Statement(topic, *told_by_flag(column, entry, language))
         elif text and test:
             yield Statement(topic, is_present(text, language), text)
         else:

@@ -20,7 +20,8 @@ from clinic.errors import ClinicError
 from clinic.loaders.records import BadRecord, damaged, existing, lines, parse_line
 
 FORMATS = (".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".json")
-DELIMITERS = ",;\t"
+DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)  # as Excel begins a file with it
 _QUOTED = re.compile(r'"[^"]*"')
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of such bytes
 Row = Mapping[str, Any]
@@ -97,28 +98,44 @@ def _not_utf8(line: bytes) -> BadRecord | None:
 
 
 def _separated(path: Path) -> Table:
-    """CSV as spreadsheets write it: comma, semicolon or tab, whichever the header has most of."""
+    """CSV as spreadsheets write it: comma, semicolon, tab or bar, whichever fits most rows."""
     content = b"".join(line for _, line in lines(path, blank=True))
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ClinicError(f"{path} is UTF-16; save it as CSV in UTF-8")
     text = content.decode("utf-8-sig", errors="surrogateescape")
-    header = _QUOTED.sub("", text.partition("\n")[0])
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=header.count), strict=True)
+    skipped = len(text) - len(text.lstrip("\r\n"))
+    before = text[:skipped].count("\n")
+    text = text[skipped:]
+    if stated := _SEPARATOR.match(text):
+        text, before = text[stated.end() :], before + 1
+    above = before
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=stated[1] if stated else _delimiter(text), strict=True)
     rows: list[tuple[int, Row | BadRecord]] = []
-    before = 0
     try:
         columns = [name.strip() for name in next(reader, [])]
         _check_header(path, columns)
-        before = reader.line_num
+        before = above + reader.line_num
         for cells in reader:
             if _filled(cells):
                 rows.append((before + 1, _row(columns, cells)))
-            before = reader.line_num
+            before = above + reader.line_num
     except csv.Error as error:
         raise ClinicError(
             f"{path}, line {before + 1}: {error}; close its quotes and double those within a text, or save the table again"
         ) from error
     return Table(columns, rows)
+
+
+def _delimiter(text: str) -> str:
+    """What parts the header into as many cells as the first rows have, and into most."""
+    first = [_QUOTED.sub("", line) for line in text.split("\n")[:6] if line.strip()]
+    header, *others = first or [""]
+
+    def fit(delimiter: str) -> tuple[bool, int]:
+        return all(line.count(delimiter) == header.count(delimiter) for line in others), header.count(delimiter)
+
+    parting = [one for one in DELIMITERS if header.count(one)] or [","]
+    return max(parting, key=fit)
 
 
 def _row(columns: Sequence[str], cells: Sequence[str]) -> Row | BadRecord:

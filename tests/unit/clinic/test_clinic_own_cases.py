@@ -425,6 +425,23 @@ def test_none_is_a_denial_where_something_is_told_of_the_patient(place, split):
         ("Sex", "F F", "en", [(True, "F."), (True, "F.")]),
         ("Smoker", "Y N ex-smoker", "en", [(True, "Smoker."), (False, "No smoker."), (True, "Ex-smoker.")]),
         ("Fever", "1 0 yes maybe", "en", [(True, "Fever."), (False, "No fever."), (True, "Fever."), (True, "Maybe.")]),
+        ("Smoker", "0 1 9", "en", [(False, "No smoker."), (True, "Smoker."), None]),
+        ("Nausea", "Y N U", "en", [(True, "Nausea."), (False, "No nausea."), None]),
+        ("Fever", ["0", "1", "not asked"], "en", [(False, "No fever."), (True, "Fever."), None]),
+        ("Weight loss", ["+", "-", ""], "en", [(True, "Weight loss."), (False, "No weight loss."), None]),
+        ("Cough", ["(+)", "(-)", "−"], "en", [(True, "Cough."), (False, "No cough."), (False, "No cough.")]),
+        ("Rash", ["x", ""], "en", [(True, "Rash."), None]),
+        ("Dizzy", "ja nein", "en", [(True, "Dizzy."), (False, "No dizzy.")]),
+        (
+            "No known drug allergies",
+            "yes no",
+            "en",
+            [(False, "No known drug allergies."), (True, "Known drug allergies.")],
+        ),
+        ("无发热", "是 否", "zh", [(False, "无发热。"), (True, "发热。")]),
+        ("age", "49.0 50.0", "en", [(True, "49."), (True, "50.")]),
+        ("temp", "38.0 38.5", "en", [(True, "38.0."), (True, "38.5.")]),
+        ("Rapid test", "positive negative", "en", [(True, "Positive."), (False, "Negative.")]),
         ("Pain", "no 0 1 7", "en", [(False, "No."), (True, "0."), (True, "1."), (True, "7.")]),
     ],
 )
@@ -461,6 +478,12 @@ def test_bytes_of_a_parquet_are_text(place, split, tmp_path):
         ("Pneumonia, J18.9", "Pneumonia"),
         ("Pneumonia (ICD-10: J18.9)", "Pneumonia"),
         ("J18.9肺炎", "肺炎"),
+        ("J189 Pneumonia", "Pneumonia"),
+        ("K35 Acute appendicitis", "Acute appendicitis"),
+        ("250.00 Diabetes", "Diabetes"),
+        ("B12 deficiency", "B12 deficiency"),
+        ("T12 fracture", "T12 fracture"),
+        ("H1N1 influenza", "H1N1 influenza"),
         ("Whooping cough (A37.90)", "Pertussis"),
         ("Deficiency of vitamin (B12)", "Deficiency of vitamin (B12)"),
         ("Gout", "Gout"),
@@ -470,6 +493,18 @@ def test_a_code_is_no_part_of_a_diagnosis(place, split, stated, diagnosis):
     mapping = MAPPING + "corrections: {Whooping cough: Pertussis}\n"
     (case,), _ = load_source(place([{**ROW, "dx": stated}], mapping), split)
     assert case.diagnosis == diagnosis
+
+
+@pytest.mark.parametrize("stated", ["J189", "ICD-10: J45", "250.00", "Other", "No diagnosis"])
+def test_what_names_no_disease_is_no_diagnosis(place, split, stated):
+    cases, (rejected,) = load_source(place([{**ROW, "dx": stated}]), split)
+    assert cases == []
+    assert rejected.reason.startswith(f"diagnosis {stated!r} is ")
+
+
+def test_the_diagnosis_is_nothing_that_the_patient_tells(place, split):
+    with pytest.raises(ClinicError, match="'dx' is the column of the diagnosis; what the patient tells is another"):
+        load_source(place([ROW], MAPPING + "facts: [dx]\n"), split)
 
 
 def test_chinese_cases_that_are_called_english_are_told(place, split):
@@ -677,6 +712,16 @@ def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
         ("Wheezes on both sides, no crackles.", ["+Wheezes on both sides.", "-No crackles."]),
         ("In the abdomen, no masses.", ["-In the abdomen, no masses."]),
         ("Tired, no appetite.", ["+Tired, no appetite."]),
+        ("He denies cough; fever; rash.", ["-He denies cough.", "-He denies fever.", "-He denies rash."]),
+        ("Denies fever; reports cough.", ["-Denies fever.", "+Reports cough."]),
+        ("No fever; lungs clear.", ["-No fever.", "+Lungs clear."]),
+        ("He has fever; cough.", ["+He has fever.", "+Cough."]),
+        ("X-ray unremarkable except for effusion.", ["+X-ray unremarkable except for effusion."]),
+        ("Without treatment the rash spreads.", ["+Without treatment the rash spreads."]),
+        ("No matter what he does it itches.", ["+No matter what he does it itches."]),
+        ("He was ruled out for MI.", ["-He was ruled out for MI."]),
+        ("Temperature is 37.1 C. Crackles at the base.", ["+Temperature is 37.1 C.", "+Crackles at the base."]),
+        ("\nPertinent negatives: fever, rash\nNegative: cough", ["-Denies fever.", "-Denies rash.", "-Denies cough."]),
         ("He has pain, no matter what he does.", ["+He has pain, no matter what he does."]),
         ("He is without fever.", ["-He is without fever."]),
         ("Denies bladder or bowel symptoms.", ["-Denies bladder or bowel symptoms."]),
@@ -840,6 +885,38 @@ def test_a_talk_written_in_lines_is_a_recorded_one(place, split):
     ]
     (other,), _ = load_source(place([{**ROW, "talk": TALK}], MAPPING + "dialogue: talk\n"), split)
     assert texts(other)[-2:] == texts(case)
+
+
+@pytest.mark.parametrize(
+    ("note", "foreign"),
+    [
+        ("Patientin, 30 J., Bauchschmerzen rechts unten. Kein Fieber, keine Übelkeit.", True),
+        ("Fièvre absente. Pas fièvre.", True),
+        ("Sin fiebre. Dolor abdominal.", True),
+        ("CC: cough x3d, T 39, seen in Des Moines", False),
+        ("De Quervain tenosynovitis, left wrist", False),
+    ],
+)
+def test_short_notes_of_other_languages_are_known_by_one_word(note, foreign):
+    assert is_foreign(note, "en") == foreign
+
+
+def test_an_age_ends_no_sentence():
+    assert (
+        opening_of("Pt is a 54 y.o. M w/ PMHx of HTN presents w/ CP. Denies fever.", "en")
+        == "Pt is a 54 y.o. M w/ PMHx of HTN presents w/ CP."
+    )
+
+
+@pytest.mark.parametrize("head", ["\n\n", "sep=;\n"])
+def test_what_stands_above_a_header_is_passed_over(place, split, head):
+    (case,), rejected = load_source(place(f"{head}story;dx\n{STORY};Gout\n".encode(), name="cases.csv"), split)
+    assert (case.diagnosis, rejected) == ("Gout", [])
+
+
+def test_a_bar_parts_columns_too(place, split):
+    (case,), _ = load_source(place(f"story|dx\n{STORY}|Gout\n".encode(), name="cases.csv"), split)
+    assert case.diagnosis == "Gout"
 
 
 def test_cases_in_other_languages_are_told(place, split):

@@ -4,7 +4,7 @@ import pytest
 
 from clinic.config import CaseSource
 from clinic.errors import ClinicError
-from doctor.case_preview import guessed, preview, refuse
+from doctor.case_preview import guessed, preview, refuse, too_long
 from doctor.parameters import load_params
 
 TEMPLATE = "I have come about my knee and would like to know what it is. I have had it for {} days by now."
@@ -75,3 +75,26 @@ def test_a_mapping_is_guessed_for_a_folder_by_its_first_table_whole_or_not_at_al
     (tmp_path / "tables/a.csv").write_text(f"case,text,diagnosis\n1,{TEMPLATE},Gout\n")
     guessed(tmp_path / "tables", tmp_path / "m.yaml")
     assert "\nvignette: text\ndiagnosis: diagnosis\n# not used: case\n" in (tmp_path / "m.yaml").read_text()
+
+
+def test_how_columns_were_read_is_shown(place, params, tmp_path):
+    source = place([])
+    rows = [
+        f"It hurts here and there {n}. It is worse at night {n}.,Gout,{n % 3},{'yn'[n % 2]},{n}\n" for n in range(30)
+    ]
+    (tmp_path / "mine.csv").write_text("text,illness,vomiting,fever,visit\n" + "".join(rows))
+    (tmp_path / "mine.yaml").write_text(MAPPING + "facts: [vomiting, fever]\n")
+    lines = preview(params(10), source, 1)[2]
+    assert "  column vomiting: 30 texts, 0 empty; told as they stand, as no yes or no: 0, 1, 2" in lines
+    assert "  column fever: 15 yes, 15 no, 0 empty" in lines
+    assert "  columns that nothing is made of: visit" in lines
+    assert "  all have one diagnosis: whoever says it is always right" in lines
+    assert {"  + fever: Fever.", "  - fever: No fever."} & set(lines)
+
+
+def test_without_a_tokenizer_the_rest_is_told(place, params):
+    given = params(10)
+    away = given.model_copy(update={"warm_start": given.warm_start.model_copy(update={"base": "models/nowhere"})})
+    cases, _, lines = preview(away, place([(TEMPLATE.format(n), "Gout") for n in range(3)]), 0)
+    assert lines
+    assert too_long(away, cases)[1].startswith("tokens are not counted, so that charts may be too long: cannot read")
