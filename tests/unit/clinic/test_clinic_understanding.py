@@ -293,3 +293,18 @@ def test_a_sentence_as_long_as_a_chart_is_read_in_its_length():
         " long" * 20_000 + ".  He fell. Is it"
     )
     assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("fact", "question"),
+    [
+        ("I have had a pericarditis", "Have you ever had a pericarditis?"),
+        ("I have never had a pericarditis", "Have you ever had a pericarditis?"),
+        ("Has coughed up a little blood", "Have you brought up any blood?"),
+        ("Keeps pigeons in the garden", "Any pets?"),
+        ("Quit drinking ten years ago", "Do you drink alcohol?"),
+    ],
+)
+def test_a_fact_is_found_however_it_is_put(make_case, fact, question):
+    facts = (Fact("a", True, "Works in a bakery"), Fact("b", True, fact))
+    assert question_matcher(make_case(facts=facts, opening=()))(question) == "b"
