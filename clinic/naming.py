@@ -276,7 +276,8 @@ def same_word(word: str) -> str:
 
 
 def _run(content: Sequence[str]) -> str:
-    return re.sub("ae|oe", "e", "".join(content))  # gastro-oesophageal
+    joined = re.sub(r"(?<=\d) (?=\d)", ".", " ".join(content)).replace(" ", "")  # 2.5 is not 25
+    return re.sub("ae|oe", "e", joined)  # gastro-oesophageal
 
 
 @dataclass(frozen=True, kw_only=True)

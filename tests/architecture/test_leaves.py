@@ -28,12 +28,14 @@ def test_parameters_cases_and_the_registry_need_no_model_library(module):
     assert loaded(module) == set()
 
 
+@pytest.mark.slow
 def test_a_training_in_one_process_loads_no_ray_and_a_heavy_library_would_be_seen():
     found = loaded("doctor.training")
     assert "torch" in found
     assert "ray" not in found
 
 
+@pytest.mark.slow
 def test_an_edit_of_the_learner_leaves_the_first_stages_up_to_date(tmp_path):
     """In a copy of what git tracks, where every stage has just run as far as DVC knows."""
     tracked = subprocess.run(

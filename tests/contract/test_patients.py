@@ -227,7 +227,7 @@ def test_a_hundred_real_consultations_end_with_the_scripted_patient(real):
     ] == []
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2])
+@pytest.mark.parametrize("share", [0.0, pytest.param(0.2, marks=pytest.mark.slow)])
 def test_a_hundred_real_consultations_end_with_a_model_that_leaks(real, share, record_property):
     seen, cases = real
     reply = actor(cases, share, any_disguise)
@@ -339,6 +339,7 @@ def test_nothing_else_is_redacted(real):
     assert wrong <= 0.001 * texts, (texts, removed, wrong)
 
 
+@pytest.mark.slow
 def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
     """Random weights: what it says is noise, but the protocol holds: every consultation ends or fails as data."""
     tokenizer = new_tokenizer(["You play a patient in a consultation. I have a cough. I do not know."] * 4, 400)
@@ -386,7 +387,10 @@ def test_a_model_of_this_machine_plays_the_patient(tmp_path: Path):
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.course])])
+@pytest.mark.parametrize(
+    "count",
+    [pytest.param(200, marks=pytest.mark.slow), pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.course])],
+)
 def test_many_consultations_with_failing_patients(count: int):
     """10% of the requests never answered, 5% garbage, one try each: every episode ends with a stop reason, failures
     teach nothing, and too many stop the run.

@@ -429,6 +429,7 @@ def bundled(split):
     ]
 
 
+@pytest.mark.slow
 def test_imported_sets_are_clean(bundled):
     assert Counter(case.source for case in bundled) == {"agentclinic": 151, "mtmeddialog": 695}
     check(bundled, (), 0.2)

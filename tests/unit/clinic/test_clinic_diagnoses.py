@@ -382,6 +382,11 @@ def test_a_cause_is_not_its_consequence(one, other):
     assert same_disease(one, (one,))
 
 
+def test_a_point_within_a_number_counts():
+    assert not same_disease("25%", ("2.5%",))
+    assert same_disease("2.5%", ("2.5%",))
+
+
 @pytest.mark.parametrize(
     ("said", "true"),
     [

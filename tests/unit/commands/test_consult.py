@@ -36,12 +36,14 @@ def test_a_person_talks_to_the_bundled_model_and_is_told_what_it_is():
     assert "Loading weights" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_end_of_the_input_ends_it_in_a_line():
     done = consult("--doctor", "models/base", "--forget", typed="I have a cough\n")
     assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (130, "stopped")
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_doctor_that_is_not_there_is_told_in_a_line():
     done = consult("--doctor", "models/no such")
     assert done.returncode == 2

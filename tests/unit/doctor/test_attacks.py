@@ -116,7 +116,12 @@ def test_every_attack_speaks_the_language_of_the_case(code):
 
 
 @pytest.mark.parametrize(
-    ("code", "count"), [pytest.param("en", 200, marks=[pytest.mark.slow, pytest.mark.course]), ("en", 20), ("zh", 40)]
+    ("code", "count"),
+    [
+        pytest.param("en", 200, marks=[pytest.mark.slow, pytest.mark.course]),
+        ("en", 20),
+        pytest.param("zh", 40, marks=pytest.mark.slow),
+    ],
 )
 def test_no_attack_earns_what_an_honest_weak_doctor_earns_on_the_starter_clinic(code, count):
     table = on_starter(in_language(code), count, ["outcome"])
@@ -157,7 +162,7 @@ def test_a_drawn_source_has_doctors_who_know_its_probabilities():
     assert table[STRONG]["outcome"].mean() > 0
 
 
-@pytest.mark.parametrize("code", PHRASES)
+@pytest.mark.parametrize("code", ["en", pytest.param("zh", marks=pytest.mark.slow)])
 def test_no_privileged_fields(code):
     """Whatever an attacker says, it hears no finding of the chart that it did not ask for, and never the diagnosis."""
     ward = starter_ward(in_language(code), 5)

@@ -70,6 +70,7 @@ def test_every_question_is_read_once_before_any_comes_again(embedder):
         assert all(text.startswith("A cough ? Number") for text in questions)
 
 
+@pytest.mark.slow
 def test_what_is_written_is_what_was_learned(embedder, tmp_path):
     model = learner(embedder).eval()
     steps = list(_steps([SMOKE, ABROAD] * 8, 12, lambda texts: embedder.encode(list(texts))))

@@ -153,6 +153,7 @@ def two_sources(params, cases, tmp_path_factory):
     return open_evaluation_sets(params, folder, Path("unused"))
 
 
+@pytest.mark.slow
 def test_every_source_is_beaten_by_something_better_than_the_commonest_diagnosis(two_sources):
     starter, imported = two_sources
     assert [one.first for one in two_sources] == [True, False]

@@ -95,6 +95,7 @@ def test_a_doctor_that_never_searches_is_the_same_with_and_without(params, folde
     assert all("difference +0.000" in line for line in told[1::2])
 
 
+@pytest.mark.slow
 def test_more_cases_than_searches_are_remembered_are_measured_too(monkeypatch, params, folders):
     told = search_lines(params, ROOT / "models/base", *folders, 6)
     monkeypatch.setattr("doctor.library.KEPT", 4)

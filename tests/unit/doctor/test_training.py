@@ -96,6 +96,7 @@ def test_without_dynamic_sampling_one_draw_is_enough(opened):
     assert has_enough_groups(run, 1, 1)
 
 
+@pytest.mark.slow
 def test_dynamic_sampling_draws_until_enough_groups_tell_something(opened):
     run = opened("dapo", dynamic_sampling={"max_num_gen_batches": 3, "by": "reward"}, **GROUPS)
     assert run.max_draws == 3
@@ -133,6 +134,7 @@ def test_pairs_of_a_file_are_planned_as_they_will_be_learned(opened, tmp_path):
         opened("dpo", **numbers, optimizer={"mini_batch_size": 8})
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_lost_is_learned_again_from_the_last_checkpoint(opened):
     """Steps 2 and 3 have none, as with `save_freq` above 1."""
     run = opened(**GROUPS)

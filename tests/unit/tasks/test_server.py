@@ -46,7 +46,9 @@ def begun(home: Path, *options: str, **settings: str) -> Iterator["subprocess.Po
         process.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_the_server_of_a_flow_ends_with_it_however_that_ends(tmp_path: Path, number: signal.Signals) -> None:
     if number == signal.SIGKILL and sys.platform != "linux":
         pytest.skip("only Linux tells a process of its parent's end")

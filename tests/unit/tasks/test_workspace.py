@@ -88,6 +88,7 @@ def test_work_is_done_on_the_commit_and_kept_on_a_branch_and_the_users_files_sta
     assert state(project) == before
 
 
+@pytest.mark.slow
 def test_the_next_goes_on_from_the_branch_unless_the_project_has(project: Path) -> None:
     with workspace(project, "retrained") as place:
         (place / "dvc.lock").write_text("lock: 1\n")
@@ -108,6 +109,7 @@ def test_the_next_goes_on_from_the_branch_unless_the_project_has(project: Path) 
     ]
 
 
+@pytest.mark.slow
 def test_one_at_a_time_and_what_was_killed_leaves_nothing_in_the_way(project: Path) -> None:
     with (
         workspace(project, "retrained"),
@@ -134,6 +136,7 @@ def test_what_is_no_repository_is_refused_in_a_line(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_remote_gives_the_data_and_gets_the_branch(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -375,6 +378,7 @@ def test_a_way_of_ssh_in_gits_configuration_stays(without_data: Path, monkeypatc
     assert repository._unattended(without_data) == {"GIT_TERMINAL_PROMPT": "0"}
 
 
+@pytest.mark.slow
 def test_a_remote_of_dvcs_that_hangs_is_not_waited_for(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
