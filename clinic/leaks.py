@@ -59,7 +59,7 @@ SHORT = 4  # letters of a term that is compared strictly
 _JOINERS = frozenset("-‐‑‒–—_.·•*/'’´`~+")
 _SENTENCE_END = re.compile(r"[!?;:。！？；：]|\.\s")
 _ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
-_CODE = re.compile(r"[A-Za-z]{1,3}_?\d+")  # of a questionnaire that every patient of the source has answered: E_53
+_CODE = re.compile(r"E_\d+")  # of DDXPlus, whose every patient has answered every question
 _LONGEST_GAP = 3  # characters between two letters of a term
 
 

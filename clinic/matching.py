@@ -34,9 +34,6 @@ _OTHERS = re.compile(
     r"|grand(?:mother|father|parents?)|relatives?|family|neighbou?r|colleague|friends?|dog|cat|pet)\b"
     r"|[您你]的?(母亲|妈妈|父亲|爸爸|父母|爷爷|奶奶|外公|外婆|兄弟|姐妹|哥哥|弟弟|姐姐|妹妹|妻子|丈夫|老公|老婆|儿子|女儿|家人|家里人|邻居|朋友|同事)"
 )
-_HAN = re.compile(
-    "母亲|妈妈|父亲|爸爸|父母|爷爷|奶奶|外公|外婆|兄弟|姐妹|哥哥|弟弟|姐姐|妹妹|妻子|丈夫|老公|老婆|儿子|女儿|家人|家里人|家族|亲戚|邻居|朋友|同事"
-)
 _HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _RUN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
@@ -120,7 +117,7 @@ class TopicMatcher:
             return exact
         score = self.similarities(text) * self._known_share(text)
         best = int(score.argmax())
-        if score[best] < self._threshold or others_in(text) - self._others[self._topics[best]]:
+        if score[best] < self._threshold or (others_in(text) and not self._others[self._topics[best]]):
             return None
         return self._topics[best]
 

@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"[a-z]+|\d+|[^\W\d_a-z]+")
 # what stands before it follows from what stands behind it
 _CONSEQUENCE = re.compile(
     r"\b(?:due to|caused by|because of|secondary to|resulting from|induced by|following|after|(?<=metastatic )to"
-    r"|(?<=metastatic )from|(?<=metastas[ei]s )(?:to|in|from|of)|with(?= [^,;]*\bmetasta))\b",
+    r"|with(?= [^,;]*\bmetasta))\b",
     re.IGNORECASE,
 )
 _APOSTROPHES = str.maketrans(dict.fromkeys("’‘`´ʼ′＇", "'"))
@@ -375,18 +375,20 @@ def names_of_group(number: int) -> tuple[str, ...]:
     return tuple(name for name in lexicon().groups[number] if not keys(name) & shared)
 
 
-def _head(name: str) -> str:
-    """What a name calls the consequence of something else, in the form of a key; empty if it has no such joint."""
+def _joined(name: str) -> tuple[set[str], set[str]]:
+    """The words of a consequence and of what it follows from; none where a name has no such joint."""
     head, *rest = _CONSEQUENCE.split(name, maxsplit=1)
-    return _bag(_content(head)) if rest and words(head) else ""
+    return (
+        ({same_word(w) for w in _content(head)}, {same_word(w) for w in _content(rest[0])}) if rest else (set(), set())
+    )
 
 
 def kept_apart(one: str, other: str) -> bool:
     """Whether two names are different diseases although they have the same words: listed ones, and those of which one
     is the other's consequence ("kidney failure due to heart disease").
     """
-    heads = [_head(name) for name in (one, other)]
-    if all(heads) and heads[0] != heads[1]:
+    (head, tail), (other_head, other_tail) = _joined(one), _joined(other)
+    if (head - other_head) & other_tail and (other_head - head) & tail:
         return True
     pair = (frozenset(words(one)), frozenset(words(other)))
     return any(

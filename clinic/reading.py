@@ -116,7 +116,7 @@ _EXPLANATION = re.compile(
     r"|resulting|following|secondary)\b|\s+(?:because|based on|given)\b|\s+[–—-]\s+(?=.*\b(?:is|are|needs?"
     r"|with|please|see|start|treat|refer|because|due|this|you)\b)|,\s*(?:not|but not)\s|,\s*(?:an?|the)\s"
     r"|,?\s+and (?:needs?|requires?|should|must)\b|,?\s+(?:pending|awaiting|to be confirmed)\b"
-    r"|,?\s+(?:needs?|requires?)\s+(?=\w)|,\s*(?:start|give|treat|refer|admit|take|prescribe|order|rest|drink|stay)\b"
+    r"|,?\s+(?:needs?|requires?)\s+(?=\w)(?!.*\b(?:rul|exclu|consider|not))|,\s*(?:start|give|treat|refer|admit|take|prescribe|order|rest|drink|stay)\b(?!.*\b(?:rul|exclu|consider|not))"
     r"|\s+(?:would )?explains?\b|[,，](?=需|请|建议|应)",
     re.IGNORECASE,
 )
@@ -130,19 +130,19 @@ _IDLE = re.compile(
 _TAKEN_BACK = re.compile(
     r"\W*(?:(?:but|though|although|however|which|that|it|this|(?:the )?diagnosis|i|we|he|she|you|they|has|have|had|is|was|been"
     r"|seems?|appears?|do|does|can|could|be|very|most|highly|quite|rather|therefore|now|already|considered)\W+)*"
-    r"(?:unlikely|reject(?:ed)?|dismiss(?:ed)?|disprove[dn]?|refuted|retract(?:ed)?|withdrawn?|never (?:had|was|were|been)"
+    r"(?:unlikely|(?<=i )(?:reject|dismiss|retract)|(?:reject|dismiss|retract)ed|disproved?n?|refuted|withdrawn|never (?:had|was|were|been)\W*\Z"
     r"|(?:less|least) likely|improbable|implausible|impossible|doubtful|wrong|incorrect|false|absent|excluded"
-    r"|ruled out|take (?:this|that|it) back|cannot(?: be)?\W*\Z|(?:not|no|\w+n['’]t)(?:\W*\Z| (?:this|that|it|so|(?:the|my|your) (?:case|diagnosis|cause"
-    r"|answer)|present|fit|match|apply|hold|make sense|likely|probable|possible|confirmed|correct|true|believe|think|(?:what )?(?:you|he|she|they|it)? ?"
+    r"|ruled out|take (?:this|that|it) back|cannot(?: be)?\W*\Z|(?:not|no|(?:does|is|was|did)n['’]t)(?:\W*\Z| (?:this|that|it|so|(?:the|my|your) (?:case|diagnosis|cause"
+    r"|answer)|present|fit(?=\W*(?:\Z|[.;]))|likely|probable|possible|confirmed|correct|true|believe|think|(?:what )?(?:you|he|she|they|it)? ?"
     r"(?:have|has))\b(?! (?:only|just|to\b))))"
     r"|\W*(?:(?:已|已经|可|可以|予以|目前|暂|并)*(?:排除|除外|不考虑|不支持|不成立|不是|没有|可能性(?:小|不大|低)))",
     re.IGNORECASE,
 )
 # the same, wherever it stands behind a name
 _RETRACTED = re.compile(
-    r"(?:\A|[.;!?,\n–—-])\W*(?:or not\b|(?:oh |actually,? )?no,? (?:wait|sorry)|wait\W*(?:\Z|no\b|that\b|it\b)|scratch (?:this|that|it)|(?:just|only) (?:kidding|joking)"
-    r"|i(?: was|'m| am)?(?: just| only)? (?:kidding|joking|made (?:this|that|it) up)|(?:please )?(?:disregard|ignore|forget) (?:this|that|it|what)"
-    r"|disregard\W*\Z|never ?mind|on second thoughts?|i (?:take|took) (?:this|that|it) back|i was wrong)",
+    r"(?:\A|[.;!?,\n–—-])\W*(?:or not\b|(?:oh |actually,? )?no,? (?:wait|sorry)|wait\W*\Z|scratch (?:this|that|it)|(?:just|only) (?:kidding|joking)"
+    r"|i(?: was|'m| am)?(?: just| only)? (?:kidding|joking|made (?:this|that|it) up)|(?:please )?(?:disregard|ignore|forget) (?:this|that|it)\W*\Z"
+    r"|disregard\W*\Z|never ?mind\W*\Z|on second thoughts?|i (?:take|took) (?:this|that|it) back|i was wrong)",
     re.IGNORECASE,
 )
 _TAG = re.compile(r"</?[a-z]{1,6}>", re.IGNORECASE)

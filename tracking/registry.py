@@ -319,7 +319,6 @@ def prune(model_name: str, copy: Copy) -> None:
     """Delete a copy; its version says so first."""
     describe(model_name, copy.number, {PRUNED: f"on {time.strftime('%Y-%m-%d')}"})
     discard(copy.folder)
-    _lock(copy.folder).unlink(missing_ok=True)
 
 
 def discard(copy: Path) -> None:

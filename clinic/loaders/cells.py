@@ -28,11 +28,13 @@ SIGNS = {
     **dict.fromkeys(["-", "−", "–", "－", "(-)", "(−)", "（-）", "（－）", "absent", "✗", "✘"], False),
 }  # flags where a column holds nothing else
 # what stands among flags for a question that was not asked, or not answered
-UNASKED = frozenset(["9", "99", "999", "8", "88", "-1", "-9", "u", "unk", "nk", "n/k", "missing", "?"])
+UNASKED = frozenset(["u", "unk", "nk", "n/k", "missing", "?"])
+UNASKED_CODES = frozenset(["9", "99", "999", "-9"])  # of a long table of 0 and 1
+LONG = 20  # rows
 NAMED = {"en": ("No {}.", "{}."), "zh": ("无{}。", "{}。")}  # a flag told: denied, present
 WORDS = FLAGS.keys() - {"1", "1.0", "0", "0.0"}
 _NEGATED = re.compile(
-    r"(?:no|without|denies|denied|absence of|negative for)[\s_]+(?=\S)|(?:无|没有|否认)(?=\S)", re.IGNORECASE
+    r"(?:no (?:known|history of)|denies|denied|absence of|negative for)[\s_]+(?=\S)|否认(?=\S)", re.IGNORECASE
 )
 _WHOLE = re.compile(r"-?\d+\.0+")  # a whole number as pandas writes it beside empty cells
 _BREAK = re.compile(
@@ -129,10 +131,13 @@ def flags_of(cells: Iterable[Any]) -> Mapping[str, bool | None]:
     """
     given = [cell for cell in cells if not isinstance(cell, list | dict)]
     signs = {_said(cell) for cell in given} - {""}
-    if signs - UNASKED <= SIGNS.keys() and any(SIGNS.get(sign) for sign in signs):
+    empty = UNASKED | (NOTHING - SIGNS.keys())
+    if signs - empty <= SIGNS.keys() and any(SIGNS.get(sign) for sign in signs):
         return {sign: SIGNS.get(sign) for sign in signs}
     texts = {text_of(cell).casefold() for cell in given} - {""}
     told = texts - UNASKED
+    if not told & WORDS and len(given) >= LONG:
+        told -= UNASKED_CODES
     both = {FLAGS[text] for text in told & FLAGS.keys()} == {True, False}
     if told <= FLAGS.keys() and (told == texts or both or not told - WORDS):
         return {text: FLAGS.get(text) for text in texts} if told else {}

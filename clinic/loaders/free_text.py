@@ -22,9 +22,28 @@ from ruamel.yaml import YAML
 from clinic.simplified import simplified
 
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
-MAX_LISTED_WORDS = 4  # of a thing between semicolons
 MAX_OPENING_WORDS = 60
 MAX_SIGNED = 80  # characters of a thing with a sign
+# small letters: one of them tells where no English small word stands beside it
+UNMISTAKABLE = frozenset(
+    [
+        "kein",
+        "keine",
+        "keinen",
+        "nicht",
+        "ohne",
+        "nein",
+        "fieber",
+        "fièvre",
+        "fiebre",
+        "febbre",
+        "schmerzen",
+        "aucun",
+        "aucune",
+        "senza",
+        "não",
+    ]
+)
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
 _END = r"(?:(?<=[.!?…])|(?<=[.!?…][\"”']))\s+(?=[A-Z\d\"“(]|[+＋]\s?[a-z])|(?<=[a-z]\.)(?=[A-Z][a-z])"
 _CAPITAL = re.compile(r"[.!?…]\s+[A-Z]")
@@ -73,8 +92,6 @@ class _Rules:
     line_verdicts: re.Pattern[str]  # with a dash, or a line of their own
     line_sections: re.Pattern[str]
     says: re.Pattern[str]  # the end of what introduces words that were said, and is no heading
-    negatives: re.Pattern[str]  # headings of what is not there
-    denying: str  # what to say before it
     soap: Mapping[str, str]  # letter of a section -> its heading, "" where the kinds of its sentences say more
     doctor: re.Pattern[str]  # with its colon, at the beginning of a line
     patient: re.Pattern[str]
@@ -157,8 +174,6 @@ def _rules(language: str) -> _Rules:
         line_verdicts=re.compile(rf"(?!(?:{doctor})(?:\W|\Z)){several}{apart}", re.IGNORECASE),
         line_sections=re.compile(rf"(?!\w{{2}}\Z)({section}){apart}", re.IGNORECASE),
         says=re.compile(rf"(?:{'|'.join(said['says'])})\Z", re.IGNORECASE),
-        negatives=re.compile(rf"(?:{'|'.join(said['negatives'])})", re.IGNORECASE),
-        denying=said["denying"],
         soap=said["soap"],
         doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),
         patient=re.compile(rf"\s*(?:{patient})\s*[:：]\s*", re.IGNORECASE),
@@ -195,8 +210,6 @@ def statements_of(text: str, language: str, topic: str | None = None) -> Iterato
         if topic is None and not place:
             yield Statement(rules.presentation, True, sentence)
             continue
-        if heading and rules.negatives.fullmatch(simplified(heading)) and is_present(sentence, language):
-            sentence = rules.denying + sentence[:1].lower() + sentence[1:]
         kind = heading or _kind(sentence, rules, kind)
         for part in _parts(sentence, rules):
             yield Statement(topic or kind, is_present(part, language), part)
@@ -289,7 +302,7 @@ def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
     if len(signs := _signs(sentence)) > 1:
         yield from (_finished(item, rules) for _, item in signs)
         return
-    for part in _turns(_one_list(sentence, rules), rules):
+    for part in _turns(sentence, rules):
         found = rules.denied.match(simplified(part))
         if not found or rules.still_there.match(simplified(part), found.start("cue")):
             yield _finished(part, rules)
@@ -308,20 +321,6 @@ def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
             yield _finished(part[: found.start("rest") + end], rules)
         if after:
             yield from _parts(rest[after:], rules)
-
-
-def _one_list(sentence: str, rules: _Rules) -> str:
-    """A sentence with commas for the semicolons between things denied: "denies cough; fever; rash"."""
-    first, *others = sentence.split("; ")
-    if not others or not rules.denied.match(simplified(first)):
-        return sentence
-    things = (
-        rules.length(one) <= MAX_LISTED_WORDS
-        and not any(rule.match(simplified(one)) for rule in (rules.own, rules.denied, rules.leads, rules.acts))
-        and not rules.denies.search(simplified(one))
-        for one in others
-    )
-    return ", ".join([first, *others]) if all(things) else sentence
 
 
 def _turns(sentence: str, rules: _Rules) -> Iterator[str]:
@@ -357,7 +356,7 @@ def is_foreign(text: str, language: str) -> bool:
     """Whether a text called English has more of the small words of other European languages than of English ones."""
     rules = _rules(language)
     others, own = rules.foreign.findall(text), len(rules.native.findall(text))
-    alone = not own and any(word.islower() for word in others)  # a capital may be a name's: Des Moines
+    alone = not own and any(word in UNMISTAKABLE for word in others)
     return len(others) > own and (len(others) >= FOREIGN_WORDS or alone)
 
 

@@ -25,12 +25,8 @@ TESTS = {"en": "Test results: {}", "zh": "检查结果：{}"}  # how the topic o
 RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
 _ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])"
 _HAN = re.compile(r"[\u4e00-\u9fff]")
-# without its dot: J189, or named as one (ICD-10: J45); before a name, where it is no vitamin and no vertebra (B12, T12)
-_UNDOTTED = r"(?:[A-TV-Z]\d\d[\dA-Z]{1,4}(?![A-Za-z\d])|ICD-?\d*(?:-CM)?:?\s*[A-TV-Z]\d[\dA-Z]{1,5}(?![A-Za-z\d]))"
-_BEFORE = r"(?:(?![BCT]1?\d\b|P53\b|D1?\d\b)[A-TV-Z]\d\d|\d{3}\.\d{1,2})[\s:–-]+(?=[A-Za-z]{4})"
-_CODE = re.compile(
-    rf"\A\W*(?:{_ICD}|{_UNDOTTED})\W*|\A\W*{_BEFORE}|\s*[(\[（]\s*(?:{_ICD}|{_UNDOTTED})\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z"
-)  # of ICD
+_UNDOTTED = r"(?:[A-TV-Z]\d\d[\dA-Z]{1,4}|ICD-?\d*(?:-CM)?:?\s*[A-TV-Z]\d[\dA-Z]{1,5})"  # alone: J189, ICD-10: J45
+_CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z")  # of ICD-10, with its dot
 _NO_NAME = re.compile(
     rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|{_UNDOTTED}|[A-TV-Z]\d\d|\d{{3}}\.\d{{1,2}})\W*"
 )  # 3, A, J18.9: what stands for a name in a key elsewhere

@@ -20,7 +20,7 @@ from clinic.errors import ClinicError
 from clinic.loaders.records import BadRecord, damaged, existing, lines, parse_line
 
 FORMATS = (".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".json")
-DELIMITERS = ",;\t|"
+DELIMITERS = ",;\t"
 _SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)  # as Excel begins a file with it
 _QUOTED = re.compile(r'"[^"]*"')
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of such bytes
@@ -98,7 +98,7 @@ def _not_utf8(line: bytes) -> BadRecord | None:
 
 
 def _separated(path: Path) -> Table:
-    """CSV as spreadsheets write it: comma, semicolon, tab or bar, whichever fits most rows."""
+    """CSV as spreadsheets write it: comma, semicolon or tab, whichever the header has most of, or bars."""
     content = b"".join(line for _, line in lines(path, blank=True))
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ClinicError(f"{path} is UTF-16; save it as CSV in UTF-8")
@@ -127,15 +127,10 @@ def _separated(path: Path) -> Table:
 
 
 def _delimiter(text: str) -> str:
-    """What parts the header into as many cells as the first rows have, and into most."""
-    first = [_QUOTED.sub("", line) for line in text.split("\n")[:6] if line.strip()]
-    header, *others = first or [""]
-
-    def fit(delimiter: str) -> tuple[bool, int]:
-        return all(line.count(delimiter) == header.count(delimiter) for line in others), header.count(delimiter)
-
-    parting = [one for one in DELIMITERS if header.count(one)] or [","]
-    return max(parting, key=fit)
+    """What the header has most of; a bar where it has nothing else."""
+    header = _QUOTED.sub("", text.partition("\n")[0])
+    found = max(DELIMITERS, key=header.count)
+    return "|" if not header.count(found) and "|" in header else found
 
 
 def _row(columns: Sequence[str], cells: Sequence[str]) -> Row | BadRecord:

@@ -331,6 +331,8 @@ def test_any_answer_can_be_read(text):
         "Pneumonia. I made that up",
         "Pneumonia. It is common. Scratch that",
         "My father has pneumonia",
+        "Pneumonia needs to be ruled out urgently",
+        "Pneumonia, admit to rule out",
     ],
 )
 def test_what_is_taken_back_or_hardly_believed_is_no_diagnosis(text):
@@ -361,6 +363,8 @@ def test_what_is_taken_back_or_hardly_believed_is_no_diagnosis(text):
         "Pneumonia, which cannot be treated at home",
         "Pneumonia. Never stop the antibiotics early",
         "Pneumonia. Wait and see.",
+        "Pneumonia. You don't have an infection of the ear.",
+        "Pneumonia. Please ignore what the neighbours say",
         "Your son has pneumonia",
     ],
 )
@@ -380,6 +384,11 @@ def test_how_a_diagnosis_is_put_wins_and_loses_nothing(text):
 def test_a_cause_is_not_its_consequence(one, other):
     assert not same_disease(one, (other,))
     assert same_disease(one, (one,))
+
+
+def test_a_consequence_may_be_put_in_other_words():
+    assert same_disease("AKI due to dehydration", ("Acute kidney injury due to dehydration",))
+    assert same_disease("Liver metastases from colon cancer", ("Colon cancer with liver metastases",))
 
 
 def test_a_point_within_a_number_counts():
