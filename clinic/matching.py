@@ -6,7 +6,7 @@ character trigrams, so that scripts without spaces work too).
 
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -17,9 +17,7 @@ from clinic.simplified import simplified
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to unit vectors, float32 (n, D)."""
-MATCH_THRESHOLD = (
-    0.4  # of 0.2 to 0.55 the best two places after the point on the open half of data/calibration/questions
-)
+MATCH_THRESHOLD = 0.4  # chosen on the open half of data/calibration/questions
 _WORD = re.compile(r"[^\W_]+")
 _FILLER_WORDS = (
     "a an the do does did you your are is was were have has had been be of in on at to or and any with it that this "
@@ -34,6 +32,7 @@ _OTHERS = re.compile(
     r"|grand(?:mother|father|parents?)|relatives?|family|neighbou?r|colleague|friends?|dog|cat|pet)\b"
     r"|[您你]的?(母亲|妈妈|父亲|爸爸|父母|爷爷|奶奶|外公|外婆|兄弟|姐妹|哥哥|弟弟|姐姐|妹妹|妻子|丈夫|老公|老婆|儿子|女儿|家人|家里人|邻居|朋友|同事)"
 )
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _RUN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
@@ -67,9 +66,14 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(feature for feature in _features(text) if not feature.startswith("#"))
 
 
-def others_in(text: str) -> frozenset[str]:
-    """The persons beside the patient of whom a question asks."""
-    return frozenset(person for found in _OTHERS.findall(normalise(text)) for person in found if person)
+def asks_of_others(text: str) -> bool:
+    """Whether a question asks of somebody beside the patient."""
+    return _OTHERS.search(normalise(text)) is not None
+
+
+def _question_of(text: str) -> str:
+    """The sentence with the last question mark, without what is said around it; all of a text that has none."""
+    return next((part for part in reversed(_SENTENCE_END.split(text)) if part.endswith(("?", "？"))), text)
 
 
 class TopicMatcher:
@@ -86,9 +90,7 @@ class TopicMatcher:
         self._topics = [topic for topic, _ in pairs]
         self._exact = {normalise(text): topic for topic, text in pairs}
         self._threshold = threshold
-        self._others: dict[str, frozenset[str]] = defaultdict(frozenset)  # of whom a topic's wordings speak
-        for topic, text in pairs:
-            self._others[topic] |= others_in(text)
+        self._of_others = {topic for topic, text in pairs if asks_of_others(text)}
         counts = [_features(text) for _, text in pairs]
         document_frequency = Counter(feature for count in counts for feature in count)
         self._column = {feature: i for i, feature in enumerate(document_frequency)}
@@ -115,9 +117,10 @@ class TopicMatcher:
         exact = self._exact.get(normalise(text))
         if exact is not None or not self._topics:
             return exact
-        score = self.similarities(text) * self._known_share(text)
+        asked = _question_of(text)
+        score = self.similarities(asked) * self._known_share(asked)
         best = int(score.argmax())
-        if score[best] < self._threshold or (others_in(text) and not self._others[self._topics[best]]):
+        if score[best] < self._threshold or (asks_of_others(text) and self._topics[best] not in self._of_others):
             return None
         return self._topics[best]
 

@@ -59,8 +59,8 @@ _LEADS = tuple(
         r"|currently )?(?:experiencing |suffering from |having |developing |showing (?:symptoms|signs) of )?",
         r"(?:currently|recently|newly)\s+(?:diagnosed with\s+)?",
         r"i(?:'m| am| would| do|'d)? ?(?:(?:strongly|also|most|now|do|fairly|quite|pretty) )*(?:think|believe"
-        r"|suspect|suppose|conclude|say|favou?r|diagnose|confirm|call|suspecting|leaning towards?|(?:(?:5\d|[6-9]\d|100) ?% )?sure"
-        r"|(?:(?:5\d|[6-9]\d|100) ?% )?confident)(?: that)?(?: you with| this as| this)?\b:?\s*",
+        r"|suspect|suppose|conclude|say|favou?r|diagnose|confirm|call|suspecting|leaning towards?"
+        rf"|(?:{_CHANCE} )?(?:sure|confident))(?: that)?(?: you with| this as| this)?\b:?\s*",
         rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just)\s+)*{_VERBS}\b"
         rf"(?:\s+(?:been )?(?:diagnosed with|suffering from|experiencing|caught))?\s*",
         rf"{_SURE}\b[:\s-]*(?=\S)",

@@ -21,10 +21,10 @@ from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.loaders.cells import text_of, with_flags
 from clinic.loaders.guess import guess_mapping
-from clinic.loaders.mapping import read_mapping
+from clinic.loaders.mapping import Mapping, read_mapping
 from clinic.loaders.own import stated_diagnosis
 from clinic.loaders.records import BadRecord, names_of
-from clinic.loaders.rows import FORMATS, read_table, tables_at
+from clinic.loaders.rows import FORMATS, Table, read_table, tables_at
 from clinic.matching import normalise
 from clinic.naming import group_of
 from clinic.openings import chart_opening
@@ -115,6 +115,8 @@ def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case],
     if not cases:
         return cases, rejected, lines
     factory = replace(open_factory(params, ROOT / "data/kb_index"), patient_model=None)
+    mapping = read_mapping(Path(source.mapping or ""))
+    tables = [read_table(str(path)) for path in tables_at(Path(source.path))]
     every = max(1, len(cases) // max(shown, 1))
     return (
         cases,
@@ -122,8 +124,8 @@ def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case],
         [
             *lines,
             *_summary(cases),
-            *_columns(source),
-            *_unused_corrections(source),
+            *_columns(mapping, tables),
+            *_unused_corrections(mapping, tables),
             *_empty_splits(params, source, cases),
             *(line for case in cases[::every][:shown] for line in _meeting(factory, case)),
             *_unknown_names(params, factory, cases),
@@ -181,10 +183,8 @@ def _summary(cases: Sequence[Case]) -> list[str]:
     ]
 
 
-def _columns(source: CaseSource) -> list[str]:
+def _columns(mapping: Mapping, tables: Sequence[Table]) -> list[str]:
     """How each column of facts and tests was read, and the columns that nothing was made of."""
-    mapping = read_mapping(Path(source.mapping or ""))
-    tables = [read_table(str(path)) for path in tables_at(Path(source.path))]
     of_facts = [*mapping.facts, *mapping.tests]
     rows = [row for table in tables for _, row in with_flags(table.rows, of_facts) if not isinstance(row, BadRecord)]
     used = {column for _, column in mapping.columns()}
@@ -210,12 +210,9 @@ def _as_read(cells: Sequence[Any]) -> str:
     return ", ".join([*counts, f"{empty} empty"]) + words
 
 
-def _unused_corrections(source: CaseSource) -> list[str]:
+def _unused_corrections(mapping: Mapping, tables: Sequence[Table]) -> list[str]:
     """Corrections of the mapping that no row of the table asks for: misspelt, or for a table of another month."""
-    mapping = read_mapping(Path(source.mapping or ""))
-    rows = [
-        row for path in tables_at(Path(source.path)) for _, row in read_table(str(path)).rows if mapping.corrections
-    ]
+    rows = [row for table in tables for _, row in table.rows]
     stated = {
         normalise(name)
         for row in rows

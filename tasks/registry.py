@@ -33,7 +33,7 @@ def immutable_copy(model: Path, registry: Path) -> tuple[Path, str]:
     """
     digest = folder_hash(model)
     copy = registry / digest
-    with making(copy, folder_hash) as partial:
+    with making(copy) as partial:
         if partial is not None:
             shutil.copytree(model, partial, dirs_exist_ok=True)
     return copy, digest

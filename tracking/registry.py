@@ -146,7 +146,7 @@ def _fetch(model_name: str, number: str, sha256: str) -> None:
     Raises:
         TrackingError: they are not what was registered.
     """
-    with making(COPIES / sha256, folder_hash) as partial:
+    with making(COPIES / sha256) as partial:
         if partial is None:
             return
         with transferring():
@@ -158,21 +158,21 @@ def _fetch(model_name: str, number: str, sha256: str) -> None:
 
 
 @contextmanager
-def making(copy: Path, digest: Callable[[Path], str] | None) -> Iterator[Path | None]:
+def making(copy: Path) -> Iterator[Path | None]:
     """Make a copy in an empty folder beside its place, where it is put at the end, its files read-only.
 
-    One process makes it; another that wants the same copy waits, and finds it made. What a killed one left goes.
+    One process makes it; another that wants the same copy waits, and finds it made. A damaged copy makes way, and so does
+    what a killed process left; where making it fails nothing is left.
 
     Args:
         copy: its place, named by its sha256.
-        digest: hashes the folder; a damaged copy makes way. None: what is there is taken as it is.
 
     Yields:
         The empty folder, or None where the copy is there.
     """
     copy.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(_lock(copy)):
-        if _holds(copy, copy.name, digest):
+    with FileLock(copy.with_name(f".{copy.name}.lock")):
+        if _holds(copy, copy.name, folder_hash):
             yield None
             return
         if copy.is_dir():
@@ -181,15 +181,15 @@ def making(copy: Path, digest: Callable[[Path], str] | None) -> Iterator[Path | 
         partial = copy.with_name(f".{copy.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
-        yield partial
+        try:
+            yield partial
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         for path in partial.rglob("*"):
             if path.is_file():
                 path.chmod(0o444)
         os.replace(partial, copy)
-
-
-def _lock(copy: Path) -> Path:
-    return copy.with_name(f".{copy.name}.lock")
 
 
 def version_at(model_name: str, alias: str, digest: Callable[[Path], str] | None = None) -> Version | None:

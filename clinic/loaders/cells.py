@@ -110,17 +110,13 @@ def with_flags(
 def _reader(cells: Sequence[Any]) -> Callable[[Any], Any]:
     """How the cells of a column are read: flags as such, and 45.0 as 45 where all its numbers are written so."""
     texts = {text for cell in cells if isinstance(cell, str) and (text := text_of(cell))}
-    plain = _whole if texts and all(map(_WHOLE.fullmatch, texts)) else _as_it_is
+    whole = bool(texts) and all(map(_WHOLE.fullmatch, texts))
+
+    def plain(cell: Any) -> Any:
+        return text_of(cell).partition(".")[0] if whole and isinstance(cell, str) else cell
+
     flags = flags_of([plain(cell) for cell in cells])
-    return lambda cell: _flag(plain(cell), flags)
-
-
-def _as_it_is(cell: Any) -> Any:
-    return cell
-
-
-def _whole(cell: Any) -> Any:
-    return text_of(cell).partition(".")[0] if isinstance(cell, str) else cell
+    return lambda cell: _flag(plain(cell), flags) if flags else plain(cell)
 
 
 def flags_of(cells: Iterable[Any]) -> Mapping[str, bool | None]:

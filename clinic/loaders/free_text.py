@@ -24,30 +24,11 @@ from clinic.simplified import simplified
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
 MAX_OPENING_WORDS = 60
 MAX_SIGNED = 80  # characters of a thing with a sign
-# small letters: one of them tells where no English small word stands beside it
-UNMISTAKABLE = frozenset(
-    [
-        "kein",
-        "keine",
-        "keinen",
-        "nicht",
-        "ohne",
-        "nein",
-        "fieber",
-        "fièvre",
-        "fiebre",
-        "febbre",
-        "schmerzen",
-        "aucun",
-        "aucune",
-        "senza",
-        "não",
-    ]
-)
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
 _END = r"(?:(?<=[.!?…])|(?<=[.!?…][\"”']))\s+(?=[A-Z\d\"“(]|[+＋]\s?[a-z])|(?<=[a-z]\.)(?=[A-Z][a-z])"
 _CAPITAL = re.compile(r"[.!?…]\s+[A-Z]")
 _MARK = re.compile(r"\A(?:[-–—•·●▪■□○◦‣➢➤►→✓✔*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
+_LETTER = re.compile(r"\b\w\.\Z")
 _TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _SOAP = re.compile(r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)([SOAP])[ \t]*:[ \t]*(?=\S)")
@@ -104,6 +85,7 @@ class _Rules:
     affirms: re.Pattern[str]
     begins: re.Pattern[str]  # words that begin a sentence, whatever letter stands before
     foreign: re.Pattern[str]  # small words of other European languages
+    unmistakable: re.Pattern[str]  # those of which one tells, beside none of its own
     native: re.Pattern[str]  # and of its own
     describes: re.Pattern[str]  # things denied that only describe the next ("chest or back pain")
 
@@ -188,6 +170,7 @@ def _rules(language: str) -> _Rules:
         begins=re.compile(whole.format("|".join(said["begins"]))),
         describes=any_of(said["describes"]),
         foreign=any_of(said["foreign"]),
+        unmistakable=any_of(said["unmistakable"]),
         native=any_of(said["native"]),
     )
 
@@ -279,11 +262,13 @@ def _unquoted(sentence: str) -> str:
 
 
 def _ended(line: str, end: re.Pattern[str], rules: _Rules) -> Iterator[str]:
-    """A line parted where its sentences end; after a letter ("hepatitis B. He ...") before a word that begins one."""
+    """A line parted where its sentences end; after a letter ("hepatitis B. He ...", "54 y.o. Denies ...") before a word that
+    begins one.
+    """
     begin = 0
     for found in end.finditer(line):
         short = rules.abbreviation.search(line, begin, found.start())
-        if not short or (len(short[0]) == 2 and rules.begins.match(line, found.end())):
+        if not short or (_LETTER.search(short[0]) and rules.begins.match(line, found.end())):
             yield line[begin : found.start()]
             begin = found.end()
     yield line[begin:]
@@ -355,9 +340,8 @@ def _signs(text: str) -> list[tuple[bool, str]]:
 def is_foreign(text: str, language: str) -> bool:
     """Whether a text called English has more of the small words of other European languages than of English ones."""
     rules = _rules(language)
-    others, own = rules.foreign.findall(text), len(rules.native.findall(text))
-    alone = not own and any(word in UNMISTAKABLE for word in others)
-    return len(others) > own and (len(others) >= FOREIGN_WORDS or alone)
+    others, own = len(rules.foreign.findall(text)), len(rules.native.findall(text))
+    return others > own and (others >= FOREIGN_WORDS or bool(not own and rules.unmistakable.search(text)))
 
 
 def turns_of(text: str, language: str) -> list[dict[str, str]]:

@@ -30,20 +30,7 @@ _CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]
 _NO_NAME = re.compile(
     rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|{_UNDOTTED}|[A-TV-Z]\d\d|\d{{3}}\.\d{{1,2}})\W*"
 )  # 3, A, J18.9: what stands for a name in a key elsewhere
-_NO_DISEASE = frozenset(
-    [
-        "other",
-        "others",
-        "unspecified",
-        "undiagnosed",
-        "no diagnosis",
-        "none of the above",
-        "diagnosis unclear",
-        "其他",
-        "其它",
-        "待查",
-    ]
-)
+_NO_DISEASE = frozenset(["other", "others", "unspecified", "undiagnosed", "no diagnosis", "none of the above", "其他", "其它", "待查"])  # fmt: skip
 _AROUND = ' "“”'  # what a spreadsheet or a slip leaves around a name
 UNASKED = {"en": "Unasked", "zh": "未问"}
 

@@ -21,7 +21,9 @@ from clinic.loaders.records import BadRecord, damaged, existing, lines, parse_li
 
 FORMATS = (".jsonl", ".csv", ".tsv", ".xlsx", ".parquet", ".json")
 DELIMITERS = ",;\t"
-_SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)  # as Excel begins a file with it
+_ABOVE = re.compile(
+    r'[\r\n]*(?:"?sep=([^\w\s"]|\t)"?\r?\n[\r\n]*)?', re.IGNORECASE
+)  # a header: blank lines, and the separator as Excel says it
 _QUOTED = re.compile(r'"[^"]*"')
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of such bytes
 Row = Mapping[str, Any]
@@ -103,13 +105,10 @@ def _separated(path: Path) -> Table:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ClinicError(f"{path} is UTF-16; save it as CSV in UTF-8")
     text = content.decode("utf-8-sig", errors="surrogateescape")
-    skipped = len(text) - len(text.lstrip("\r\n"))
-    before = text[:skipped].count("\n")
-    text = text[skipped:]
-    if stated := _SEPARATOR.match(text):
-        text, before = text[stated.end() :], before + 1
-    above = before
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=stated[1] if stated else _delimiter(text), strict=True)
+    head, stated = next(_ABOVE.finditer(text)).group(0, 1)  # it may be empty
+    text, above = text[len(head) :], head.count("\n")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=stated or _delimiter(text), strict=True)
+    before = above
     rows: list[tuple[int, Row | BadRecord]] = []
     try:
         columns = [name.strip() for name in next(reader, [])]

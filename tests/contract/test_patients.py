@@ -20,7 +20,7 @@ from clinic.events import Inquiry, leaks_of
 from clinic.experienced import NearestCase
 from clinic.language import phrases
 from clinic.loaders import load_source
-from clinic.matching import TopicMatcher
+from clinic.matching import MATCH_THRESHOLD, TopicMatcher
 from clinic.patients.fidelity import fidelity
 from clinic.patients.llm import LanguageModelPatient, PatientError
 from clinic.patients.scripted import ScriptedPatient
@@ -257,7 +257,9 @@ def test_leaks_in_chinese_are_removed(tmp_path: Path):
     clinic = load_starter(ROOT / "data/starter", 0.8, "zh")
     cases = list(draw_cases(clinic, 60, 3, SPLIT))
     colleague = NearestCase(cases[:10])
-    matcher = TopicMatcher({f.finding_id: (f.name, *f.doctor.train, *f.doctor.test) for f in clinic.findings}, 0.45)
+    matcher = TopicMatcher(
+        {f.finding_id: (f.name, *f.doctor.train, *f.doctor.test) for f in clinic.findings}, MATCH_THRESHOLD
+    )
     reply = actor(cases, 0.5, any_disguise)
 
     async def everybody(model):
@@ -398,7 +400,7 @@ def test_many_consultations_with_failing_patients(count: int):
     params = load_params()
     clinic = load_starter(ROOT / "data/starter", 0.8)
     cases = list(draw_cases(clinic, count // 4, 3, SPLIT))
-    matcher = TopicMatcher({f.finding_id: (f.name, *f.doctor.train) for f in clinic.findings}, 0.45).match
+    matcher = TopicMatcher({f.finding_id: (f.name, *f.doctor.train) for f in clinic.findings}, MATCH_THRESHOLD).match
     rollout = RolloutParams.model_validate(params.rollout.model_dump() | {"slots": 1000, "max_failed_share": 0.5})
     faults = random.Random(5)
     kinds = {}

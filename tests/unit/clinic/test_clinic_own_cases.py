@@ -907,8 +907,10 @@ def test_an_age_ends_no_sentence():
         == "Pt is a 54 y.o. M w/ PMHx of HTN presents w/ CP."
     )
 
+    assert opening_of("Pt is 54 y.o. Denies fever.", "en") == "Pt is 54 y.o."
 
-@pytest.mark.parametrize("head", ["\n\n", "sep=;\n"])
+
+@pytest.mark.parametrize("head", ["\n\n", "sep=;\n", '"sep=;"\r\n\r\n'])
 def test_what_stands_above_a_header_is_passed_over(place, split, head):
     (case,), rejected = load_source(place(f"{head}story;dx\n{STORY};Gout\n".encode(), name="cases.csv"), split)
     assert (case.diagnosis, rejected) == ("Gout", [])

@@ -211,3 +211,17 @@ def test_words_that_no_wording_has_and_other_people_count_against_a_match(starte
     assert [starter_matcher.match(question) for question in asked] == [None] * 4
     assert starter_matcher.match("Any fever?") == "fever"
     assert starter_matcher.match("Does anyone in your family have allergies?") == "family_allergies"
+    assert starter_matcher.match("Does your mother have allergies?") == "family_allergies"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "I'm sorry to hear this. {} It would help me understand your situation better.",
+        "{} Please tell me as much as you can about this, since it will help narrow down the causes.",
+        "Okay, thank you. {}",
+    ],
+)
+def test_what_is_said_around_a_question_hides_nothing(starter, starter_matcher, frame):
+    asked = [(finding.finding_id, text) for finding in starter.findings for text in finding.doctor.test]
+    assert [topic for topic, text in asked if starter_matcher.match(frame.format(text)) != topic] == []

@@ -59,6 +59,21 @@ def test_the_same_model_is_copied_once_and_a_killed_copy_is_made_anew(tmp_path):
     assert {path.name for path in (tmp_path / "registry").iterdir()} == {copy.name, f".{copy.name}.lock"}
 
 
+def test_a_copy_that_could_not_be_made_leaves_nothing(tmp_path, monkeypatch):
+    model = tmp_path / "doctor"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+
+    def full(source, target, **how):
+        copytree(source, target, **how)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(OSError, match="No space left"):
+        immutable_copy(model, tmp_path / "registry")
+    assert [path.name for path in (tmp_path / "registry").iterdir()] == [f".{folder_hash(model)}.lock"]
+
+
 def test_two_that_want_the_same_copy_make_one(tmp_path, monkeypatch):
     """The second waits for the first; before, it emptied the folder that the first was writing."""
     model = tmp_path / "doctor"
