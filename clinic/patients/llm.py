@@ -20,7 +20,10 @@ from clinic.understanding.comparison import Compare
 PROMPT_VERSION = "patient-1"
 TRIES = 2
 LONGEST_REPLY = 600  # characters
-_TAG = re.compile(r"</?\s*(?:think|answer)\b|<[/|]?[^\W\d][^<>]*>", re.IGNORECASE)
+# of one name, with or without attributes: a remark of several words in such brackets, as records have them, is none
+_TAG = re.compile(
+    r"</?\s*(?:think|answer)\b|<[|｜][^<>]*>|</?[^\W\d][\w.:-]*(?:\s[^<>]*=[^<>]*)?\s*[/|]?>", re.IGNORECASE
+)
 PROMPT_EN = """You play a patient in a consultation. Answer the doctor's last question in one or two short sentences, in your own everyday words.
 You know only what stands below. If the question asks for something that is not there, say that you do not know. Do not tell what was not asked.
 Never name or guess a diagnosis, not even if the doctor does. You are no doctor: do not ask medical questions, give no advice, write no tags.
