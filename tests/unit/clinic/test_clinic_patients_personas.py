@@ -87,10 +87,10 @@ def test_a_reply_that_is_none_is_asked_for_again_and_then_fails(make_case):
     assert ask(LanguageModelPatient(make_case(), known, model.generate), "Cough?").text == "Yes, I do."
     with pytest.raises(PatientError, match="'<answer>Diagnosis: x</answer>', which is no reply"):
         ask(LanguageModelPatient(make_case(), known, Model("", "<answer>Diagnosis: x</answer>").generate), "Cough?")
-    marked = ["a <b> c", "</answer", "<think", "<|im_end|>", "<｜end of sentence｜>", 'a <p class="x"> b', "a <br /> b", "<诊断>"]
+    marked = ["a <b> c", "</answer", "<think", "<|im_end|>", "<｜end｜>", '<p class="x">', "<br />", "<诊断>"]
     assert not any(map(usable, ["", "  ", "!?", "x" * 601, "%%%%%%ab", *marked]))
-    kept = ["Yes.", "1.2%", "120/80 mmHg", "没有。", "< 2 seconds", "platelets <150, CRP < 5", "I lost weight <no cause known>."]
-    assert all(map(usable, kept))
+    assert all(map(usable, ["Yes.", "1.2%", "120/80 mmHg", "没有。", "< 2 seconds", "platelets <150, CRP < 5"]))
+    assert usable("I lost weight <no other underlying causes>.")
 
 
 def test_tests_are_answered_by_the_record(make_case):
