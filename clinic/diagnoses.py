@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from clinic.answers import readings_of_answer
 from clinic.cases import Case
 from clinic.generative import Condition
 from clinic.matching import normalise
@@ -46,14 +47,14 @@ def same_disease(diagnosis: str, names: tuple[str, ...]) -> bool:
     """Whether an answer names the disease that has these names, the usual one first."""
     if _other_side(diagnosis, names[0]):
         return False
-    return any(_is_exact(reading, names) for reading in readings(diagnosis))
+    return any(_is_exact(reading, names) for reading in readings_of_answer(diagnosis))
 
 
 def _is_listed(diagnosis: str, parents: tuple[str, ...], own: tuple[str, ...]) -> bool:
     """Whether an answer is one of the accepted broader terms, however it is introduced, and not by its words one of the
     case's own names; what the bundled list says of it does not count.
     """
-    found = keys_of([diagnosis])
+    found = frozenset(key for reading in readings_of_answer(diagnosis) for key in keys(reading.name))
     return bool(parents) and bool(found & keys_of(parents)) and not found & keys_of(own)
 
 
@@ -72,7 +73,10 @@ def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
             fits or _unknown_abbreviation(aside) for fits, aside in zip(inside, reading.asides, strict=True)
         )
     guessed = any(map(_unknown_abbreviation, reading.asides))  # initials alone, behind what may be another disease
-    return bool(inside) and all(inside) and not guessed and not speaks_of_disease(reading.name)
+    alone = any(
+        mark in reading.name for mark in ".:;!?。：；！？"
+    )  # a sentence, whose brackets are no other name of its subject
+    return bool(inside) and all(inside) and not guessed and not alone and not speaks_of_disease(reading.name)
 
 
 def _unknown_abbreviation(name: str) -> bool:

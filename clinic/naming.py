@@ -201,7 +201,16 @@ def keys(name: str) -> frozenset[str]:
     """
     rest = [word for word in _content(name) if same_word(word) not in HEADS]
     short = rest and _bag(rest) not in lexicon().incomplete and not full_keys(name) & {_spelled_word(name)}
-    return full_keys(name) | {_bag(rest), _run(rest)} if short else full_keys(name)
+    known = full_keys(name) | _keys_without_course(name)
+    return known | {_bag(rest), _run(rest)} if short else known
+
+
+def _keys_without_course(name: str) -> frozenset[str]:
+    """The forms of a name without "acute" where the disease has no other course."""
+    course, *rest = _content(name) or ("",)
+    if course.startswith("急性"):
+        course, rest = "acute", [course.removeprefix("急性"), *rest]
+    return frozenset({_bag(rest), _run(rest)}) if course == "acute" and _bag(rest) in lexicon().acute else frozenset()
 
 
 @lru_cache(maxsize=65536)
@@ -256,6 +265,11 @@ def _is_chinese(name: str) -> bool:
     return any("\u4e00" <= c <= "\u9fff" for c in name)
 
 
+def chinese_names() -> frozenset[str]:
+    """The bundled names in Chinese; a sentence has no spaces by which one could be found."""
+    return frozenset(name for group in lexicon().groups for name in group if _is_chinese(name))
+
+
 def _spelled_word(name: str) -> str:
     return f"={name.strip().upper()}"
 
@@ -287,6 +301,7 @@ class Lexicon:
     groups: tuple[tuple[str, ...], ...]  # names that mean the same, the usual one first
     apart: tuple[frozenset[str], ...]
     incomplete: frozenset[str]
+    acute: frozenset[str]  # keys of what has no other course
     complaints: frozenset[str]  # keys of what a patient feels
     organs: frozenset[str]  # and other words that begin a name like an eponym does
     surnames: frozenset[str]  # eponyms that are everyday words
@@ -303,6 +318,7 @@ def lexicon() -> Lexicon:
         groups=tuple(_several(line) for line in content["same"]),
         apart=tuple(frozenset(_several(line)) for line in content["apart"]),
         incomplete=frozenset(_bag(words(name)) for name in content["incomplete"]),
+        acute=frozenset(_bag(_content(name)) for name in content["acute"]),
         complaints=frozenset(_bag(words(name)) for line in content["complaints"] for name in _several(line)),
         organs=frozenset(content["organs"]),
         surnames=frozenset(word for name in content["surnames"] for word in words(name)),

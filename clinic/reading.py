@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from clinic.naming import is_abbreviation, is_bundled, keys, words
+from clinic.naming import chinese_names, is_abbreviation, is_bundled, keys, words
 
 _SURE = (
-    r"(?:most|very|highly|quite|more|rather)? ?(?:likely|probabl[ey]|possibl[ey]|presum(?:ably|ed|ptive)"
+    r"(?:most|very|highly|quite|more|rather|almost)? ?(?:likely|probabl[ey]|possibl[ey]|presum(?:ably|ed|ptive)"
     r"|apparently|clearly|definitely|certainly"
     r"|suspected|provisional|confirmed|perhaps|maybe|potential|plausible)"
 )
-_CHANCE = r"(?:5\d|[6-9]\d|100) ?%"  # less is no diagnosis
+_CHANCE = r"(?:(?:5\d|[6-9]\d) ?%? ?(?:-|–|to) ?)?(?:5\d|[6-9]\d|100) ?%"  # less is no diagnosis
 _RANK = rf"(?:{_SURE}|working|final|primary|main|principal|leading|top|clinical|single|best|overall)"
 _VERBS = (
     r"(?:is|are|has|have|had|'s|'ve got|has got|have got|looks? like|sounds? like|seems? (?:to be|to have"
-    r"|like)|appears? (?:to be|to have|like)|suggests?|indicates?|points? (?:to|towards?)|represents?"
+    r"|like)|appears? (?:to be|to have|like)|suggests?|indicates?|points? (?:\w+ly )?(?:to|towards?)|represents?"
     r"|(?:is|are|am)? ?(?:most |highly )?(?:consistent with|suggestive of|indicative of|compatible with|in"
     r" keeping with|due to|related to|caused by|(?:best )?explained by|diagnosed with|suffering from|experiencing"
     r"|dealing with|suspicious for)|fits?"
@@ -32,36 +32,39 @@ _VERBS = (
 _OF_MINE = r"(?! (?:wife|husband|mother|father|son|daughter|child|baby|boy|girl))"  # somebody else's illness
 _WHO = (
     rf"(?:you|he|she|it|this|that|these|they|we|the|your|my{_OF_MINE}|patient|pt|child|baby|infant|son|daughter|boy|girl"
-    r"|wife|husband|mother|father|little|woman|man|symptoms?|findings?|features|everything|picture|presentation"
+    r"|little|woman|man|symptoms?|findings?|features|everything|clinical|picture|presentation"
     r"|history|pain|all|overall|there)"
 )
 _LEADS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:]*?, (?!and"
+        r"(?:based on|given|considering|in view of)\b[^.;:]*: ",
+        r"(?:based on|given|from|after|considering|judging by|in view of|according to)\b[^.;:]*?, (?!and"
         r" )(?=[^,.;:]*\b(?:you|it|this|diagnosis|he|she|i|child|baby|patient|your|appears|likely|most)\b"
         r"|[^,]*\Z)",
         r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:,]*?(?= (?:your?|it"
         r"|this|the diagnosis|he|she|i) [^.;:,]*\b(?:has|have|had|is|appears?|seems?|suffer|think|caught)\b)",
         rf"(?:{_RANK}\W+)*(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer|cause"
-        rf"|hypothesis)\s*(?:is|would be|was|:|-|–|=)\s*",
+        rf"|hypothesis)\s*(?:(?:is|would be|was):?|:|-|–|—|=)\s*",
         rf"(?:my|the|a|your|our|his|her)\W+(?:{_RANK}\W+)*(?:clinical )?(?:diagnosis|impression|assessment"
         rf"|conclusion|suspicion|guess|answer|cause|explanation|hypothesis)\W+(?:here |in this case |for this patient )?"
-        rf"(?:here )?(?:is|would be|was|of|:)\s+(?:{_SURE}\s+)*",
+        rf"(?:here )?(?:(?:is|would be|was|of):?|:)\s+(?:{_SURE}\s+)*",
         r"(?:it|this)(?: most likely| likely)? (?:appears|seems|looks|is (?:most |very )?(?:likely|possible"
         r"|probable))(?: like| that| as if)?\s+(?=(?:you|your|he|she|the|it|this|they)\b)",
         r"i can confirm(?: that)?\s+",
+        r"(?:it |this )?(?:looks|sounds|seems|appears) (?:very |a lot |most )?(?:like|to be)\s+",
+        r"(?:you|they|we)['’]ve (?:got|caught|developed|contracted)\s+",
         r"(?:in my (?:opinion|view),?|(?:ok|okay|well),|i(?:'d| would| will|'ll)? go with)\s+",
         r"(?:untreated|undiagnosed|new[- ]onset|uncomplicated|typical|classic(?:al)?)\s+",
         rf"{_CHANCE}\s+(?:(?:chance|probability|likelihood) of\s+)?",
-        r"(?:[a-z]\d\d\.\d{1,2}[:\s–-]+|(?:a|imp|dx|ddx)\s*:\s*|c/w\s+|query\s+)(?=\w)",
+        r"(?:[a-z]\d\d\.\d{1,2}[:\s–-]+|(?:a|a[/&]p|imp|dx|ddx)\s*:\s*|c/w\s+|query\s+)(?=\w)",
         r"(?:(?:you|they)(?:'re|’re| are)|(?:it|he|she)(?:'s|’s))\s+(?:(?:most|very) )?(?:likely |probably "
-        r"|currently )?(?:experiencing |suffering from |having |developing |showing (?:symptoms|signs) of )?",
+        r"|currently )?(?:experiencing |suffering from |dealing with |looking at |having |developing |showing (?:symptoms|signs) of )?",
         r"(?:currently|recently|newly)\s+(?:diagnosed with\s+)?",
         r"i(?:'m| am| would| do|'d)? ?(?:(?:strongly|also|most|now|do|fairly|quite|pretty) )*(?:think|believe"
         r"|suspect|suppose|conclude|say|favou?r|diagnose|confirm|call|suspecting|leaning towards?"
-        rf"|(?:{_CHANCE} )?(?:sure|confident))(?: that)?(?: you with| this as| this)?\b:?\s*",
-        rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just)\s+)*{_VERBS}\b"
+        rf"|(?:{_CHANCE} )?(?:sure|confident|certain|convinced))(?: that)?(?: you with| this as| this)?\b:?\s*",
+        rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just|strongly|clearly|best|all)\s+)*{_VERBS}\b"
         rf"(?:\s+(?:been )?(?:diagnosed with|suffering from|experiencing|caught))?\s*",
         rf"{_SURE}\b[:\s-]*(?=\S)",
         rf"{_RANK}:\s*",
@@ -69,17 +72,17 @@ _LEADS = tuple(
         r"(?:suspect(?:ing)?|(?:a |an )?(?:(?:high|strong|main|clinical) )+suspicion (?:of|for))\s+",
         r"(?:a |the )?(?:condition|disease|illness|disorder|something) (?:called|known as|named)\s+",
         r"(?:a|an|the|some|your|his|her|be|to be|that|is|it's|to)\s+",
-        r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|clear|likely|bad|nasty)\s+)?(?:case|form|bout"
+        r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|textbook|straightforward|clear|definite|likely|bad|nasty)\s+)?(?:case|form|bout|presentation"
         r"|episode|picture|features|findings|diagnosis|signs?|symptoms?|type|suspicion|attack) of)\s+",
         r"(?:(?:most|very|highly|strongly) )?(?:suspicious for|concerning for|consistent with|suggestive of"
         r"|compatible with|in keeping with|best explained by|suffering from|experiencing|diagnosed (?:with|as))\s+",
-        r"(?:\?+|[-*•#>]+|\d+[.)])\s*",
+        r"(?:\?+|[-*•#>]+|\d+[.)、])\s*",
         r"(?:(?:(?:mild|moderate|severe)(?: to (?:moderate|severe))?)(?! (?:combined|acute respiratory"
         r"|cognitive|intellectual|neurocognitive|mental))|(?:left|right)-sided|bilateral|unilateral|(?:left"
         r"|right)(?! (?:\w+ )?(?:ventric|atri|heart|bundle|main|coronary|side|sided)))\s+",
-        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|您|你|患者|病人|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|有|:|："
+        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|结合[^，,]*[，,]|综合[^，,]*[，,]|您|你|患者|病人|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|[得出](?=的是)|轻度|中度|有|该(?=患者|病人)|(?:情况|症状|表现)(?=符合|提示|考虑|像)|:|："
         r"|我|认为|怀疑|倾向于?|符合|提示|属于|看起来|像|确诊|高度(?=怀疑|考虑|疑似|提示)|(?:临床|主要|明确|综合|最终)(?=诊断|考虑|判断)"
-        r"|判断|本病(?=[为是])|这(?=是|可能))+",
+        r"|判断|[左右双](?:侧|耳|眼|膝|肩|足|手)?(?=[\u4e00-\u9fff])(?![心室房束位])|本病(?=[为是])|这(?=是|可能))+",
     )
 )
 _TRAILS = tuple(
@@ -96,11 +99,11 @@ _TRAILS = tuple(
         r"\s*[,(]\s*(?:mild|moderate|severe|(?:left|right)(?:[- ]sided)?|bilateral|unilateral)\)?\Z",
         r"\s+in (?:this|our|the|an?) (?:(?:\d+[- ]years?[- ]old|young|old|elderly|adult) ){0,2}"
         r"(?:patient|man|woman|male|female|boy|girl)\Z",
-        r"[\s,;–-]*(?:until proven otherwise|is suspected|suspected|i think|i believe|i suspect|in my opinion"
+        r"[\s,;–-]*(?:until proven otherwise|is suspected|suspected|i think|i believe|i suspect|in my opinion|to me|here"
         r"|clinically|on clinical grounds"
         r"|nos|unspecified(?: organism| type| site)?|(?:organism|type|site) not specified|without complications?"
         r"|(?:on|of) the (?:left|right)(?: side)?)\Z",
-        r"(?:的?可能性(?:较|很|更|最|极)?大|可能|待查|待排|\(疑似\))\Z",
+        r"(?:的?可能性(?:较|很|更|最|极)?大|可能|待查|\(疑似\)|吧|了|无疑)\Z",
         r"[\s.!?;:,。！？；，\"'*_`\]]+\Z",
     )
 )
@@ -149,17 +152,30 @@ _TAG = re.compile(r"</?[a-z]{1,6}>", re.IGNORECASE)
 _ASIDE = re.compile(r"\s*[(\[（【]([^()\[\]（）【】]*)[)\]）】]")
 _ALSO = re.compile(
     r"\A(?:also (?:known as|called|termed)|a\.?k\.?a\.?|i\.?e\.?|that is|formerly|or|known as|so-called"
-    r"|previously|又称|即)[,:\s]*",
+    r"|previously|又称|简称|俗称|即)[,:\s]*",
     re.IGNORECASE,
 )
 _ALSO_INSIDE = re.compile(
-    r",?\s+(?:also (?:known as|called)|a\.?k\.?a\.?|i\.e\.|that is,?|otherwise known as|or so-called)\s+", re.IGNORECASE
+    r",?\s+(?:(?:also|sometimes|commonly|often|better) (?:known as|called)|a\.?k\.?a\.?|i\.e\.|that is,?|otherwise known as"
+    r"|or so-called|=)\s+|[,，]\s*(?:又称|简称|俗称|也叫|也称|即)",
+    re.IGNORECASE,
 )
 _DISEASE_WORD = re.compile(
     r"(?:(?!(?:dia|pro)gnosis)[a-z]{2,}(?:itis|oma|omatosis|osis|iasis|emia|pathy|plegia|penia|trophy"
     r"|sclerosis|ectasis|ismus|thyroidism|philia|cytosis|myelia|dysplasia)"
     r"|cancer|stroke|infarction|hernia|asthma|diabete|diabetes|epilepsy|migraine|pneumonia|gout|lupu"
     r"|psoriasi|pox|measle|malaria|embolism|thrombosi|schizophrenia|depression|dementia)\Z"
+)
+# the same, if no article says that a disease named before is meant
+_NOUN_WORDS = (
+    "disorder syndrome insufficiency deficiency tumor fracture palsy poisoning dystrophy stenosis atresia syncope akathisia pemphigus "
+    "pemphigoid rosacea impetigo scurvy scabies hives wart eczema measles mumps rabies tetanus cholera typhoid croup jaundice"
+)
+_NOUNS = frozenset(_NOUN_WORDS.split())
+_ARTICLES = frozenset(["the", "this", "that", "your", "a", "an", "of"])
+_CHINESE_DISEASE = re.compile(
+    r"[\u4e00-\u9fff](?:炎(?!症)|(?<![轻重急])症(?![状候])|(?<![个种类疾])病(?![情史程因房人变区])|癌|瘤|疹(?!子)|梗[死塞]|损伤)"
+    r"|综合征|中毒|骨折|结石|感冒|栓塞|溃疡|结核|中风|卒中|麻痹|瘫|衰竭|休克|癣|疮|痔|疝|积液|梗阻|脱垂|穿孔|破裂|障碍|颤动|减退|亢进|功能不全"
 )
 _VERB = re.compile(
     r"\b(?:is|are|was|were|has|have|had|may|might|could|should|would|appears?|seems?|suggests?|indicates?"
@@ -226,9 +242,14 @@ def _without_rest(text: str, boundary: re.Pattern[str]) -> str:
     if found is None or not any(c.isalnum() for c in text[: found.start()]):
         return text
     rest = text[found.start() :]
-    if _TAKEN_BACK.match(rest) or _RETRACTED.search(rest):
+    if takes_back(rest):
         return text
     return text[: found.start()] if _IDLE.match(rest) or not speaks_of_disease(rest) else text
+
+
+def takes_back(rest: str) -> bool:
+    """Whether what stands behind a name takes it back: ", which does not fit", ". No, wait"."""
+    return bool(_TAKEN_BACK.match(rest) or _RETRACTED.search(rest))
 
 
 @lru_cache(maxsize=65536)
@@ -237,8 +258,20 @@ def speaks_of_disease(text: str) -> bool:
     said = words(text)
     if any(_DISEASE_WORD.match(word) for word in said):
         return True
+    if any(word in _NOUNS and before not in _ARTICLES for before, word in zip(("", *said), said, strict=False)):
+        return True
+    if _CHINESE_DISEASE.search(text) or _bundled_chinese().search(text):
+        return True
+    short = filter(is_abbreviation, re.findall(r"[\w-]+", text))
+    if any(is_bundled(key) for name in short for key in keys(name)):
+        return True
     runs = (" ".join(said[i : i + n]) for n in range(1, 6) for i in range(len(said) - n + 1))
     return any(is_bundled(key) for run in runs if len(run) > 3 for key in keys(run))
+
+
+@lru_cache(maxsize=1)
+def _bundled_chinese() -> re.Pattern[str]:
+    return re.compile("|".join(sorted(chinese_names(), key=len, reverse=True)))
 
 
 def is_disease_word(word: str) -> bool:
