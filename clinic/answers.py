@@ -9,13 +9,14 @@ nothing of the kind either. Truths are not read so: they hold no advice, and wha
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
+from clinic.matching import normalise
+from clinic.naming import group_of
 from clinic.reading import LONGEST_TEXT, Reading, readings, speaks_of_disease, takes_back
 
 _FIELD = re.compile(r"\A\{\s*[\"'](?:\w* ?_?diagnosis|诊断)[\"']\s*:\s*[\"']([^\"']+)[\"']\s*\}\Z", re.IGNORECASE)
@@ -25,39 +26,71 @@ _SQUARE = str.maketrans("[]【】", "()()")
 _DASH = r"\s[–—-]+>?\s|[–—→⇒]+|->|=>"
 _BOUNDARY = re.compile(
     rf"\s*(?:[,;:!(，。；：！]|\.(?!\d)|{_DASH})\s*"
-    r"|\s+(?=w/|(?:od|os|ou)\Z|(?:(?:on|in|of) (?:both|(?:the|your|his|her) (?:left|right))|is what (?:i|you|we|this)"
-    r"|is (?:by far )?(?:the|my)|(?:(?:can|could|would) )?(?:best )?(?:accounts? for|explains?|match(?:es)?|fits?)|with|without|per"
-    r"|needing|requiring|needs|requires|based on|given|because|as evidenced|to be|supported by"
-    r"|and (?:i|you|we|needs?|requires?|should|must))\b)|(?<=[\u4e00-\u9fff])(?=伴|诊断明确|(?:能够?|可以?)解释|的?表现\Z)",
+    r"|\s+(?=(?:on the (?:left|right)|is what (?:i|you|we|this)|is (?:by far )?(?:the|my)"
+    r"|(?:(?:can|could|would) )?(?:best )?(?:accounts? for|explains?|match(?:es)?|fits?)|w/|with|per|needing|requiring|needs|requires"
+    r"|based on|given|because|as evidenced|to be|supported by|and (?:i|you|we|needs?|requires?|should|must))\b)"
+    r"|(?<=[\u4e00-\u9fff])(?=伴|诊断明确|(?:能够?|可以?)解释|的?表现\Z)",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(rf"[,;!()，。；！]|(?<!\d)\.|\.(?!\d)|{_DASH}")
 # where an introduction may end and a name begin
 _INTRODUCED = re.compile(
     r"(?:\b(?:is|are|has|have|'ve|’ve|be|likely|probably|certainly|definitely|probable|suspected|called|namely|suggests?|indicates?"
-    r"|supports?|confirms?|conclude|diagnose|arrived at|points? to|(?:the|an?)(?<! of a)|[a-z]\d\d(?:\.\d+)?"
+    r"|supports?|confirms?|conclude|diagnose|arrived at|explained by|points? to|(?:the|an?)(?<! of a)|[a-z]\d\d(?:\.\d+)?"
     r"|(?:consistent|compatible|dealing|presents?|presenting|in keeping)(?: only)? with|(?:diagnosis|impression|case|picture|one"
     r"|presentation|classic|typical|diagnostic|suggestive|indicative|characteristic|pathognomonic) (?:of|for))"
     r"|[:=;.!]|\((?:[a-e]|诊断|结论)\)|\b[a-e][.)])\s+|[:=]\s*|\((?:诊断|结论)\)|(?<=[\u4e00-\u9fff])(?:为|是|系|即|属于?|倾向于?|考虑|出在|的)",
     re.IGNORECASE,
 )
-_NOT_BUT = re.compile(r"(?:(?:it|this) is )?not\b[^,;.]*,? but(?: rather)?\b|不是[^，,]*[，,]而?是", re.IGNORECASE)
-_LESS_THAN_EVEN = re.compile(r"(?<![\d.<>-])(?:[0-4]?\d(?:\.\d+)?|50) ?%|(?<![\d.])0?\.[0-4]\d*\b|< ?\d+ ?%")
-_DENIAL = re.compile(r"\W*(?:不是|并非|而非|不像|没有|无|未见|不考虑|排除|除外)")
+_ASKED = re.compile(
+    r"\W*(?:is|are|do|does|did|can|would|will|what|have|has|could)\b|.*\b(?:my|their|his|her)\s(?:son|daughter|child|baby|boy|girl)\b|\W*i have\b"
+)
+_FEW = r"(?:(?:an?|the|any|signs? of|evidence of|features? of)\s)*(?!only\b|just\b|merely|simply|necessar|exclu|impossib|unlike|without|other\b|to\b)[\w'’-]+(?:\s[\w'’-]+){0,3}"
+# a clause that denies one disease and says nothing else
+_DENIES = re.compile(
+    rf"\W*(?:(?:and |but |clearly |definitely )?(?:not|no|without|rather than|instead of|negative for)\s{_FEW}(?::.*)?"
+    rf"|{_FEW}\s(?:(?:is|was|has been|seems|already)\s)*(?:unlikely|less likely|excluded|ruled out))\W*",
+    re.IGNORECASE,
+)
+_DENIES_CHINESE = re.compile(
+    r"\W*(?:(?:也|并)?(?:不是|并非|而非|不支持|不考虑|不像|排除了?|没有|无|不伴|未见)(?![疑论非不])[\u4e00-\u9fff]{1,10}?(?:证据)?|[\u4e00-\u9fff]{1,10}?已?(?:经)?(?:排除|除外)(?![不]))\W*"
+)
+_NEVER_DENIED = re.compile(
+    r"是不是|要不是|有无|无论|无非|不无|不得不|不能不|[需先应要]排除|建议排除|[没未](?:有|能|完全)?(?:排除|除外)|没有排除|就是|\b(?:doubt|question|less|far|second|fully|yet|impossible|missed)\b"
+)
+_NOT_BUT = re.compile(
+    rf"(?:(?:it|this) is )?not {_FEW},? but(?: rather)?\b|不是(?!不|只|因)[\u4e00-\u9fff]{{1,10}}?[，,]而?是(?!不)",
+    re.IGNORECASE,
+)
+_LESS_THAN_EVEN = re.compile(
+    r"(?<![\d.<>-])(?:[0-4]?\d(?:\.\d+)?|50) ?(?:%|percent)|(?<![\d.])0?\.[0-4]\d*\b|< ?\d+ ?%|\d ?/ ?\d|\d (?:in|of|out of) (?:a )?\d|\b\d+:\d+"
+    r"|(?:confidence|chance|probability|likelihood|概率|把握|置信度)\W*(?:[0-4]?\d|50|one|two|three|four|zero|[一二三四零])(?![\d.%])|[一二三四五]成|一半"
+)
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _INVISIBLE = "\ufe0f\u200d"  # they join pictures
 
 
 @lru_cache(maxsize=65536)
 def readings_of_answer(answer: str) -> tuple[Reading, ...]:
-    """The names that an answer may be read as, likeliest first: `readings` of it, of what is left without words that say
-    nothing else of the disease behind the name, and without those before it.
+    """The names that an answer may be read as, likeliest first: `readings` of it and, where none of them is known, of what
+    is left of it without the words that say nothing else of its disease. Never those of two diseases.
     """
+    found = readings(answer)
     plain = _plain(answer)
-    settled = len(plain) <= LONGEST_TEXT and "?" not in plain and not _lexicon()["unsettled"].search(plain.lower())
-    texts = (answer, plain, *(_heads(plain) if settled else ()))
-    names = (name for text in texts for name in _introduced(text)) if settled else ()
-    return tuple(dict.fromkeys(reading for text in dict.fromkeys((*texts, *names)) for reading in readings(text)))
+    if _lexicon()["unsettled"].search(plain.lower()):
+        return found[:1]
+    known = any(not one.asides and group_of(one.name) is not None for one in found)
+    if known or "?" in plain or len(plain) > LONGEST_TEXT:
+        return found
+    name = _name(_head(plain))
+    every = tuple(dict.fromkeys((*found, *readings(plain), *readings(name))))
+    one_disease = len({group_of(reading.name) for reading in every} - {None}) <= 1
+    return every if one_disease and all(_holds(reading, name) for reading in found) else found
+
+
+def _holds(reading: Reading, name: str) -> bool:
+    """Whether a name stands in a reading; one in which it does not has been cut down to another."""
+    return any(normalise(name) in normalise(text) for text in (reading.name, *reading.asides))
 
 
 def _plain(answer: str) -> str:
@@ -70,38 +103,46 @@ def _plain(answer: str) -> str:
     return " ".join(text.split()).strip(" ;")
 
 
-def _heads(text: str) -> Iterator[str]:
-    """What stands before each boundary of a text behind which nothing else is said of the disease; longest first."""
-    for found in reversed(list(_BOUNDARY.finditer(text))):
+def _head(text: str) -> str:
+    """What stands before the first boundary of a text behind which nothing else is said of the disease."""
+    for found in _BOUNDARY.finditer(text):
         head, tail = text[: found.start()], text[found.start() :]
-        if any(c.isalnum() for c in head) and _says_nothing_else(tail):
-            yield head
+        if _is_word(head) and _says_nothing_else(tail):
+            return head
+    return text
 
 
-def _introduced(text: str) -> Iterator[str]:
-    """What stands behind each introduction of a text; longest first."""
-    start = denied.end() if (denied := _NOT_BUT.match(text)) and speaks_of_disease(denied[0]) else 0
+def _name(text: str) -> str:
+    """What stands behind the longest introduction of a text."""
+    denied = _NOT_BUT.match(text)
+    start = denied.end() if denied and speaks_of_disease(denied[0]) and not _NEVER_DENIED.search(denied[0]) else 0
+    name = text[start:].strip()
     for found in _INTRODUCED.finditer(text, start):
-        lead, name = text[start : found.end()].lower(), text[found.end() :]
-        said, _, lead = lead.rpartition("，" if "，" in lead else ",") if _HAN.search(name) else ("", "", lead)
-        plain = not (speaks_of_disease(said) or _casts_doubt(said) or _LESS_THAN_EVEN.search(lead))
-        if plain and any(c.isalnum() for c in name) and _lexicon()["frame"].fullmatch(lead):
-            yield name
-    if start:
-        yield text[start:].strip()
+        if _is_word(text[found.end() :]) and _introduces(text[start : found.end()]):
+            name = text[found.end() :]
+    return name
 
 
-def _casts_doubt(text: str) -> bool:
-    return any(_lexicon()[name].search(text) for name in ("against", "denying"))
+def _is_word(text: str) -> bool:
+    return sum(c.isalpha() for c in text) > 1
+
+
+def _introduces(lead: str) -> bool:
+    """Whether the words before a name are an introduction: of the frame alone, in Chinese behind what speaks for it."""
+    low, lexicon = lead.lower(), _lexicon()
+    said, _, last = low.rpartition("，" if "，" in low else ",") if _HAN.search(low) else ("", "", low)
+    if _LESS_THAN_EVEN.search(low) or _ASKED.match(low) or lexicon["against"].search(low):
+        return False
+    return bool(lexicon["frame"].fullmatch(last)) and all(map(_is_aside, _clauses(said)))
 
 
 def _says_nothing_else(tail: str) -> bool:
-    low, lexicon = tail.lower(), _lexicon()
-    if _LESS_THAN_EVEN.search(tail) or lexicon["first"].match(low):
+    if _LESS_THAN_EVEN.search(tail.lower()) or _lexicon()["first"].match(tail.lower()):
         return False
-    clauses = _clauses(low)
-    denies_other = bool(clauses) and bool(_DENIAL.match(clauses[0])) and speaks_of_disease(clauses[0])
-    return (denies_other or not takes_back(tail)) and all(map(_is_aside, clauses))
+    clauses = _clauses(tail)
+    if not all(map(_is_aside, clauses)):
+        return False
+    return not takes_back(tail) or (bool(clauses) and _denies_another(clauses[0]))
 
 
 def _clauses(text: str) -> list[str]:
@@ -109,13 +150,20 @@ def _clauses(text: str) -> list[str]:
 
 
 def _is_aside(clause: str) -> bool:
-    """Whether a clause says nothing of another disease, nor what kind of disease it is."""
-    lexicon = _lexicon()
+    """Whether a clause says nothing of another disease but that it is not there, nor what kind of disease it is."""
     if speaks_of_disease(clause):
-        return bool(lexicon["denying"].search(clause))
-    if any(lexicon[name].search(clause) for name in ("against", "kind")):
-        return False
-    return bool(lexicon["aside"].search(clause) or lexicon["frame"].fullmatch(clause))
+        return _denies_another(clause)
+    low, lexicon = clause.lower(), _lexicon()
+    if lexicon["frame"].fullmatch(low):
+        return True
+    low = lexicon["fixed"].sub(" ", low)
+    doubted = any(lexicon[name].search(low) for name in ("against", "kind", "negative"))
+    return not doubted and (low != clause.lower() or bool(lexicon["aside"].search(low)))
+
+
+def _denies_another(clause: str) -> bool:
+    denial = _DENIES_CHINESE if _HAN.search(clause) else _DENIES
+    return bool(speaks_of_disease(clause) and denial.fullmatch(clause) and not _NEVER_DENIED.search(clause.lower()))
 
 
 @lru_cache(maxsize=1)
@@ -129,7 +177,7 @@ def _lexicon() -> dict[str, re.Pattern[str]]:
     latin = "|".join(content["frame"]["words"])
     chinese = "|".join(sorted("|".join(content["frame"]["chinese"]).split("|"), key=len, reverse=True))
     # one reading of each place alone: a text made of such words would take for ever otherwise
-    patterns["frame"] = re.compile(rf"(?>[^\w]|_|(?<![a-z])(?>{latin})(?![a-z])|{chinese})*+")
+    patterns["frame"] = re.compile(rf"(?>[^\w]|_|(?<![a-z])(?:{latin})(?![a-z])|{chinese})*+")
     return patterns | {"first": re.compile(rf"\W*(?:{found['first']})\b")}
 
 

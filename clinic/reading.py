@@ -80,7 +80,7 @@ _LEADS = tuple(
         r"(?:(?:(?:mild|moderate|severe)(?: to (?:moderate|severe))?)(?! (?:combined|acute respiratory"
         r"|cognitive|intellectual|neurocognitive|mental))|(?:left|right)-sided|bilateral|unilateral|(?:left"
         r"|right)(?! (?:\w+ )?(?:ventric|atri|heart|bundle|main|coronary|side|sided)))\s+",
-        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|结合[^，,]*[，,]|综合[^，,]*[，,]|您|你|患者|病人|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|[得出](?=的是)|轻度|中度|有|该(?=患者|病人)|(?:情况|症状|表现)(?=符合|提示|考虑|像)|:|："
+        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|结合[^，,]*[，,]|综合[^，,]*[，,]|您|你|患者|病人|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|[得出](?=的是)|(?:轻度|中度)(?!认知)|有|该(?=患者|病人)|(?:情况|症状|表现)(?=符合|提示|考虑|像)|:|："
         r"|我|认为|怀疑|倾向于?|符合|提示|属于|看起来|像|确诊|高度(?=怀疑|考虑|疑似|提示)|(?:临床|主要|明确|综合|最终)(?=诊断|考虑|判断)"
         r"|判断|[左右双](?:侧|耳|眼|膝|肩|足|手)?(?=[\u4e00-\u9fff])(?![心室房束位])|本病(?=[为是])|这(?=是|可能))+",
     )
@@ -143,7 +143,7 @@ _TAKEN_BACK = re.compile(
 )
 # the same, wherever it stands behind a name
 _RETRACTED = re.compile(
-    r"(?:\A|[.;!?,\n–—-])\W*(?:or not\b|(?:oh |actually,? )?no,? (?:wait|sorry)|wait\W*\Z|scratch (?:this|that|it)|(?:just|only) (?:kidding|joking)"
+    r"\b(?:ddx|differentials?)\b|(?:\A|[.;!?,\n–—-])\W*(?:or not\b|(?:oh |actually,? )?no,? (?:wait|sorry)|wait\W*\Z|scratch (?:this|that|it)|(?:just|only) (?:kidding|joking)"
     r"|i(?: was|'m| am)?(?: just| only)? (?:kidding|joking|made (?:this|that|it) up)|(?:please )?(?:disregard|ignore|forget) (?:this|that|it)\W*\Z"
     r"|disregard\W*\Z|never ?mind\W*\Z|on second thoughts?|i (?:take|took) (?:this|that|it) back|i was wrong)",
     re.IGNORECASE,
@@ -171,6 +171,7 @@ _NOUN_WORDS = (
     "disorder syndrome insufficiency deficiency tumor fracture palsy poisoning dystrophy stenosis atresia syncope akathisia pemphigus "
     "pemphigoid rosacea impetigo scurvy scabies hives wart eczema measles mumps rabies tetanus cholera typhoid croup jaundice"
 )
+_SHORT = frozenset(["flu", "pe", "uti", "dvt", "ibs", "copd", "hiv"])  # and written small
 _NOUNS = frozenset(_NOUN_WORDS.split())
 _ARTICLES = frozenset(["the", "this", "that", "your", "a", "an", "of"])
 _CHINESE_DISEASE = re.compile(
@@ -266,7 +267,7 @@ def speaks_of_disease(text: str) -> bool:
     if any(is_bundled(key) for name in short for key in keys(name)):
         return True
     runs = (" ".join(said[i : i + n]) for n in range(1, 6) for i in range(len(said) - n + 1))
-    return any(is_bundled(key) for run in runs if len(run) > 3 for key in keys(run))
+    return any(is_bundled(key) for run in runs if len(run) > 3 or run in _SHORT for key in keys(run))
 
 
 @lru_cache(maxsize=1)

@@ -1,9 +1,10 @@
-"""How well names of diagnoses are matched, and how well the leak filter hears them: data/calibration/diagnoses_*.jsonl
-and leaks_*.jsonl, labelled by the rules in the README beside them.
+"""How well names of diagnoses are matched, alone and in whole answers, and how well the leak filter hears them:
+data/calibration/diagnoses_*.jsonl, answers_*.jsonl and leaks_*.jsonl, labelled by the rules in the README beside them.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from clinic.cases import Case, Fact
@@ -74,16 +75,16 @@ def hearing(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
 
 
 def naming_lines(params: Params) -> list[str]:
-    """A line for each half, without the vocabulary and, where one is configured, with it."""
+    """A line for each half of the names and of the answers, without the vocabulary and, where one is configured, with it."""
     named = params.patient_cases.vocabulary
     known = {"bundled names": None} | ({named: read_vocabulary(ROOT / named)} if named is not None else {})
     lines = []
-    for half in HALVES:
-        rows = read_lines(CALIBRATION / f"diagnoses_{half}.jsonl")
+    for half, file in product(HALVES, ("diagnoses", "answers")):
+        rows = read_lines(CALIBRATION / f"{file}_{half}.jsonl")
         for what, vocabulary in known.items():
             found = naming(rows, vocabulary)
             lines.append(
-                f"{half:<7} {what}: recall {found['recall']:.3f}, precision {found['precision']:.3f} of"
+                f"{half:<7} {file}, {what}: recall {found['recall']:.3f}, precision {found['precision']:.3f} of"
                 f" {found['pairs']:.0f} pairs; unplaced {found['unplaced']:.3f}"
             )
     return lines

@@ -18,6 +18,13 @@ def test_names_are_matched_as_the_labels_say(half):
 
 
 @pytest.mark.parametrize("half", HALVES)
+def test_whole_answers_are_read_as_the_labels_say(half):
+    found = naming(read_lines(CALIBRATION / f"answers_{half}.jsonl"), None)
+    assert found["recall"] >= 0.7
+    assert found["precision"] >= 0.99
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_leaks_of_each_kind_are_heard(half):
     found = hearing(read_lines(CALIBRATION / f"leaks_{half}.jsonl"))
     left, clean = found.pop("none")
@@ -52,4 +59,7 @@ def test_a_case_of_a_diagnosis_has_its_acronym():
 
 
 def test_the_command_has_a_line_for_each_half():
-    assert [line.split()[0] for line in (*naming_lines(load_params()), *hearing_lines())] == list(HALVES) * 2
+    assert [line.split()[:2] for line in naming_lines(load_params())] == [
+        [half, file] for half in HALVES for file in ("diagnoses,", "answers,")
+    ]
+    assert [line.split()[0] for line in hearing_lines()] == list(HALVES)
