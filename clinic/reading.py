@@ -31,7 +31,7 @@ _VERBS = (
 )
 _OF_MINE = r"(?! (?:wife|husband|mother|father|son|daughter|child|baby|boy|girl))"  # somebody else's illness
 _WHO = (
-    rf"(?:you|he|she|it|this|that|these|they|we|the|your|my{_OF_MINE}|patient|pt|child|baby|infant|son|daughter|boy|girl"
+    rf"(?:your (?:wife|husband|mother|father|mom|dad)|you|he|she|it|this|that|these|they|we|the|your|my{_OF_MINE}|patient|pt|child|baby|infant|son|daughter|boy|girl"
     r"|little|woman|man|symptoms?|findings?|features|everything|clinical|picture|presentation"
     r"|history|pain|all|overall|there)"
 )
@@ -166,14 +166,15 @@ _DISEASE_WORD = re.compile(
     r"|cancer|stroke|infarction|hernia|asthma|diabete|diabetes|epilepsy|migraine|pneumonia|gout|lupu"
     r"|psoriasi|pox|measle|malaria|embolism|thrombosi|schizophrenia|depression|dementia)\Z"
 )
-# the same, if no article says that a disease named before is meant
+# the same, if no article or adjective says that a disease named before is meant
 _NOUN_WORDS = (
     "disorder syndrome insufficiency deficiency tumor fracture palsy poisoning dystrophy stenosis atresia syncope akathisia pemphigus "
     "pemphigoid rosacea impetigo scurvy scabies hives wart eczema measles mumps rabies tetanus cholera typhoid croup jaundice"
 )
 _SHORT = frozenset(["flu", "pe", "uti", "dvt", "ibs", "copd", "hiv"])  # and written small
 _NOUNS = frozenset(_NOUN_WORDS.split())
-_ARTICLES = frozenset(["the", "this", "that", "your", "a", "an", "of"])
+_BEFORE_NOUNS = "the this that your a an of functional common medical chronic skin mental digestive gastrointestinal bowel genetic blood"
+_ARTICLES = frozenset(_BEFORE_NOUNS.split())
 _CHINESE_DISEASE = re.compile(
     r"[\u4e00-\u9fff](?:炎(?!症)|(?<![轻重急])症(?![状候])|(?<![个种类疾])病(?![情史程因房人变区])|癌|瘤|疹(?!子)|梗[死塞]|损伤)"
     r"|综合征|中毒|骨折|结石|感冒|栓塞|溃疡|结核|中风|卒中|麻痹|瘫|衰竭|休克|癣|疮|痔|疝|积液|梗阻|脱垂|穿孔|破裂|障碍|颤动|减退|亢进|功能不全"
