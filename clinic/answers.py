@@ -63,7 +63,7 @@ _NOT_BUT = re.compile(
     re.IGNORECASE,
 )
 _LESS_THAN_EVEN = re.compile(
-    r"(?<![\d.<>-])(?:[0-4]?\d(?:\.\d+)?|50) ?(?:%|percent)|(?<![\d.])0?\.[0-4]\d*\b|< ?\d+ ?%|\d ?/ ?\d|\d (?:in|of|out of) (?:a )?\d|\b\d+:\d+"
+    r"(?<![\d.<>-])(?:[0-4]?\d(?:\.\d+)?|50) ?(?:%|percent)|(?<![\d.])0?\.[0-4]\d*\b|< ?\d+ ?%|(?<!\d)(?!(?:[6-9]|10) ?/ ?10\b)\d+ ?/ ?\d|\d (?:in|of|out of) (?:a )?\d|\b\d+:\d+"
     r"|(?:confidence|chance|probability|likelihood|概率|把握|置信度)\W*(?:[0-4]?\d|50|one|two|three|four|zero|[一二三四零])(?![\d.%])|[一二三四五]成|一半"
 )
 _HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -83,14 +83,16 @@ def readings_of_answer(answer: str) -> tuple[Reading, ...]:
     if known or "?" in plain or len(plain) > LONGEST_TEXT:
         return found
     name = _name(_head(plain))
-    every = tuple(dict.fromkeys((*found, *readings(plain), *readings(name))))
+    named = readings(name)
+    every = tuple(dict.fromkeys((*found, *readings(plain), *named)))
     one_disease = len({group_of(reading.name) for reading in every} - {None}) <= 1
-    return every if one_disease and all(_holds(reading, name) for reading in found) else found
+    return every if one_disease and all(_holds(reading, named) for reading in found) else found
 
 
-def _holds(reading: Reading, name: str) -> bool:
+def _holds(reading: Reading, named: tuple[Reading, ...]) -> bool:
     """Whether a name stands in a reading; one in which it does not has been cut down to another."""
-    return any(normalise(name) in normalise(text) for text in (reading.name, *reading.asides))
+    texts = [normalise(text) for text in (reading.name, *reading.asides)]
+    return any(normalise(one.name) in text for one in named for text in texts)
 
 
 def _plain(answer: str) -> str:
