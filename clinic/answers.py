@@ -16,7 +16,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from clinic.matching import normalise
-from clinic.naming import group_of
+from clinic.naming import group_of, is_chinese
 from clinic.reading import LONGEST_TEXT, Reading, readings, speaks_of_disease, takes_back
 
 _FIELD = re.compile(r"\A\{\s*[\"'](?:\w* ?_?diagnosis|诊断)[\"']\s*:\s*[\"']([^\"']+)[\"']\s*\}\Z", re.IGNORECASE)
@@ -66,7 +66,6 @@ _LESS_THAN_EVEN = re.compile(
     r"(?<![\d.<>-])(?:[0-4]?\d(?:\.\d+)?|50) ?(?:%|percent)|(?<![\d.])0?\.[0-4]\d*\b|< ?\d+ ?%|(?<!\d)(?!(?:[6-9]|10) ?/ ?10\b)\d+ ?/ ?\d|\d (?:in|of|out of) (?:a )?\d|\b\d+:\d+"
     r"|(?:confidence|chance|probability|likelihood|概率|把握|置信度)\W*(?:[0-4]?\d|50|one|two|three|four|zero|[一二三四零])(?![\d.%])|[一二三四五]成|一半"
 )
-_HAN = re.compile(r"[\u4e00-\u9fff]")
 _INVISIBLE = "\ufe0f\u200d"  # they join pictures
 
 
@@ -77,10 +76,10 @@ def readings_of_answer(answer: str) -> tuple[Reading, ...]:
     """
     found = readings(answer)
     plain = _plain(answer)
-    if _lexicon()["unsettled"].search(plain.lower()):
+    if _lexicon()["reported"].match(plain.lower()):
         return found[:1]
     known = any(not one.asides and group_of(one.name) is not None for one in found)
-    if known or "?" in plain or len(plain) > LONGEST_TEXT:
+    if known or "?" in plain or len(plain) > LONGEST_TEXT or _lexicon()["unsettled"].search(plain.lower()):
         return found
     name = _name(_head(plain))
     named = readings(name)
@@ -132,7 +131,7 @@ def _is_word(text: str) -> bool:
 def _introduces(lead: str) -> bool:
     """Whether the words before a name are an introduction: of the frame alone, in Chinese behind what speaks for it."""
     low, lexicon = lead.lower(), _lexicon()
-    said, _, last = low.rpartition("，" if "，" in low else ",") if _HAN.search(low) else ("", "", low)
+    said, _, last = low.rpartition("，" if "，" in low else ",") if is_chinese(low) else ("", "", low)
     if _LESS_THAN_EVEN.search(low) or _ASKED.match(low) or lexicon["against"].search(low):
         return False
     return bool(lexicon["frame"].fullmatch(last)) and all(map(_is_aside, _clauses(said)))
@@ -164,7 +163,7 @@ def _is_aside(clause: str) -> bool:
 
 
 def _denies_another(clause: str) -> bool:
-    denial = _DENIES_CHINESE if _HAN.search(clause) else _DENIES
+    denial = _DENIES_CHINESE if is_chinese(clause) else _DENIES
     return bool(speaks_of_disease(clause) and denial.fullmatch(clause) and not _NEVER_DENIED.search(clause.lower()))
 
 
@@ -174,14 +173,12 @@ def _lexicon() -> dict[str, re.Pattern[str]]:
     content: dict[str, Any] = YAML(typ="safe").load(
         Path(__file__).with_name("answer_words.yaml").read_text(encoding="utf-8")
     )
-    found = {name: "|".join(_lines(entry)) for name, entry in content.items()}
-    patterns = {name: re.compile(rf"(?<![a-z])(?:{words})(?![a-z])") for name, words in found.items()}
-    latin = "|".join(content["frame"]["words"])
-    chinese = "|".join(sorted("|".join(content["frame"]["chinese"]).split("|"), key=len, reverse=True))
+    frame, first = content.pop("frame"), "|".join(content.pop("first"))
+    content["aside"] = [line for lines in content["aside"].values() for line in lines]
+    latin = "|".join(frame["words"])
+    chinese = "|".join(sorted("|".join(frame["chinese"]).split("|"), key=len, reverse=True))
+    found = {name: re.compile(rf"(?<![a-z])(?:{'|'.join(lines)})(?![a-z])") for name, lines in content.items()}
+    found["first"] = re.compile(rf"\W*(?:{first})\b")
     # one reading of each place alone: a text made of such words would take for ever otherwise
-    patterns["frame"] = re.compile(rf"(?>[^\w]|_|(?<![a-z])(?:{latin})(?![a-z])|{chinese})*+")
-    return patterns | {"first": re.compile(rf"\W*(?:{found['first']})\b")}
-
-
-def _lines(entry: list[str] | dict[str, list[str]]) -> list[str]:
-    return entry if isinstance(entry, list) else [line for lines in entry.values() for line in lines]
+    found["frame"] = re.compile(rf"(?>[^\w]|_|(?<![a-z])(?:{latin})(?![a-z])|{chinese})*+")
+    return found

@@ -73,10 +73,8 @@ def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
             fits or _unknown_abbreviation(aside) for fits, aside in zip(inside, reading.asides, strict=True)
         )
     guessed = any(map(_unknown_abbreviation, reading.asides))  # initials alone, behind what may be another disease
-    alone = any(
-        mark in reading.name for mark in ".:;!?。：；！？"
-    )  # a sentence, whose brackets are no other name of its subject
-    return bool(inside) and all(inside) and not guessed and not alone and not speaks_of_disease(reading.name)
+    told = any(mark in reading.name for mark in ".:;!?。：；！？")  # sentences, of which brackets are no other name
+    return bool(inside) and all(inside) and not (guessed or told) and not speaks_of_disease(reading.name)
 
 
 def _unknown_abbreviation(name: str) -> bool:

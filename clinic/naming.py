@@ -248,7 +248,7 @@ def _long_names(piece: str, name: str) -> tuple[str, ...]:
     everyday = piece.lower() in lexicon().everyday
     if (everyday and name.isupper()) or not (is_abbreviation(piece) or (len(piece) > 2 and not everyday)):
         return ()
-    return tuple(one for one in long if _is_chinese(one) == _is_chinese(name))
+    return tuple(one for one in long if is_chinese(one) == is_chinese(name))
 
 
 @lru_cache(maxsize=1)
@@ -261,13 +261,14 @@ def _abbreviations() -> dict[str, tuple[str, ...]]:
     return {short: groups[0] for short, groups in bearers.items() if len(groups) == 1}
 
 
-def _is_chinese(name: str) -> bool:
+def is_chinese(name: str) -> bool:
+    """Whether a name has a Chinese character."""
     return any("\u4e00" <= c <= "\u9fff" for c in name)
 
 
 def chinese_names() -> frozenset[str]:
     """The bundled names in Chinese; a sentence has no spaces by which one could be found."""
-    return frozenset(name for group in lexicon().groups for name in group if _is_chinese(name))
+    return frozenset(name for group in lexicon().groups for name in group if is_chinese(name))
 
 
 def _spelled_word(name: str) -> str:

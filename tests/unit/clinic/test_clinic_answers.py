@@ -48,6 +48,8 @@ SAYS = [
     "Pneumonia on the right side",
     "Pneumonia explains the fever and the cough",
     "Pneumonia is what I believe is going on.",
+    "Pneumonia. Return if not better.",
+    "Pneumonia. They say it is common.",
     "肺炎（可能性90%）",
     "我认为您得的是肺炎",
     "该患者诊断为肺炎",
