@@ -1,9 +1,9 @@
-# make setup       the environment in .venv, which the others make first
+# make setup       the environment in .venv, which most others make first
 # make run         the whole pipeline on the bundled starter clinic
 # make test        the tests that need no server and no browser; SEED=100 learns from other seeds
 # make format      one hand for all code: 120 columns
 # make check       lint, types, import rules and make test
-# make slow        the tests that take longer: servers, browsers, harder lessons
+# make slow        the tests that take longer: servers, browsers, minutes of learning
 # make faults      malformed records, KILLS=30 kills of pipeline and retrain, STOPS=20 stops, damaged files, full disks, servers that go away
 # make consult     talk to a doctor in the browser; DOCTOR=champion PORT=7860 HOST=0.0.0.0
 # make ui          MLflow's pages; make server, make worker, make deploy: Prefect's, and its runs
@@ -13,7 +13,7 @@
 # make attacks     what doctors who do not ask and diagnose would earn
 # make base-model  the bundled model again, from nothing; make reader-model: the one that reads
 # make vllm        a second environment, with vLLM for the CPU; make test-vllm: its tests
-# make gpu         on a machine with a GPU, in a quarter of an hour: right, how fast, how much memory
+# make gpu         after make setup, on a machine with a GPU, in a quarter of an hour: right, how fast, how much memory
 # make docs        the documentation as a site in site/, with its links checked
 # make bench       measures against TRL and plain loops (benchmarks/README.md); QUICK=1 to try
 PYTHON ?= python3
@@ -41,7 +41,7 @@ GAME ?= easy
 RATE_SEEDS ?= $(if $(filter hard,$(GAME)),0-9,0-19)
 JOBS ?= 1
 # files of tests in as many processes as there are cores, up to four
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help format setup vllm run test test-vllm gpu check lint slow course faults learn rates attacks base-model reader-model bench bench-env bench-plots docs consult ui server answering worker deploy

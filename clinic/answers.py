@@ -28,27 +28,38 @@ _BOUNDARY = re.compile(
     rf"\s*(?:[,;:!(，。；：！]|\.(?!\d)|{_DASH})\s*"
     r"|\s+(?=(?:on the (?:left|right)|is what (?:i|you|we|this)|is (?:by far )?(?:the|my)"
     r"|(?:(?:can|could|would) )?(?:best )?(?:accounts? for|explains?|match(?:es)?|fits?)|w/|with|per|needing|requiring|needs|requires"
+    r"|(?:in|of|on) (?:the |your |his |her )?(?:left|right|both)|(?:on|by|per) (?:ct|mri|hrct|x-?ray|imaging|ultrasound|echo|biopsy|exam\w*)"
+    r"|(?:strongly|highly) (?:suspected|likely)|it is|(?:is|seems|looks) (?:favou?red|preferred|(?:far |much )?more (?:likely|probable))"
     r"|based on|given|because|as evidenced|to be|supported by|and (?:i|you|we|needs?|requires?|should|must))\b)"
-    r"|(?<=[\u4e00-\u9fff])(?=伴|诊断明确|(?:能够?|可以?)解释|的?表现\Z)",
+    r"|(?<=[\u4e00-\u9fff])(?=伴|(?:引起|所致|导致)(?:\W|\Z)|诊断明确|(?:能够?|可以?)解释|的?表现\Z)",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(rf"[,;!()，。；！]|(?<!\d)\.|\.(?!\d)|{_DASH}")
+_CLAUSE = re.compile(rf"\s(?:so|therefore|thus|hence)\s(?=(?:no|not|it|this)\b)|[,;:!()，。；：！]|(?<!\d)\.|\.(?!\d)|{_DASH}")
 # where an introduction may end and a name begin
 _INTRODUCED = re.compile(
     r"(?:\b(?:is|are|has|have|'ve|’ve|be|likely|probably|certainly|definitely|probable|suspected|called|namely|suggests?|indicates?"
     r"|supports?|confirms?|conclude|diagnose|arrived at|explained by|points? to|(?:the|an?)(?<! of a)|[a-z]\d\d(?:\.\d+)?"
-    r"|(?:consistent|compatible|dealing|presents?|presenting|in keeping)(?: only)? with|(?:diagnosis|impression|case|picture|one"
-    r"|presentation|classic|typical|diagnostic|suggestive|indicative|characteristic|pathognomonic) (?:of|for))"
-    r"|[:=;.!]|\((?:[a-e]|诊断|结论)\)|\b[a-e][.)])\s+|[:=]\s*|\((?:诊断|结论)\)|(?<=[\u4e00-\u9fff])(?:为|是|系|即|属于?|倾向于?|考虑|出在|的)",
+    r"|so|therefore|thus|hence|favou?rs?|fits?|meets?|means?|spells?|shows?|reveals?|got|caught|(?:call|makes?) (?:it|this|that)|bet on|with|of|for)"
+    r"|[:=;.!]|\((?:[a-e]|诊断|结论)\)|\b[a-e][.)])\s+|[:=]\s*|\((?:诊断|结论)\)|(?<=[\u4e00-\u9fff])(?:为|是|系|即|属于?|倾向于?|考虑|出在|的|患|有|说明|提示|由)",
     re.IGNORECASE,
 )
 _ASKED = re.compile(
-    r"\W*(?:is|are|do|does|did|can|would|will|what|have|has|could)\b|.*\b(?:my|their|his|her)\s(?:son|daughter|child|baby|boy|girl)\b|\W*i have\b"
+    r"\W*(?:if|when|were|had|should|unless|once|in case|provided|assuming|suppos\w+|is|are|do|does|did|can|would|will|what(?! (?:you|he|she|they|we|i)\b)|have|has|could)\b|.*\b(?:my|their|his|her)\s(?:son|daughter|child|baby|boy|girl)\b|\W*i have\b"
 )
+# by which what stands before it speaks for what stands behind
+_CONCLUDES = re.compile(
+    r"\b(?:is|are|was|were|means?|makes? (?:it|this|that)|fits?|match(?:es)?|suggests?|indicates?|supports?|confirms?|shows?|favou?rs?|points? to(?:wards?)?"
+    r"|spells?|(?:is|are) (?:all )?(?:due to|caused by|(?:best )?explained by)|(?:consistent|compatible|in keeping) with|typical (?:of|for)|classic (?:of|for)"
+    r"|characteristic of|suggestive of|indicative of|diagnostic of|therefore|hence|thus|so)\b",
+    re.IGNORECASE,
+)
+_CONCLUDES_CHINESE = re.compile(r"由|说明|提示|支持|考虑|诊断|符合|属于?|就是|是|为|所以|因此|故")
 _FEW = r"(?:(?:an?|the|any|signs? of|evidence of|features? of)\s)*(?!only\b|just\b|merely|simply|necessar|exclu|impossib|unlike|without|other\b|to\b)[\w'’-]+(?:\s[\w'’-]+){0,3}"
 # a clause that denies one disease and says nothing else
 _DENIES = re.compile(
-    rf"\W*(?:(?:and |but |clearly |definitely )?(?:not|no|without|rather than|instead of|negative for)\s{_FEW}(?::.*)?"
+    rf"\W*(?:(?:and |but |so |therefore |thus |hence |clearly |definitely |(?:(?:and |so )?(?:it|this) (?:is|was) ))?(?:not|no|without|rather than|instead of|negative for)\s{_FEW}(?:\s(?:n?or|and)\s{_FEW})?(?::.*)?"
+    rf"|nothing (?:\w+ )?(?:suggests|supports|points to) {_FEW}(?:\s(?:n?or|and)\s{_FEW})?"
+    rf"|(?:so )?(?:it|this) (?:is|was)n[’']t\s{_FEW}|(?:is|seems|looks) (?:favou?red|preferred|(?:far |much )?more (?:likely|probable)) (?:over|than)\s{_FEW}"
     rf"|{_FEW}\s(?:(?:is|was|has been|seems|already)\s)*(?:unlikely|less likely|excluded|ruled out))\W*",
     re.IGNORECASE,
 )
@@ -56,15 +67,24 @@ _DENIES_CHINESE = re.compile(
     r"\W*(?:(?:也|并)?(?:不是|并非|而非|不支持|不考虑|不像|排除了?|没有|无|不伴|未见)(?![疑论非不])[\u4e00-\u9fff]{1,10}?(?:证据)?|[\u4e00-\u9fff]{1,10}?已?(?:经)?(?:排除|除外)(?![不]))\W*"
 )
 _NEVER_DENIED = re.compile(
-    r"是不是|要不是|有无|无论|无非|不无|不得不|不能不|[需先应要]排除|建议排除|[没未](?:有|能|完全)?(?:排除|除外)|没有排除|就是|\b(?:doubt|question|less|far|second|fully|yet|impossible|missed)\b"
+    r"是不是|要不是|有无|无论|无非|不无|不得不|不能不|[需先应要]排除|建议排除|[没未](?:有|能|完全)?(?:排除|除外)|没有排除|就是|\b(?:doubt|question|less|far from|second|fully|yet|impossible|missed)\b"
 )
 _NOT_BUT = re.compile(
     rf"(?:(?:it|this) is )?not {_FEW},? but(?: rather)?\b|不是(?!不|只|因)[\u4e00-\u9fff]{{1,10}}?[，,]而?是(?!不)",
     re.IGNORECASE,
 )
 _LESS_THAN_EVEN = re.compile(
-    r"(?<![\d.<>-])(?:[0-4]?\d(?:\.\d+)?|50) ?(?:%|percent)|(?<![\d.])0?\.[0-4]\d*\b|< ?\d+ ?%|(?<!\d)(?!(?:[6-9]|10) ?/ ?10\b)\d+ ?/ ?\d|\d (?:in|of|out of) (?:a )?\d|\b\d+:\d+"
-    r"|(?:confidence|chance|probability|likelihood|概率|把握|置信度)\W*(?:[0-4]?\d|50|one|two|three|four|zero|[一二三四零])(?![\d.%])|[一二三四五]成|一半"
+    r"(?<![\d.<>-])(?:[0-4]?\d(?:\.\d+)?|50) ?(?:%|percent)(?! ?(?:(?!sure|confiden|certain|chance|probab|likel|that|this|it|odds|of\b|possib|or\b|and\b|vs)[a-z]))|(?<![\d.])0?\.[0-4]\d*\b(?! ?(?!sure|confiden|certain|chance|probab|likel)[a-z])|< ?\d+ ?%"
+    r"|(?:\A|[(,;:]\s*|(?:confidence|chance|probability|likelihood|odds)\W*)(?!(?:[6-9]|10) ?/ ?10\b)\d{1,3} ?/ ?\d+\W*(?:\Z|[,;)])|\d (?:in|of|out of) (?:a )?\d|\b\d+:\d+"
+    r"|(?:confidence|chance|probability|likelihood|概率|把握|置信度)\W*(?:[0-4]?\d|50|one|two|three|four|zero|[一二三四零])(?![\d.%]| ?/)|[一二三四五]成|一半"
+)
+# a finding that is not there, which denies no disease: "no hives", "hCG negative", "未见异常"
+_ABSENT = re.compile(
+    r"\b(?:no|without)\s(?!(?:such|way|longer|doubt|evidence|good|real|one|more|it|this|that)\b)[a-z-]{3,}(?: [a-z-]+)?(?: (?:n?or|and) [a-z-]+(?: [a-z-]+)?)?"
+    r"|\b[\w-]{2,} (?:is |are |was |were |both |all )*(?:negative|normal|absent)\b"
+)
+_ABSENT_CHINESE = re.compile(
+    r"(?:无|未见|未及|没有|否认)(?![疑法误错关论不此这该])(?:明显)?[\u4e00-\u9fff]{1,6}|[\w\u4e00-\u9fff]{2,}阴性"
 )
 _INVISIBLE = "\ufe0f\u200d"  # they join pictures
 
@@ -81,8 +101,7 @@ def readings_of_answer(answer: str) -> tuple[Reading, ...]:
     known = any(not one.asides and group_of(one.name) is not None for one in found)
     if known or "?" in plain or len(plain) > LONGEST_TEXT or _lexicon()["unsettled"].search(plain.lower()):
         return found
-    name = _name(_head(plain))
-    named = readings(name)
+    named = readings(_settled(plain))
     every = tuple(dict.fromkeys((*found, *readings(plain), *named)))
     one_disease = len({group_of(reading.name) for reading in every} - {None}) <= 1
     return every if one_disease and all(_holds(reading, named) for reading in found) else found
@@ -113,28 +132,51 @@ def _head(text: str) -> str:
     return text
 
 
-def _name(text: str) -> str:
-    """What stands behind the longest introduction of a text."""
+def _settled(text: str) -> str:
+    """The name that a text settles on: behind the longest lead and before the first tail that say nothing else of it."""
     denied = _NOT_BUT.match(text)
-    start = denied.end() if denied and speaks_of_disease(denied[0]) and not _NEVER_DENIED.search(denied[0]) else 0
-    name = text[start:].strip()
-    for found in _INTRODUCED.finditer(text, start):
-        if _is_word(text[found.end() :]) and _introduces(text[start : found.end()]):
-            name = text[found.end() :]
+    begin = denied.end() if denied and speaks_of_disease(denied[0]) and not _NEVER_DENIED.search(denied[0]) else 0
+    starts = {found.end() for pattern in (_INTRODUCED, _CLAUSE) for found in pattern.finditer(text, begin)}
+    name = _head(text[begin:])
+    for start in sorted(starts):
+        rest = text[start:].strip()
+        if _is_word(rest) and _leads(text[begin:start]) and (_is_frame(text[begin:start]) or _names_first(rest)):
+            name = _head(rest)
     return name
+
+
+def _names_first(text: str) -> bool:
+    """Whether a text begins with a clause that speaks of a disease and does not deny it."""
+    first = next(iter(_clauses(text)), "")
+    return speaks_of_disease(first) and not _denies_another(first)
 
 
 def _is_word(text: str) -> bool:
     return sum(c.isalpha() for c in text) > 1
 
 
-def _introduces(lead: str) -> bool:
-    """Whether the words before a name are an introduction: of the frame alone, in Chinese behind what speaks for it."""
-    low, lexicon = lead.lower(), _lexicon()
-    said, _, last = low.rpartition("，" if "，" in low else ",") if is_chinese(low) else ("", "", low)
-    if _LESS_THAN_EVEN.search(low) or _ASKED.match(low) or lexicon["against"].search(low):
+def _is_frame(lead: str) -> bool:
+    return bool(_lexicon()["frame"].fullmatch(lead.lower()))
+
+
+def _leads(lead: str) -> bool:
+    """Whether the words before a name are what speaks for it and an introduction, and say nothing else of it."""
+    if _LESS_THAN_EVEN.search(lead.lower()) or _ASKED.match(lead.lower()):
         return False
-    return bool(lexicon["frame"].fullmatch(last)) and all(map(_is_aside, _clauses(said)))
+    if lead.rstrip().endswith(("(", ",")) and not is_chinese(lead) and not _is_frame(lead):
+        return False  # it may be one name: "Hand, foot and mouth disease"
+    *said, last = _CLAUSE.split(lead)
+    return all(_is_aside(clause) for clause in said if _is_word(clause)) and (_is_frame(last) or _concludes(last))
+
+
+def _concludes(clause: str) -> bool:
+    """Whether a clause that a name ends has a verb before it by which what stands there speaks for the name."""
+    verbs = _CONCLUDES_CHINESE if is_chinese(clause) else _CONCLUDES
+    verb = max(verbs.finditer(clause), key=lambda found: found.end(), default=None)
+    if verb is None or not _is_frame(clause[verb.end() :]):
+        return False
+    before = clause[: verb.start()]
+    return _is_frame(before) or not (speaks_of_disease(before) or _is_doubted(before))
 
 
 def _says_nothing_else(tail: str) -> bool:
@@ -154,12 +196,15 @@ def _is_aside(clause: str) -> bool:
     """Whether a clause says nothing of another disease but that it is not there, nor what kind of disease it is."""
     if speaks_of_disease(clause):
         return _denies_another(clause)
-    low, lexicon = clause.lower(), _lexicon()
-    if lexicon["frame"].fullmatch(low):
-        return True
-    low = lexicon["fixed"].sub(" ", low)
-    doubted = any(lexicon[name].search(low) for name in ("against", "kind", "negative"))
-    return not doubted and (low != clause.lower() or bool(lexicon["aside"].search(low)))
+    return _is_frame(clause) or not _is_doubted(clause)
+
+
+def _is_doubted(clause: str) -> bool:
+    """Whether a clause has words by which the disease may be another, another's, of another kind or not there."""
+    lexicon = _lexicon()
+    plain = _ABSENT.sub(" ", lexicon["fixed"].sub(" ", clause.lower()))
+    denied = lexicon["negative"].search(_ABSENT_CHINESE.sub(" ", plain))
+    return any((denied, lexicon["against"].search(plain), lexicon["kind"].search(plain)))
 
 
 def _denies_another(clause: str) -> bool:
@@ -174,7 +219,6 @@ def _lexicon() -> dict[str, re.Pattern[str]]:
         Path(__file__).with_name("answer_words.yaml").read_text(encoding="utf-8")
     )
     frame, first = content.pop("frame"), "|".join(content.pop("first"))
-    content["aside"] = [line for lines in content["aside"].values() for line in lines]
     latin = "|".join(frame["words"])
     chinese = "|".join(sorted("|".join(frame["chinese"]).split("|"), key=len, reverse=True))
     found = {name: re.compile(rf"(?<![a-z])(?:{'|'.join(lines)})(?![a-z])") for name, lines in content.items()}

@@ -162,13 +162,13 @@ _ALSO_INSIDE = re.compile(
 )
 _DISEASE_WORD = re.compile(
     r"(?:(?!(?:dia|pro)gnosis)[a-z]{2,}(?:itis|oma|omatosis|osis|iasis|emia|pathy|plegia|penia|trophy"
-    r"|sclerosis|ectasis|ismus|thyroidism|philia|cytosis|myelia|dysplasia)"
+    r"|sclerosis|malacia|ectasis|ismus|thyroidism|philia|cytosis|myelia|dysplasia)"
     r"|cancer|stroke|infarction|hernia|asthma|diabete|diabetes|epilepsy|migraine|pneumonia|gout|lupu"
     r"|psoriasi|pox|measle|malaria|embolism|thrombosi|schizophrenia|depression|dementia)\Z"
 )
 # the same, if no article or adjective says that a disease named before is meant
 _NOUN_WORDS = (
-    "disorder syndrome insufficiency deficiency tumor fracture palsy poisoning dystrophy stenosis atresia syncope"
+    "disorder syndrome insufficiency deficiency tumor fracture palsy poisoning dystrophy stenosis atresia syncope abscess"
 )
 _SHORT = frozenset(["flu", "pe", "uti", "dvt", "ibs", "copd", "hiv"])  # and written small
 _NOUNS = frozenset(_NOUN_WORDS.split())

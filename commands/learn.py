@@ -1,8 +1,9 @@
 """`make learn`: does the doctor learn? Warm start, training and evaluation for each seed and
 algorithm, on the same base model and cases.
 
-Writes under runs/learn/<seed>/ and touches nothing versioned. Ends with status 1 if a run misses a
-goal.
+Writes under runs/learn/<seed>/ and touches nothing versioned. Ends with status 1 if a run misses a goal of the starter
+clinic: 15 points between warm start and Bayes doctor, of which 60% are closed, on 500 cases, the intervals of warm start
+and trained doctor apart. On imported cases alone there is no goal: the accuracies are printed.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import NamedTuple
 from ruamel.yaml import YAML
 
 from clinic.tables import Evaluation
+from doctor.evaluation_text import first_source
 from doctor.parameters import ParameterError, load_params, recipe_path
 from tasks.server import ROOT, prefect_server
 
@@ -127,6 +129,9 @@ def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -
 
 
 def _report(seed: int, algorithm: str, metrics: Evaluation, cost: Cost, gradient_steps: float) -> tuple[str, bool]:
+    if first_source(metrics):
+        told = (f"{name} {a.mean:.3f} [{a.low:.3f}, {a.high:.3f}]" for name, a in metrics.accuracies.items())
+        return f"{algorithm}, seed {seed}: {'  '.join(told)}  {_spent(cost, gradient_steps)}  no goals but on the starter clinic", True
     doctors = {"warm start": "warm_start", "trained": "trained", "bayes": "bayes_optimal"}
     missing = [
         f"{shown} {metrics.doctors[name].overall.withheld or 'n/a' if name in metrics.doctors else 'not evaluated'}"

@@ -23,18 +23,26 @@ def closed_distance(metrics: Evaluation) -> float:
     return (trained - start) / (best - start) if best > start else float("nan")
 
 
+def first_source(metrics: Evaluation) -> str:
+    """What stands behind the doctors' names on the source that a run is known by: nothing on the starter clinic, "@cases"
+    on own cases alone.
+    """
+    trained = [name.removeprefix("trained") for name in metrics.doctors if name.partition("@")[0] == "trained"]
+    return "" if "" in trained else next(iter(trained), "")
+
+
 def headline(metrics: Evaluation) -> dict[str, float]:
-    """The ten figures that two runs are compared by: the trained doctor on the first source, and the accuracy alone on
+    """The dozen figures that two runs are compared by: the trained doctor on the first source, and the accuracy alone on
     any other. What nobody measured is left out.
     """
-    found = metrics.accuracies
-    figures = {name: found[name].mean for name in found if name.split("@")[0] in ("trained", "warm_start")}
-    if table := metrics.doctors.get("trained"):
+    found, source = metrics.accuracies, first_source(metrics)
+    figures = {name: found[name].mean for name in found if name.partition("@")[0] in ("trained", "warm_start")}
+    if table := metrics.doctors.get(f"trained{source}"):
         overall = table.overall
         figures |= {name: overall.mean(name) for name in ("reward", "top3", "turns", "fact_recall", "red_flags_missed")}
-    if accuracy := found.get("trained"):
+    if accuracy := found.get(f"trained{source}"):
         figures |= {"trained_low": accuracy.low, "trained_high": accuracy.high}
-    if (both := metrics.comparisons.get("trained minus warm_start")) and both.mcnemar:
+    if (both := metrics.comparisons.get(f"trained{source} minus warm_start{source}")) and both.mcnemar:
         figures["p_against_warm_start"] = both.mcnemar.p
     figures["closed"] = closed_distance(metrics)
     return {name: figure for name, figure in sorted(figures.items()) if not math.isnan(figure)}

@@ -238,7 +238,7 @@ class MachinesParams(_Section):
         description="that compute; auto: one a core. OMP_NUM_THREADS goes before (docs/how-to/run-beside-other-work.md)"
     )
     spare_memory: bool = Field(
-        description="give large blocks back as soon as they are free: about a fifth less memory, about a fifth more processor time (glibc)"
+        description="give large blocks back as soon as they are free: a third less memory, half more processor time (glibc; docs/how-to/run-beside-other-work.md)"
     )
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ from typing import Any
 
 from clinic.cases import Case, read_cases
 from clinic.tables import Evaluation
-from doctor.evaluation_text import closed_distance, trajectories_of_note
+from doctor.evaluation_text import closed_distance, first_source, trajectories_of_note
 from doctor.parameters import HOME, ROOT, Params
 from doctor.scoring import right
 from doctor.training import Training, history, kept, past_experience
@@ -339,12 +339,15 @@ def final_metrics(metrics: Evaluation) -> dict[str, float]:
     whose tables the report has. What is not known, or withheld, is no metric.
     """
     flat: dict[str, float] = {}
+    first = first_source(metrics).removeprefix("@")
     for name, table in metrics.doctors.items():
         doctor, _, source = name.partition("@")
         where = f" at {source}" if source else ""
         for measure, value in table.overall.measures.items():
             if value and doctor == "trained":
                 flat[f"test/{measure}{where}"] = value.mean
+                if source == first:  # by this name runs are compared, whatever their source
+                    flat[f"test/{measure}"] = value.mean
             elif value and measure == "accuracy":
                 flat[f"test_of_others/{doctor}{where}"] = value.mean
     closed = closed_distance(metrics)

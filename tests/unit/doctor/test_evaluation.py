@@ -217,6 +217,14 @@ def test_the_headline_leaves_out_what_nobody_measured():
         "turns": 3.0,
         "warm_start": 0.25,
     }
+    assert headline(evaluation(**{"trained@mine": 0.75, "warm_start@mine": 0.5, "trained@others": 0.25})) == {
+        "trained@mine": 0.75,
+        "trained@others": 0.25,
+        "trained_high": 0.85,
+        "trained_low": 0.65,
+        "turns": 3.0,
+        "warm_start@mine": 0.5,
+    }
     stored = json.loads((ROOT / "metrics/evaluate_doctor.json").read_text())
     shipped = headline(Evaluation.from_json(stored))
     assert shipped["trained"] == stored["trained"]["overall"]["accuracy"]["mean"]

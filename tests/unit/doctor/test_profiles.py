@@ -38,10 +38,12 @@ def test_a_profile_changes_the_lines_that_it_names_and_no_other() -> None:
         "cases",
         "instructions",
         "matching",
+        "experiment",
         "searches_every",
         "response_length",
         "max_episode_tokens",
         "slots",
+        "min_cases",
     ]
     assert changed == [[key, key] for key in keys]
 

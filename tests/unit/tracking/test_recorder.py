@@ -246,6 +246,14 @@ def test_what_is_withheld_is_no_metric():
         "test_of_others/bayes_optimal": 0.75,
     }
     assert final_metrics(Evaluation(doctors=cut)) == {}
+    alone = {"trained@own": doctor(0.25), "warm_start@own": doctor(0.5)}
+    assert final_metrics(Evaluation(doctors=alone)) == {
+        "test/accuracy": 0.25,
+        "test/turns": 6.0,
+        "test/accuracy at own": 0.25,
+        "test/turns at own": 6.0,
+        "test_of_others/warm_start at own": 0.5,
+    }
 
 
 def test_parameters_that_touch_no_training_are_not_shown_with_it():
