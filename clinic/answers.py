@@ -1,10 +1,10 @@
 """What an answer says beside the name of its disease: "Gout (90% sure), start colchicine and drink water" is gout.
 
-What stands behind a name is left out if each of its clauses is one of advice, of how sure the doctor is or of what speaks
-for it (`answer_words.yaml`), and none names another disease without denying it, takes the first back, makes it somebody
-else's or long past, or tells a course, a type or a cause that the case's truth may not have. A bare noun behind a comma
-might be a second guess and stays. What stands before a name is left out if it ends as an introduction does and says
-nothing of the kind either. Truths are not read so: they hold no advice, and what is behind their commas counts.
+What stands around a name, evidence, advice or how sure the doctor is, is left out unless one of its clauses names another
+disease without denying it, takes the first back, makes it somebody else's, long past or a mere possibility, or tells a
+course, a type or a cause that the case's truth may not have (`answer_words.yaml` has the words). What stands before a
+name must end as an introduction does, too. No answer is read as two diseases, so that a list earns no more than its
+first name alone. Truths are not read so: they hold no advice, and what is behind their commas counts.
 """
 
 import re
@@ -34,13 +34,14 @@ _BOUNDARY = re.compile(
     r"|(?<=[\u4e00-\u9fff])(?=伴|(?:引起|所致|导致)(?:\W|\Z)|诊断明确|(?:能够?|可以?)解释|的?表现\Z)",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(rf"\s(?:so|therefore|thus|hence)\s(?=(?:no|not|it|this)\b)|[,;:!()，。；：！]|(?<!\d)\.|\.(?!\d)|{_DASH}")
+_COLON = "".join(rf"(?<!{noun})" for noun in "confidence probability likelihood certainty chance odds 度 率 性 握".split()) + "[:：]"
+_CLAUSE = re.compile(rf"\s(?:so|therefore|thus|hence)\s(?=(?:no|not|it|this)\b)|[,;!()，。；！]|{_COLON}|(?<!\d)\.|\.(?!\d)|{_DASH}")
 # where an introduction may end and a name begin
 _INTRODUCED = re.compile(
     r"(?:\b(?:is|are|has|have|'ve|’ve|be|likely|probably|certainly|definitely|probable|suspected|called|namely|suggests?|indicates?"
     r"|supports?|confirms?|conclude|diagnose|arrived at|explained by|points? to|(?:the|an?)(?<! of a)|[a-z]\d\d(?:\.\d+)?"
     r"|so|therefore|thus|hence|favou?rs?|fits?|meets?|means?|spells?|shows?|reveals?|got|caught|(?:call|makes?) (?:it|this|that)|bet on|with|of|for)"
-    r"|[:=;.!]|\((?:[a-e]|诊断|结论)\)|\b[a-e][.)])\s+|[:=]\s*|\((?:诊断|结论)\)|(?<=[\u4e00-\u9fff])(?:为|是|系|即|属于?|倾向于?|考虑|出在|的|患|有|说明|提示|由)",
+    r"|[:=;.!]|\((?:[a-e]|诊断|结论)\)|\b[a-e][.)])\s+|[:=]\s*|\((?:诊断|结论)\)|(?<=[\u4e00-\u9fff])(?:为|是|系|即|属于?|倾向于?|符合|考虑|出在|的|患|有|说明|提示|由)",
     re.IGNORECASE,
 )
 _ASKED = re.compile(
@@ -48,7 +49,7 @@ _ASKED = re.compile(
 )
 # by which what stands before it speaks for what stands behind
 _CONCLUDES = re.compile(
-    r"\b(?:is|are|was|were|means?|makes? (?:it|this|that)|fits?|match(?:es)?|suggests?|indicates?|supports?|confirms?|shows?|favou?rs?|points? to(?:wards?)?"
+    r"\b(?:is|are|means?|makes? (?:it|this|that)|fits?|match(?:es)?|suggests?|indicates?|supports?|confirms?|shows?|favou?rs?|points? to(?:wards?)?"
     r"|spells?|(?:is|are) (?:all )?(?:due to|caused by|(?:best )?explained by)|(?:consistent|compatible|in keeping) with|typical (?:of|for)|classic (?:of|for)"
     r"|characteristic of|suggestive of|indicative of|diagnostic of|therefore|hence|thus|so)\b",
     re.IGNORECASE,
@@ -81,7 +82,7 @@ _LESS_THAN_EVEN = re.compile(
 # a finding that is not there, which denies no disease: "no hives", "hCG negative", "未见异常"
 _ABSENT = re.compile(
     r"\b(?:no|without)\s(?!(?:such|way|longer|doubt|evidence|good|real|one|more|it|this|that)\b)[a-z-]{3,}(?: [a-z-]+)?(?: (?:n?or|and) [a-z-]+(?: [a-z-]+)?)?"
-    r"|\b[\w-]{2,} (?:is |are |was |were |both |all )*(?:negative|normal|absent)\b"
+    r"|\b(?!(?:tests?|results?|everything|all|back|exams?|examination|work-?up|investigations?|studies|findings?)\b)[\w-]{2,} (?:is |are |was |were |both |all )*(?:negative|normal|absent)\b"
 )
 _ABSENT_CHINESE = re.compile(
     r"(?:无|未见|未及|没有|否认)(?![疑法误错关论不此这该])(?:明显)?[\u4e00-\u9fff]{1,6}|[\w\u4e00-\u9fff]{2,}阴性"
@@ -99,7 +100,7 @@ def readings_of_answer(answer: str) -> tuple[Reading, ...]:
     if _lexicon()["reported"].match(plain.lower()):
         return found[:1]
     known = any(not one.asides and group_of(one.name) is not None for one in found)
-    if known or "?" in plain or len(plain) > LONGEST_TEXT or _lexicon()["unsettled"].search(plain.lower()):
+    if known or "?" in plain or plain.startswith("{") or len(plain) > LONGEST_TEXT or _lexicon()["unsettled"].search(plain.lower()):
         return found
     named = readings(_settled(plain))
     every = tuple(dict.fromkeys((*found, *readings(plain), *named)))
@@ -161,7 +162,7 @@ def _is_frame(lead: str) -> bool:
 
 def _leads(lead: str) -> bool:
     """Whether the words before a name are what speaks for it and an introduction, and say nothing else of it."""
-    if _LESS_THAN_EVEN.search(lead.lower()) or _ASKED.match(lead.lower()):
+    if _LESS_THAN_EVEN.search(lead.lower()) or any(_ASKED.match(clause.lower()) for clause in _CLAUSE.split(lead)):
         return False
     if lead.rstrip().endswith(("(", ",")) and not is_chinese(lead) and not _is_frame(lead):
         return False  # it may be one name: "Hand, foot and mouth disease"
