@@ -9,6 +9,7 @@ first name alone. Truths are not read so: they hold no advice, and what is behin
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,14 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from clinic.matching import normalise
-from clinic.naming import group_of, is_chinese
-from clinic.reading import LONGEST_TEXT, Reading, readings, speaks_of_disease, takes_back
+from clinic.naming import complaints, group_of, is_chinese
+from clinic.reading import LONGEST_TEXT, SURE, Reading, readings, speaks_of_disease, takes_back
 
-_FIELD = re.compile(r"\A\{\s*[\"'](?:\w* ?_?diagnosis|诊断)[\"']\s*:\s*[\"']([^\"']+)[\"']\s*\}\Z", re.IGNORECASE)
+_FIELD = re.compile(  # of JSON, of a dictionary of Python
+    r"\A\{\s*([\"'])(?:\w* ?_?diagnosis|诊断)\1\s*:\s*([\"'])((?:(?!\2).|(?<=\w)'(?=\w))+)\2"
+    r"(?:\s*,\s*[\"'](?:confidence|probability|icd[-_ ]?\w*|code|置信度|概率|编码)[\"']\s*:\s*[\"']?[\w.%]+[\"']?)*\s*\}\Z",
+    re.IGNORECASE,
+)
 _BOXED = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 _MARKS = re.compile(r"\*{1,3}|_{2,3}|`+|\$+|</?[a-z\u4e00-\u9fff]{1,12}>", re.IGNORECASE)
 _SQUARE = str.maketrans("[]【】", "()()")
@@ -29,7 +34,7 @@ _BOUNDARY = re.compile(
     r"|\s+(?=(?:on the (?:left|right)|is what (?:i|you|we|this)|is (?:by far )?(?:the|my)"
     r"|(?:(?:can|could|would) )?(?:best )?(?:accounts? for|explains?|match(?:es)?|fits?)|w/|with|per|needing|requiring|needs|requires"
     r"|(?:in|of|on) (?:the |your |his |her )?(?:left|right|both)|(?:on|by|per) (?:ct|mri|hrct|x-?ray|imaging|ultrasound|echo|biopsy|exam\w*)"
-    r"|(?:strongly|highly) (?:suspected|likely)|it is|(?:is|seems|looks) (?:favou?red|preferred|(?:far |much )?more (?:likely|probable))"
+    r"|causing|producing|(?:strongly|highly) (?:suspected|likely)|it is|(?:is|seems|looks) (?:favou?red|preferred|(?:far |much )?more (?:likely|probable))"
     r"|based on|given|because|as evidenced|to be|supported by|and (?:i|you|we|needs?|requires?|should|must))\b)"
     r"|(?<=[\u4e00-\u9fff])(?=伴|(?:引起|所致|导致)(?:\W|\Z)|诊断明确|(?:能够?|可以?)解释|的?表现\Z)",
     re.IGNORECASE,
@@ -40,7 +45,7 @@ _CLAUSE = re.compile(rf"\s(?:so|therefore|thus|hence)\s(?=(?:no|not|it|this)\b)|
 _INTRODUCED = re.compile(
     r"(?:\b(?:is|are|has|have|'ve|’ve|be|likely|probably|certainly|definitely|probable|suspected|called|namely|suggests?|indicates?"
     r"|supports?|confirms?|conclude|diagnose|arrived at|explained by|points? to|(?:the|an?)(?<! of a)|[a-z]\d\d(?:\.\d+)?"
-    r"|so|therefore|thus|hence|favou?rs?|fits?|meets?|means?|spells?|shows?|reveals?|got|caught|(?:call|makes?) (?:it|this|that)|bet on|with|of|for)"
+    r"|so|therefore|thus|hence|favou?rs?|fits?|meets?|means?|spells?|shows?|reveals?|got|caught|(?:call|makes?) (?:it|this|that)|bet on|with|of|for|(?:due|secondary) to|caused by|from)"
     r"|[:=;.!]|\((?:[a-e]|诊断|结论)\)|\b[a-e][.)])\s+|[:=]\s*|\((?:诊断|结论)\)|(?<=[\u4e00-\u9fff])(?:为|是|系|即|属于?|倾向于?|符合|考虑|出在|的|患|有|说明|提示|由)",
     re.IGNORECASE,
 )
@@ -50,7 +55,7 @@ _ASKED = re.compile(
 # by which what stands before it speaks for what stands behind
 _CONCLUDES = re.compile(
     r"\b(?:is|are|means?|makes? (?:it|this|that)|fits?|match(?:es)?|suggests?|indicates?|supports?|confirms?|shows?|favou?rs?|points? to(?:wards?)?"
-    r"|spells?|(?:is|are) (?:all )?(?:due to|caused by|(?:best )?explained by)|(?:consistent|compatible|in keeping) with|typical (?:of|for)|classic (?:of|for)"
+    r"|spells?|(?:pain|fever|cough|headache|symptoms|rash|swelling|vomiting)(?:,? (?:most )?(?:likely|probably))? (?:due|secondary) to|(?:is|are) (?:all )?(?:due to|caused by|(?:best )?explained by)|(?:consistent|compatible|in keeping) with|typical (?:of|for)|classic (?:of|for)"
     r"|characteristic of|suggestive of|indicative of|diagnostic of|therefore|hence|thus|so)\b",
     re.IGNORECASE,
 )
@@ -68,7 +73,7 @@ _DENIES_CHINESE = re.compile(
     r"\W*(?:(?:也|并)?(?:不是|并非|而非|不支持|不考虑|不像|排除了?|没有|无|不伴|未见)(?![疑论非不])[\u4e00-\u9fff]{1,10}?(?:证据)?|[\u4e00-\u9fff]{1,10}?已?(?:经)?(?:排除|除外)(?![不]))\W*"
 )
 _NEVER_DENIED = re.compile(
-    r"是不是|要不是|有无|无论|无非|不无|不得不|不能不|[需先应要]排除|建议排除|[没未](?:有|能|完全)?(?:排除|除外)|没有排除|就是|\b(?:doubt|question|less|far from|second|fully|yet|impossible|missed)\b"
+    r"是不是|要不是|有无|无论|无非|不无|不得不|不能不|[需先应要]排除|建议排除|[没未](?:有|能|完全)?(?:排除|除外)|没有排除|就是|\b(?:doubt|question|less(?! likely)|far from|second|fully|yet|impossible|missed)\b"
 )
 _NOT_BUT = re.compile(
     rf"(?:(?:it|this) is )?not {_FEW},? but(?: rather)?\b|不是(?!不|只|因)[\u4e00-\u9fff]{{1,10}}?[，,]而?是(?!不)",
@@ -87,6 +92,13 @@ _ABSENT = re.compile(
 _ABSENT_CHINESE = re.compile(
     r"(?:无|未见|未及|没有|否认)(?![疑法误错关论不此这该])(?:明显)?[\u4e00-\u9fff]{1,6}|[\w\u4e00-\u9fff]{2,}阴性"
 )
+_MEASURED = re.compile(r"\d|[+↑↓±<>=]|\b-ve\b")
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+_STRUCK = re.compile(r"~~.*?~~|<(del|s|strike)>.*?</\1>", re.IGNORECASE)
+_CROSSED = re.compile("[❌✗✘⛔🚫👎]")
+_CUT = re.compile(r"[;:!?。；：！？]|\.(?!\d)|\A\W*\d+[.)、]")
+_UNSETTLED = re.compile(r"\?|\A\{")
+_HEDGE = re.compile(SURE, re.IGNORECASE)
 _INVISIBLE = "\ufe0f\u200d"  # they join pictures
 
 
@@ -95,17 +107,36 @@ def readings_of_answer(answer: str) -> tuple[Reading, ...]:
     """The names that an answer may be read as, likeliest first: `readings` of it and, where none of them is known, of what
     is left of it without the words that say nothing else of its disease. Never those of two diseases.
     """
-    found = readings(answer)
-    plain = _plain(answer)
+    said = _STRUCK.sub(" ", answer)
+    plain = _plain(said)
+    if _CROSSED.search(said):
+        return ()
+    found = tuple(one for one in _of_one_disease(readings(said)) if _stands(one.name, plain))
     if _lexicon()["reported"].match(plain.lower()):
         return found[:1]
+    first = next((group for one in found if (group := group_of(one.name)) is not None), None)
+    found = tuple(one for one in found if group_of(one.name) in (None, first))
     known = any(not one.asides and group_of(one.name) is not None for one in found)
-    if known or "?" in plain or plain.startswith("{") or len(plain) > LONGEST_TEXT or _lexicon()["unsettled"].search(plain.lower()):
+    settled = not known and not _UNSETTLED.search(plain) and len(plain) <= LONGEST_TEXT
+    if not settled or _lexicon()["unsettled"].search(plain.lower()):
         return found
     named = readings(_settled(plain))
-    every = tuple(dict.fromkeys((*found, *readings(plain), *named)))
+    every = tuple(dict.fromkeys((*found, *_of_one_disease(readings(plain)), *named)))
     one_disease = len({group_of(reading.name) for reading in every} - {None}) <= 1
     return every if one_disease and all(_holds(reading, named) for reading in found) else found
+
+
+def _of_one_disease(found: tuple[Reading, ...]) -> tuple[Reading, ...]:
+    """Without the whole text if a sentence or the mark of a list was cut from it: with the words of both it may name
+    another disease ("Hypertension; pulmonary", "1. Diabetes").
+    """
+    return found[1:] if len(found) > 1 and _CUT.search(found[0].name) else found
+
+
+def _stands(name: str, text: str) -> bool:
+    """Whether nothing behind a name takes it back or tells its kind; hedges do not."""
+    _, there, tail = text.lower().partition(name.lower()) if name else ("", "", "")
+    return not there or not any(_is_doubted(clause) for clause in _clauses(_HEDGE.sub(" ", tail)) if not speaks_of_disease(clause))
 
 
 def _holds(reading: Reading, named: tuple[Reading, ...]) -> bool:
@@ -116,7 +147,7 @@ def _holds(reading: Reading, named: tuple[Reading, ...]) -> bool:
 
 def _plain(answer: str) -> str:
     """Without the marks of Markdown, LaTeX, HTML and JSON, and without pictures."""
-    text = _FIELD.sub(r"\1", unicodedata.normalize("NFKC", answer).strip())
+    text = _FIELD.sub(r"\3", unicodedata.normalize("NFKC", answer).strip())
     while (inside := _BOXED.sub(r"\1", text)) != text:
         text = inside
     text = _MARKS.sub(" ", text.translate(_SQUARE))
@@ -162,12 +193,13 @@ def _is_frame(lead: str) -> bool:
 
 def _leads(lead: str) -> bool:
     """Whether the words before a name are what speaks for it and an introduction, and say nothing else of it."""
-    if _LESS_THAN_EVEN.search(lead.lower()) or any(_ASKED.match(clause.lower()) for clause in _CLAUSE.split(lead)):
+    low, reported = lead.lower(), _lexicon()["reported"]
+    if _LESS_THAN_EVEN.search(low) or any(_ASKED.match(one) or reported.search(one) for one in _CLAUSE.split(low)):
         return False
     if lead.rstrip().endswith(("(", ",")) and not is_chinese(lead) and not _is_frame(lead):
         return False  # it may be one name: "Hand, foot and mouth disease"
     *said, last = _CLAUSE.split(lead)
-    return all(_is_aside(clause) for clause in said if _is_word(clause)) and (_is_frame(last) or _concludes(last))
+    return _are_asides(tuple(filter(_is_word, said))) and (_is_frame(last) or _concludes(last))
 
 
 def _concludes(clause: str) -> bool:
@@ -184,7 +216,7 @@ def _says_nothing_else(tail: str) -> bool:
     if _LESS_THAN_EVEN.search(tail.lower()) or _lexicon()["first"].match(tail.lower()):
         return False
     clauses = _clauses(tail)
-    if not all(map(_is_aside, clauses)):
+    if not _are_asides(clauses):
         return False
     return not takes_back(tail) or (bool(clauses) and _denies_another(clauses[0]))
 
@@ -193,11 +225,27 @@ def _clauses(text: str) -> list[str]:
     return [clause for clause in _CLAUSE.split(text) if any(c.isalnum() for c in clause)]
 
 
-def _is_aside(clause: str) -> bool:
-    """Whether a clause says nothing of another disease but that it is not there, nor what kind of disease it is."""
-    if speaks_of_disease(clause):
-        return _denies_another(clause)
-    return _is_frame(clause) or not _is_doubted(clause)
+def _are_asides(clauses: Sequence[str]) -> bool:
+    """Whether clauses say nothing of another disease but that it is not there, nor what kind of disease it is. Bare nouns
+    alone might be further guesses, or a kind.
+    """
+    if not all(_denies_another(one) if _names_another(one) else _is_frame(one) or not _is_doubted(one) for one in clauses):
+        return False
+    return all(map(_is_frame, clauses)) or any(map(_is_no_noun, clauses))
+
+
+def _names_another(clause: str) -> bool:
+    """Whether a clause speaks of a disease, complaints and findings apart."""
+    return speaks_of_disease(clause) and speaks_of_disease(_lexicon()["findings"].sub(" ", _complaints().sub(" ", clause)))
+
+
+def _is_no_noun(clause: str) -> bool:
+    """Whether a clause is evidence, advice or a denial and no bare noun: by its words, by a number or a sign, or because
+    it is long.
+    """
+    low, lexicon = clause.lower(), _lexicon()
+    told = lexicon["fixed"].sub(" ", low) != low or lexicon["aside"].search(low) or _MEASURED.search(low)
+    return bool(told) or len(low.split()) > 3 or len(_CHINESE.findall(low)) > 4 or _denies_another(clause)
 
 
 def _is_doubted(clause: str) -> bool:
@@ -209,8 +257,16 @@ def _is_doubted(clause: str) -> bool:
 
 
 def _denies_another(clause: str) -> bool:
+    """Whether a clause denies one disease, or two, and says nothing else."""
     denial = _DENIES_CHINESE if is_chinese(clause) else _DENIES
     return bool(speaks_of_disease(clause) and denial.fullmatch(clause) and not _NEVER_DENIED.search(clause.lower()))
+
+
+@lru_cache(maxsize=1)
+def _complaints() -> re.Pattern[str]:
+    """What a patient feels, in the words of the list of names, the longest first."""
+    listed = sorted(complaints(), key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, listed))})(?:s|es)?\b", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1)
@@ -220,6 +276,7 @@ def _lexicon() -> dict[str, re.Pattern[str]]:
         Path(__file__).with_name("answer_words.yaml").read_text(encoding="utf-8")
     )
     frame, first = content.pop("frame"), "|".join(content.pop("first"))
+    content["aside"] = [line for lines in content["aside"].values() for line in lines]
     latin = "|".join(frame["words"])
     chinese = "|".join(sorted("|".join(frame["chinese"]).split("|"), key=len, reverse=True))
     found = {name: re.compile(rf"(?<![a-z])(?:{'|'.join(lines)})(?![a-z])") for name, lines in content.items()}

@@ -6,7 +6,7 @@ not, and credit is never given on a part of its words.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -15,11 +15,15 @@ from clinic.answers import readings_of_answer
 from clinic.cases import Case
 from clinic.generative import Condition
 from clinic.matching import normalise
-from clinic.naming import group_of, is_abbreviation, is_bundled, kept_apart, keys, names_of_group, shared_names, words
+from clinic.naming import group_of, is_abbreviation, is_chinese, is_bundled, kept_apart, keys, lexicon, names_of_group, shared_names, words
 from clinic.reading import Reading, is_sentence, parts, readings, speaks_of_disease
 
 LEAST_INITIALS = 3  # letters of an abbreviation that nobody listed: "Chronic granulomatous disease" is CGD
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_SIDES = re.compile(r"\b(?:left|right|bilateral)\b|[左右双](?=侧|耳|眼|膝|肩|足|手|髋|肾|肺|腕|踝|肘|上肢|下肢)", re.IGNORECASE)
+_SAME_SIDE = {"左": "left", "右": "right", "双": "bilateral"}
+_DEGREES = re.compile(r"\b(?:mild|moderate|severe)\b|[轻中重]度", re.IGNORECASE)
+_SAME_DEGREE = {"轻度": "mild", "中度": "moderate", "重度": "severe"}
 _SMALL_WORDS = frozenset(["of", "the", "a", "an", "and", "in", "on", "to", "with", "by", "for", "or"])
 
 
@@ -45,7 +49,7 @@ def relation(case: Case | Condition, diagnosis: str) -> str:
 @lru_cache(maxsize=65536)
 def same_disease(diagnosis: str, names: tuple[str, ...]) -> bool:
     """Whether an answer names the disease that has these names, the usual one first."""
-    if _other_side(diagnosis, names[0]):
+    if _contradicts(diagnosis, names[0]):
         return False
     return any(_is_exact(reading, names) for reading in readings_of_answer(diagnosis))
 
@@ -58,27 +62,34 @@ def _is_listed(diagnosis: str, parents: tuple[str, ...], own: tuple[str, ...]) -
     return bool(parents) and bool(found & keys_of(parents)) and not found & keys_of(own)
 
 
-def _other_side(said: str, true: str) -> bool:
-    """Whether two names are of opposite sides; a side that one of them leaves open is no difference."""
-    sides = [set(words(name)) & {"left", "right"} for name in (said, true)]
-    return all(sides) and sides[0].isdisjoint(sides[1])
+def _contradicts(said: str, true: str) -> bool:
+    """Whether two names are of different sides or degrees; what one of them leaves open is no difference."""
+    return any(
+        all(found := [set(map(str.lower, pattern.findall(name))) for name in (said, true)])
+        and {same.get(one, one) for one in found[0]}.isdisjoint({same.get(one, one) for one in found[1]})
+        for pattern, same in ((_SIDES, _SAME_SIDE), (_DEGREES, _SAME_DEGREE))
+    )
 
 
 def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
     known = known_keys(names)
     outside = _names(reading.name, names, known)
     inside = [_names(aside, names, known) for aside in reading.asides]
-    if outside:
-        return all(inside) or all(
-            fits or _unknown_abbreviation(aside) for fits, aside in zip(inside, reading.asides, strict=True)
-        )
-    guessed = any(map(_unknown_abbreviation, reading.asides))  # initials alone, behind what may be another disease
-    told = any(mark in reading.name for mark in ".:;!?。：；！？")  # sentences, of which brackets are no other name
-    return bool(inside) and all(inside) and not (guessed or told) and not speaks_of_disease(reading.name)
+    return outside and all(
+        fits or _is_short_for(aside, reading.name) for fits, aside in zip(inside, reading.asides, strict=True)
+    )
 
 
 def _unknown_abbreviation(name: str) -> bool:
     return is_abbreviation(name) and not any(is_bundled(key) for key in keys(name))
+
+
+def _is_short_for(short: str, name: str) -> bool:
+    """Whether an abbreviation that nobody listed can be that of a name: its letters stand there in order."""
+    if not _unknown_abbreviation(short):
+        return False
+    letters = iter(name.lower())
+    return is_chinese(name) or all(letter in letters for letter in short.lower() if letter.isalpha())
 
 
 def _names(name: str, names: tuple[str, ...], known: frozenset[str]) -> bool:
@@ -102,7 +113,16 @@ def _is_initials(name: str, names: Iterable[str]) -> bool:
     """Whether an abbreviation that the list does not know is the initials of one of the names."""
     if not is_abbreviation(name) or not name.isupper() or len(name) < LEAST_INITIALS or not _unknown_abbreviation(name):
         return False
+    if name in shared_initials():
+        return False
     return any(name == initials(reading.name) for own in names for reading in readings(own))
+
+
+@lru_cache(maxsize=1)
+def shared_initials() -> frozenset[str]:
+    """The initials of two bundled diseases or more, by their usual names."""
+    found = Counter(initials(names[0]) for names in lexicon().groups)
+    return frozenset(short for short, times in found.items() if times > 1)
 
 
 @lru_cache(maxsize=65536)

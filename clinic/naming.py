@@ -28,10 +28,11 @@ _PIECE = re.compile("([A-Za-z0-9]+)")
 _TOKEN = re.compile(r"[a-z]+|\d+|[^\W\d_a-z]+")
 # what stands before it follows from what stands behind it
 _CONSEQUENCE = re.compile(
-    r"\b(?:due to|caused by|because of|secondary to|resulting from|induced by|following|after|(?<=metastatic )to"
+    r"\b(?:due to|caused by|because of|secondary to|resulting from|from|induced by|following|after|(?<=metastatic )to"
     r"|with(?= [^,;]*\bmetasta))\b",
     re.IGNORECASE,
 )
+_LEADS_TO = re.compile(r"\b(?:causing|leading to|complicated by|progressing to|resulting in)\b", re.IGNORECASE)
 _APOSTROPHES = str.maketrans(dict.fromkeys("’‘`´ʼ′＇", "'"))
 _NUMERALS = {
     numeral: str(n)
@@ -349,6 +350,11 @@ def _short_forms() -> dict[str, tuple[re.Pattern[str], str]]:
     }
 
 
+def complaints() -> tuple[str, ...]:
+    """What a patient feels, though it may be somebody's diagnosis, as it is written in the list."""
+    return tuple(name for line in _bundled()["complaints"] for name in _several(line))
+
+
 def _several(line: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in line.split("|"))
 
@@ -395,6 +401,8 @@ def names_of_group(number: int) -> tuple[str, ...]:
 def _joined(name: str) -> tuple[set[str], set[str]]:
     """The words of a consequence and of what it follows from; none where a name has no such joint."""
     head, *rest = _CONSEQUENCE.split(name, maxsplit=1)
+    if not rest:
+        *rest, head = _LEADS_TO.split(name, maxsplit=1)
     return (
         ({same_word(w) for w in _content(head)}, {same_word(w) for w in _content(rest[0])}) if rest else (set(), set())
     )

@@ -13,13 +13,13 @@ from functools import lru_cache
 
 from clinic.naming import chinese_names, is_abbreviation, is_bundled, keys, words
 
-_SURE = (
-    r"(?:most|very|highly|quite|more|rather|almost)? ?(?:likely|probabl[ey]|possibl[ey]|presum(?:ably|ed|ptive)"
+SURE = (
+    r"(?:(?:most|very|highly|quite|more|rather|almost) )?(?:likely|probabl[ey]|possibl[ey]|presum(?:ably|ed|ptive)"
     r"|apparently|clearly|definitely|certainly"
     r"|suspected|provisional|confirmed|perhaps|maybe|potential|plausible)"
 )
 _CHANCE = r"(?:(?:5\d|[6-9]\d) ?%? ?(?:-|–|to) ?)?(?:5\d|[6-9]\d|100) ?%"  # less is no diagnosis
-_RANK = rf"(?:{_SURE}|working|final|primary|main|principal|leading|top|clinical|single|best|overall)"
+_RANK = rf"(?:{SURE}|working|final|primary|main|principal|leading|top|clinical|single|best|overall)"
 _VERBS = (
     r"(?:is|are|has|have|had|'s|'ve got|has got|have got|looks? like|sounds? like|seems? (?:to be|to have"
     r"|like)|appears? (?:to be|to have|like)|suggests?|indicates?|points? (?:\w+ly )?(?:to|towards?)|represents?"
@@ -27,7 +27,7 @@ _VERBS = (
     r" keeping with|due to|related to|caused by|(?:best )?explained by|diagnosed with|suffering from|experiencing"
     r"|dealing with|suspicious for)|fits?"
     r"|suffers? from|caught|has caught|have caught|got|(?:can|could|may|might|must|would|will) (?:well )?"
-    r"(?:be|have|represent|be suffering from|be experiencing|be related to|be due to))"
+    r"(?:be|have|represent|suggest|indicate|reflect|point to|be suffering from|be experiencing|be related to|be due to))"
 )
 _OF_MINE = r"(?! (?:wife|husband|mother|father|son|daughter|child|baby|boy|girl))"  # somebody else's illness
 _WHO = (
@@ -44,11 +44,11 @@ _LEADS = tuple(
         r"|[^,]*\Z)",
         r"(?:based on|given|from|considering|judging by|in view of|according to)\b[^.;:,]*?(?= (?:your?|it"
         r"|this|the diagnosis|he|she|i) [^.;:,]*\b(?:has|have|had|is|appears?|seems?|suffer|think|caught)\b)",
-        rf"(?:{_RANK}\W+)*(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer|cause"
+        rf"(?>(?:{_RANK}\W+)*+)(?:differential )?(?:diagnosis|dx|ddx|impression|imp|assessment|conclusion|answer|cause"
         rf"|hypothesis)\s*(?:(?:is|would be|was):?|:|-|–|—|=)\s*",
-        rf"(?:my|the|a|your|our|his|her)\W+(?:{_RANK}\W+)*(?:clinical )?(?:diagnosis|impression|assessment"
+        rf"(?:my|the|a|your|our|his|her)\W+(?>(?:{_RANK}\W+)*)(?:clinical )?(?:diagnosis|impression|assessment"
         rf"|conclusion|suspicion|guess|answer|cause|explanation|hypothesis)\W+(?:here |in this case |for this patient )?"
-        rf"(?:here )?(?:(?:is|would be|was|of):?|:)\s+(?:{_SURE}\s+)*",
+        rf"(?:here )?(?:(?:is|would be|was|of):?|:)\s+(?:{SURE}\s+)*",
         r"(?:it|this)(?: most likely| likely)? (?:appears|seems|looks|is (?:most |very )?(?:likely|possible"
         r"|probable))(?: like| that| as if)?\s+(?=(?:you|your|he|she|the|it|this|they)\b)",
         r"i can confirm(?: that)?\s+",
@@ -64,31 +64,32 @@ _LEADS = tuple(
         r"i(?:'m| am| would| do|'d)? ?(?:(?:strongly|also|most|now|do|fairly|quite|pretty) )*(?:think|believe"
         r"|suspect|suppose|conclude|say|favou?r|diagnose|confirm|call|suspecting|leaning towards?"
         rf"|(?:{_CHANCE} )?(?:sure|confident|certain|convinced))(?: that)?(?: you with| this as| this)?\b:?\s*",
-        rf"(?:{_WHO}\s+){{1,4}}(?:{_SURE}\s+|(?:now|currently|also|indeed|really|simply|just|strongly|clearly|best|all)\s+)*{_VERBS}\b"
+        rf"(?:{_WHO}\s+){{1,4}}(?:{SURE}\s+|(?:now|currently|also|indeed|really|simply|just|strongly|clearly|best|all)\s+)*{_VERBS}\b"
         rf"(?:\s+(?:been )?(?:diagnosed with|suffering from|experiencing|caught))?\s*",
-        rf"{_SURE}\b[:\s-]*(?=\S)",
+        rf"{SURE}\b[:\s-]*(?=\S)",
         rf"{_RANK}:\s*",
         r"(?:(?:therefore|thus|hence|overall|clinically|in summary|in conclusion)\b,?|so(?:,| (?=this|it|you)))\s*(?=\w)",
-        r"(?:suspect(?:ing)?|(?:a |an )?(?:(?:high|strong|main|clinical) )+suspicion (?:of|for))\s+",
+        r"i(?:'m| am) (?:concerned|worried)(?: that| about)?\s+",
+        r"(?:suspect(?:ing)?|(?:(?:my |the )?(?:main |biggest )?concern (?:is|for))|(?:a |an )?(?:(?:high|strong|main|clinical) )+suspicion (?:of|for))\s+",
         r"(?:a |the )?(?:condition|disease|illness|disorder|something) (?:called|known as|named)\s+",
         r"(?:a|an|the|some|your|his|her|be|to be|that|is|it's|to)\s+",
         r"(?:(?:a |an |the )?(?:(?:mild|moderate|severe|classic|typical|textbook|straightforward|clear|definite|likely|bad|nasty)\s+)?(?:case|form|bout|presentation"
         r"|episode|picture|features|findings|diagnosis|signs?|symptoms?|type|suspicion|attack) of)\s+",
         r"(?:(?:most|very|highly|strongly) )?(?:suspicious for|concerning for|consistent with|suggestive of"
         r"|compatible with|in keeping with|best explained by|suffering from|experiencing|diagnosed (?:with|as))\s+",
-        r"(?:\?+|[-*•#>]+|\d+[.)、])\s*",
+        r"(?>(?:(?:\?+|[-*•#>]+|\d+[.)、])\s*)+)",
         r"(?:(?:(?:mild|moderate|severe)(?: to (?:moderate|severe))?)(?! (?:combined|acute respiratory"
         r"|cognitive|intellectual|neurocognitive|mental))|(?:left|right)-sided|bilateral|unilateral|(?:left"
         r"|right)(?! (?:\w+ )?(?:ventric|atri|heart|bundle|main|coronary|side|sided)))\s+",
         r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|结合[^，,]*[，,]|综合[^，,]*[，,]|您|你|患者|病人|患儿|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|[得出](?=的是)|(?:轻度|中度)(?!认知)|有|该(?=患者|病人)|(?:情况|症状|表现)(?=符合|提示|考虑|像)|:|："
-        r"|我|认为|怀疑|倾向于?|符合|提示|属于|看起来|像|确诊|高度(?=怀疑|考虑|疑似|提示)|(?:临床|主要|明确|综合|最终)(?=诊断|考虑|判断)"
+        r"|极(?=有?可能)|目前|现(?=考虑|诊断)|我|认为|怀疑|倾向于?|符合|提示|属于|看起来|像|确诊|高度(?=怀疑|考虑|疑似|提示)|(?:临床|主要|明确|综合|最终)(?=诊断|考虑|判断)"
         r"|判断|[左右双](?:侧|耳|眼|膝|肩|足|手)?(?=[\u4e00-\u9fff])(?![心室房束位])|本病(?=[为是])|这(?=是|可能))+",
     )
 )
 _TRAILS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"[\s,;–-]*\(?\b(?:is |was |as |being |seems |appears |looks )?(?:the |my |a )?{_SURE}(?: (?:the )?(?:diagnosis|cause"
+        rf"[\s,;–-]*\(?\b(?:is |was |as |being |seems |appears |looks )?(?:the |my |a )?{SURE}(?: (?:the )?(?:diagnosis|cause"
         rf"|explanation|candidate|culprit))?\)?\Z",
         rf"\s+(?:is|would be|was) (?:the|my|your) (?:(?:{_RANK}|correct|right|underlying) ){{0,2}}"
         r"(?:diagnosis|cause|explanation|impression)\Z",
@@ -103,7 +104,7 @@ _TRAILS = tuple(
         r"|clinically|on clinical grounds"
         r"|nos|unspecified(?: organism| type| site)?|(?:organism|type|site) not specified|without complications?"
         r"|(?:on|of) the (?:left|right)(?: side)?)\Z",
-        r"(?:的?可能性(?:较|很|更|最|极)?大|可能|待查|\(疑似\)|吧|了|无疑)\Z",
+        r"(?:的?可能性(?:较|很|更|最|极)?[大高]|可能|待查|\(疑似\)|吧|了|无疑)\Z",
         r"[\s.!?;:,。！？；，\"'*_`\]]+\Z",
     )
 )
@@ -281,7 +282,9 @@ def is_disease_word(word: str) -> bool:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """The names joined in one by "and", "with" or a comma; the name alone if it is one."""
+    """The names joined in one by "and", "with" or a comma; the name alone if it is one, or too long for a list."""
+    if len(name) > LONGEST_TEXT:
+        return (name,)
     found = [
         part.strip()
         for part in re.split(r"\s*(?:[,，、+&;]|\b(?:and|with|plus|along with|as well as)\b)\s*", name)

@@ -150,7 +150,7 @@ def is_complaint(name: str) -> bool:
 
 def named_in(text: str, these: Wanted) -> Iterator[Span]:
     """Spans of a text that are one of the names, in any form; they may overlap."""
-    found = [(match.start(), match.end(), words(match.group())) for match in _WORD.finditer(text)]
+    found = [(match.start(), match.end(), said) for match in _WORD.finditer(text) if (said := words(match.group()))]
     content = [
         all(word in ARTICLES or same_word(word) in these.words or word in these.words for word in said)
         for _, _, said in found
