@@ -17,8 +17,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from clinic.matching import normalise
-from clinic.naming import complaints, group_of, is_chinese
-from clinic.reading import LONGEST_TEXT, SURE, Reading, readings, speaks_of_disease, takes_back
+from clinic.naming import group_of, is_chinese
+from clinic.reading import LONGEST_TEXT, SURE, Reading, diseases_in, readings, speaks_of_disease, takes_back
 
 _FIELD = re.compile(  # of JSON, of a dictionary of Python
     r"\A\{\s*([\"'])(?:\w* ?_?diagnosis|诊断)\1\s*:\s*([\"'])((?:(?!\2).|(?<=\w)'(?=\w))+)\2"
@@ -33,14 +33,19 @@ _BOUNDARY = re.compile(
     rf"\s*(?:[,;:!(，。；：！]|\.(?!\d)|{_DASH})\s*"
     r"|\s+(?=(?:on the (?:left|right)|is what (?:i|you|we|this)|is (?:by far )?(?:the|my)"
     r"|(?:(?:can|could|would) )?(?:best )?(?:accounts? for|explains?|match(?:es)?|fits?)|w/|with|per|needing|requiring|needs|requires"
-    r"|(?:in|of|on) (?:the |your |his |her )?(?:left|right|both)|(?:on|by|per) (?:ct|mri|hrct|x-?ray|imaging|ultrasound|echo|biopsy|exam\w*)"
+    r"|(?:in|of|on) (?:the |your |his |her )?(?:left|right|both)\b|(?:on|by|per) (?:ct|mri|hrct|x-?ray|imaging|ultrasound|echo|biopsy|exam\w*)"
     r"|causing|producing|(?:strongly|highly) (?:suspected|likely)|it is|(?:is|seems|looks) (?:favou?red|preferred|(?:far |much )?more (?:likely|probable))"
     r"|based on|given|because|as evidenced|to be|supported by|and (?:i|you|we|needs?|requires?|should|must))\b)"
     r"|(?<=[\u4e00-\u9fff])(?=伴|(?:引起|所致|导致)(?:\W|\Z)|诊断明确|(?:能够?|可以?)解释|的?表现\Z)",
     re.IGNORECASE,
 )
-_COLON = "".join(rf"(?<!{noun})" for noun in "confidence probability likelihood certainty chance odds 度 率 性 握".split()) + "[:：]"
-_CLAUSE = re.compile(rf"\s(?:so|therefore|thus|hence)\s(?=(?:no|not|it|this)\b)|[,;!()，。；！]|{_COLON}|(?<!\d)\.|\.(?!\d)|{_DASH}")
+_COLON = (
+    "".join(rf"(?<!{noun})" for noun in "confidence probability likelihood certainty chance odds 度 率 性 握".split())
+    + "[:：]"
+)
+_CLAUSE = re.compile(
+    rf"\s(?:so|therefore|thus|hence)\s(?=(?:no|not|it|this)\b)|[,;!()，。；！]|{_COLON}|(?<!\d)\.|\.(?!\d)|{_DASH}"
+)
 # where an introduction may end and a name begin
 _INTRODUCED = re.compile(
     r"(?:\b(?:is|are|has|have|'ve|’ve|be|likely|probably|certainly|definitely|probable|suspected|called|namely|suggests?|indicates?"
@@ -92,12 +97,17 @@ _ABSENT = re.compile(
 _ABSENT_CHINESE = re.compile(
     r"(?:无|未见|未及|没有|否认)(?![疑法误错关论不此这该])(?:明显)?[\u4e00-\u9fff]{1,6}|[\w\u4e00-\u9fff]{2,}阴性"
 )
+_NO_LIST = re.compile(rf"\s*(?:[(:（：]|{_DASH})")
 _MEASURED = re.compile(r"\d|[+↑↓±<>=]|\b-ve\b")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 _STRUCK = re.compile(r"~~.*?~~|<(del|s|strike)>.*?</\1>", re.IGNORECASE)
 _CROSSED = re.compile("[❌✗✘⛔🚫👎]")
 _CUT = re.compile(r"[;:!?。；：！？]|\.(?!\d)|\A\W*\d+[.)、]")
 _UNSETTLED = re.compile(r"\?|\A\{")
+_RELATIVE = re.compile(r"\W*(?:which|that|who|as in|as with|any of)\b")
+_MODAL = re.compile(
+    r"\b(?:cannot|can|may|could|might|should) (?:be (?!ruled|excluded)|also|lead|cause|spread|get|make)"
+)
 _HEDGE = re.compile(SURE, re.IGNORECASE)
 _INVISIBLE = "\ufe0f\u200d"  # they join pictures
 
@@ -111,7 +121,7 @@ def readings_of_answer(answer: str) -> tuple[Reading, ...]:
     plain = _plain(said)
     if _CROSSED.search(said):
         return ()
-    found = tuple(one for one in _of_one_disease(readings(said)) if _stands(one.name, plain))
+    found = _read(said)
     if _lexicon()["reported"].match(plain.lower()):
         return found[:1]
     first = next((group for one in found if (group := group_of(one.name)) is not None), None)
@@ -120,23 +130,34 @@ def readings_of_answer(answer: str) -> tuple[Reading, ...]:
     settled = not known and not _UNSETTLED.search(plain) and len(plain) <= LONGEST_TEXT
     if not settled or _lexicon()["unsettled"].search(plain.lower()):
         return found
-    named = readings(_settled(plain))
-    every = tuple(dict.fromkeys((*found, *_of_one_disease(readings(plain)), *named)))
+    named = _read(_settled(plain))
+    every = tuple(dict.fromkeys((*found, *_read(plain), *named)))
     one_disease = len({group_of(reading.name) for reading in every} - {None}) <= 1
     return every if one_disease and all(_holds(reading, named) for reading in found) else found
 
 
-def _of_one_disease(found: tuple[Reading, ...]) -> tuple[Reading, ...]:
-    """Without the whole text if a sentence or the mark of a list was cut from it: with the words of both it may name
-    another disease ("Hypertension; pulmonary", "1. Diabetes").
+def _read(text: str) -> tuple[Reading, ...]:
+    """The readings of a text behind whose names nothing takes them back or tells their kind; without the whole text if a
+    sentence or the mark of a list was cut from it, since with the words of both it may name another disease
+    ("Hypertension; pulmonary", "1. Diabetes").
     """
-    return found[1:] if len(found) > 1 and _CUT.search(found[0].name) else found
+    found = readings(text)
+    cut = found[1:] if len(found) > 1 and _CUT.search(found[0].name) else found
+    return tuple(one for one in cut if _stands(one.name, text))
 
 
 def _stands(name: str, text: str) -> bool:
-    """Whether nothing behind a name takes it back or tells its kind; hedges do not."""
+    """Whether what follows a name at once tells no kind of it ("Pneumonia; viral") and, as a relative clause, takes
+    nothing back ("which you do not have").
+    """
     _, there, tail = text.lower().partition(name.lower()) if name else ("", "", "")
-    return not there or not any(_is_doubted(clause) for clause in _clauses(_HEDGE.sub(" ", tail)) if not speaks_of_disease(clause))
+    first = next(iter(_clauses(_MODAL.sub(" ", _HEDGE.sub(" ", tail)))), "") if there else ""
+    if speaks_of_disease(first):
+        return True
+    lexicon = _lexicon()
+    return not (
+        lexicon["kind"].search(lexicon["fixed"].sub(" ", first)) or (_RELATIVE.match(first) and _is_doubted(first))
+    )
 
 
 def _holds(reading: Reading, named: tuple[Reading, ...]) -> bool:
@@ -159,7 +180,7 @@ def _head(text: str) -> str:
     """What stands before the first boundary of a text behind which nothing else is said of the disease."""
     for found in _BOUNDARY.finditer(text):
         head, tail = text[: found.start()], text[found.start() :]
-        if _is_word(head) and _says_nothing_else(tail):
+        if _is_word(head) and _says_nothing_else(tail, diseases_in(head) - {None}):
             return head
     return text
 
@@ -199,7 +220,8 @@ def _leads(lead: str) -> bool:
     if lead.rstrip().endswith(("(", ",")) and not is_chinese(lead) and not _is_frame(lead):
         return False  # it may be one name: "Hand, foot and mouth disease"
     *said, last = _CLAUSE.split(lead)
-    return _are_asides(tuple(filter(_is_word, said))) and (_is_frame(last) or _concludes(last))
+    bare = bool(_NO_LIST.search(lead[-4:]))  # or in brackets
+    return _are_asides(tuple(filter(_is_word, said)), bare=bare) and (_is_frame(last) or _concludes(last))
 
 
 def _concludes(clause: str) -> bool:
@@ -212,11 +234,12 @@ def _concludes(clause: str) -> bool:
     return _is_frame(before) or not (speaks_of_disease(before) or _is_doubted(before))
 
 
-def _says_nothing_else(tail: str) -> bool:
+def _says_nothing_else(tail: str, own: frozenset[int | None]) -> bool:
+    """Whether what stands behind a name leaves its disease, which belongs to these bundled groups, as it is."""
     if _LESS_THAN_EVEN.search(tail.lower()) or _lexicon()["first"].match(tail.lower()):
         return False
     clauses = _clauses(tail)
-    if not _are_asides(clauses):
+    if not _are_asides(clauses, own, bare=bool(_NO_LIST.match(tail))):
         return False
     return not takes_back(tail) or (bool(clauses) and _denies_another(clauses[0]))
 
@@ -225,18 +248,28 @@ def _clauses(text: str) -> list[str]:
     return [clause for clause in _CLAUSE.split(text) if any(c.isalnum() for c in clause)]
 
 
-def _are_asides(clauses: Sequence[str]) -> bool:
+def _are_asides(clauses: Sequence[str], own: frozenset[int | None] = frozenset(), bare: bool = False) -> bool:
     """Whether clauses say nothing of another disease but that it is not there, nor what kind of disease it is. Bare nouns
-    alone might be further guesses, or a kind.
+    behind a comma might be further guesses, or a kind.
+
+    Args:
+        clauses: without marks.
+        own: the bundled groups of the disease that is named: its other names are no other disease.
+        bare: whether bare nouns are evidence: in brackets, at a dash, a colon or an arrow.
     """
-    if not all(_denies_another(one) if _names_another(one) else _is_frame(one) or not _is_doubted(one) for one in clauses):
+    left = [one for one in clauses if not _is_frame(one) and not _is_other_name(one, own)]
+    if not all(_denies_another(one) if _names_another(one) else not _is_doubted(one) for one in left):
         return False
-    return all(map(_is_frame, clauses)) or any(map(_is_no_noun, clauses))
+    return bare or not left or any(map(_is_no_noun, left))
+
+
+def _is_other_name(clause: str, own: frozenset[int | None]) -> bool:
+    return bool(own) and diseases_in(clause) == own and not _is_doubted(clause)
 
 
 def _names_another(clause: str) -> bool:
-    """Whether a clause speaks of a disease, complaints and findings apart."""
-    return speaks_of_disease(clause) and speaks_of_disease(_lexicon()["findings"].sub(" ", _complaints().sub(" ", clause)))
+    """Whether a clause speaks of a disease, findings that are called like one apart."""
+    return speaks_of_disease(clause) and speaks_of_disease(_lexicon()["findings"].sub(" ", clause))
 
 
 def _is_no_noun(clause: str) -> bool:
@@ -244,7 +277,8 @@ def _is_no_noun(clause: str) -> bool:
     it is long.
     """
     low, lexicon = clause.lower(), _lexicon()
-    told = lexicon["fixed"].sub(" ", low) != low or lexicon["aside"].search(low) or _MEASURED.search(low)
+    plain = _ABSENT_CHINESE.sub(" ", _ABSENT.sub(" ", lexicon["fixed"].sub(" ", low)))
+    told = plain != low or lexicon["aside"].search(low) or _MEASURED.search(low)
     return bool(told) or len(low.split()) > 3 or len(_CHINESE.findall(low)) > 4 or _denies_another(clause)
 
 
@@ -263,13 +297,6 @@ def _denies_another(clause: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _complaints() -> re.Pattern[str]:
-    """What a patient feels, in the words of the list of names, the longest first."""
-    listed = sorted(complaints(), key=len, reverse=True)
-    return re.compile(rf"\b(?:{'|'.join(map(re.escape, listed))})(?:s|es)?\b", re.IGNORECASE)
-
-
-@lru_cache(maxsize=1)
 def _lexicon() -> dict[str, re.Pattern[str]]:
     """Read `answer_words.yaml`: name of a list -> its words, of Latin letters whole ones."""
     content: dict[str, Any] = YAML(typ="safe").load(
@@ -280,6 +307,7 @@ def _lexicon() -> dict[str, re.Pattern[str]]:
     latin = "|".join(frame["words"])
     chinese = "|".join(sorted("|".join(frame["chinese"]).split("|"), key=len, reverse=True))
     found = {name: re.compile(rf"(?<![a-z])(?:{'|'.join(lines)})(?![a-z])") for name, lines in content.items()}
+    found["findings"] = re.compile(found["findings"].pattern, re.IGNORECASE)
     found["first"] = re.compile(rf"\W*(?:{first})\b")
     # one reading of each place alone: a text made of such words would take for ever otherwise
     found["frame"] = re.compile(rf"(?>[^\w]|_|(?<![a-z])(?:{latin})(?![a-z])|{chinese})*+")

@@ -15,12 +15,25 @@ from clinic.answers import readings_of_answer
 from clinic.cases import Case
 from clinic.generative import Condition
 from clinic.matching import normalise
-from clinic.naming import group_of, is_abbreviation, is_chinese, is_bundled, kept_apart, keys, lexicon, names_of_group, shared_names, words
+from clinic.naming import (
+    group_of,
+    is_abbreviation,
+    is_chinese,
+    is_bundled,
+    kept_apart,
+    keys,
+    lexicon,
+    names_of_group,
+    shared_names,
+    words,
+)
 from clinic.reading import Reading, is_sentence, parts, readings, speaks_of_disease
 
 LEAST_INITIALS = 3  # letters of an abbreviation that nobody listed: "Chronic granulomatous disease" is CGD
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-_SIDES = re.compile(r"\b(?:left|right|bilateral)\b|[左右双](?=侧|耳|眼|膝|肩|足|手|髋|肾|肺|腕|踝|肘|上肢|下肢)", re.IGNORECASE)
+_SIDES = re.compile(
+    r"\b(?:left|right|bilateral)\b|[左右双](?=侧|耳|眼|膝|肩|足|手|髋|肾|肺|腕|踝|肘|上肢|下肢)", re.IGNORECASE
+)
 _SAME_SIDE = {"左": "left", "右": "right", "双": "bilateral"}
 _DEGREES = re.compile(r"\b(?:mild|moderate|severe)\b|[轻中重]度", re.IGNORECASE)
 _SAME_DEGREE = {"轻度": "mild", "中度": "moderate", "重度": "severe"}
@@ -75,8 +88,10 @@ def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
     known = known_keys(names)
     outside = _names(reading.name, names, known)
     inside = [_names(aside, names, known) for aside in reading.asides]
+    own = shared_names_of(names[0])  # an abbreviation that two diseases bear, behind the name of one
     return outside and all(
-        fits or _is_short_for(aside, reading.name) for fits, aside in zip(inside, reading.asides, strict=True)
+        fits or aside in own or _is_short_for(aside, reading.name)
+        for fits, aside in zip(inside, reading.asides, strict=True)
     )
 
 
@@ -120,8 +135,8 @@ def _is_initials(name: str, names: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def shared_initials() -> frozenset[str]:
-    """The initials of two bundled diseases or more, by their usual names."""
-    found = Counter(initials(names[0]) for names in lexicon().groups)
+    """The initials of two bundled diseases or more."""
+    found = Counter(short for names in lexicon().groups for short in {initials(name) for name in names})
     return frozenset(short for short, times in found.items() if times > 1)
 
 

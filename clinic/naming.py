@@ -28,11 +28,13 @@ _PIECE = re.compile("([A-Za-z0-9]+)")
 _TOKEN = re.compile(r"[a-z]+|\d+|[^\W\d_a-z]+")
 # what stands before it follows from what stands behind it
 _CONSEQUENCE = re.compile(
-    r"\b(?:due to|caused by|because of|secondary to|resulting from|from|induced by|following|after|(?<=metastatic )to"
-    r"|with(?= [^,;]*\bmetasta))\b",
+    r"\b(?:due to|caused by|because of|secondary to|resulting from|from|induced by|following|after)\b", re.IGNORECASE
+)
+# what stands behind it follows from what stands before
+_LEADS_TO = re.compile(
+    r"\b(?:causing|leading to|complicated by|progressing to|resulting in|(?<=metastatic )to|with(?= [^,;]*\bmetasta))\b",
     re.IGNORECASE,
 )
-_LEADS_TO = re.compile(r"\b(?:causing|leading to|complicated by|progressing to|resulting in)\b", re.IGNORECASE)
 _APOSTROPHES = str.maketrans(dict.fromkeys("’‘`´ʼ′＇", "'"))
 _NUMERALS = {
     numeral: str(n)
@@ -262,6 +264,16 @@ def _abbreviations() -> dict[str, tuple[str, ...]]:
     return {short: groups[0] for short, groups in bearers.items() if len(groups) == 1}
 
 
+def is_listed_short(name: str) -> bool:
+    """Whether an abbreviation is a bundled one as it is written, its plural apart: CRP is no CRPS."""
+    return bool({name.upper(), name.removesuffix("s").upper()} & _listed_short())
+
+
+@lru_cache(maxsize=1)
+def _listed_short() -> frozenset[str]:
+    return frozenset(name.upper() for names in lexicon().groups for name in names if is_abbreviation(name))
+
+
 def is_chinese(name: str) -> bool:
     """Whether a name has a Chinese character."""
     return any("\u4e00" <= c <= "\u9fff" for c in name)
@@ -348,11 +360,6 @@ def _short_forms() -> dict[str, tuple[re.Pattern[str], str]]:
         )
         for short, long in _bundled()["short"].items()
     }
-
-
-def complaints() -> tuple[str, ...]:
-    """What a patient feels, though it may be somebody's diagnosis, as it is written in the list."""
-    return tuple(name for line in _bundled()["complaints"] for name in _several(line))
 
 
 def _several(line: str) -> tuple[str, ...]:

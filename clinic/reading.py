@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from clinic.naming import chinese_names, is_abbreviation, is_bundled, keys, words
+from clinic.naming import chinese_names, group_of, is_abbreviation, is_bundled, is_listed_short, keys, lexicon, words
 
 SURE = (
     r"(?:(?:most|very|highly|quite|more|rather|almost) )?(?:likely|probabl[ey]|possibl[ey]|presum(?:ably|ed|ptive)"
@@ -168,9 +168,7 @@ _DISEASE_WORD = re.compile(
     r"|psoriasi|pox|measle|malaria|embolism|thrombosi|schizophrenia|depression|dementia)\Z"
 )
 # the same, if no article or adjective says that a disease named before is meant
-_NOUN_WORDS = (
-    "disorder syndrome insufficiency deficiency tumor fracture palsy poisoning dystrophy stenosis atresia syncope abscess"
-)
+_NOUN_WORDS = "disorder syndrome insufficiency deficiency tumor fracture palsy poisoning dystrophy stenosis atresia syncope abscess"
 _SHORT = frozenset(["flu", "pe", "uti", "dvt", "ibs", "copd", "hiv"])  # and written small
 _NOUNS = frozenset(_NOUN_WORDS.split())
 _BEFORE_NOUNS = "the this that your a an of functional common medical chronic skin mental digestive gastrointestinal bowel genetic blood"
@@ -254,26 +252,38 @@ def takes_back(rest: str) -> bool:
     return bool(_TAKEN_BACK.match(rest) or _RETRACTED.search(rest))
 
 
-@lru_cache(maxsize=65536)
 def speaks_of_disease(text: str) -> bool:
     """Whether a text has the name of a disease in it: a bundled one, or a word with such an ending."""
+    return bool(diseases_in(text))
+
+
+@lru_cache(maxsize=65536)
+def diseases_in(text: str) -> frozenset[int | None]:
+    """The bundled groups whose names a text has in it; None stands for words with the ending of a disease, and for names
+    that several groups have.
+    """
     said = words(text)
-    if any(_DISEASE_WORD.match(word) for word in said):
-        return True
-    if any(word in _NOUNS and before not in _ARTICLES for before, word in zip(("", *said), said, strict=False)):
-        return True
-    if _CHINESE_DISEASE.search(text) or _bundled_chinese().search(text):
-        return True
-    short = filter(is_abbreviation, re.findall(r"[\w-]+", text))
-    if any(is_bundled(key) for name in short for key in keys(name)):
-        return True
-    runs = (" ".join(said[i : i + n]) for n in range(1, 6) for i in range(len(said) - n + 1))
-    return any(is_bundled(key) for run in runs if len(run) > 3 or run in _SHORT for key in keys(run))
+    found = {group_of(name) for name in _bundled_chinese().findall(text)}
+    short = [name for name in re.findall(r"[\w-]+", text) if is_abbreviation(name) and is_listed_short(name)]
+    runs = [" ".join(said[i : i + n]) for n in range(1, 6) for i in range(len(said) - n + 1)]
+    names = [*short, *(run for run in runs if (len(run) > 3 or run in _SHORT) and not _is_everyday(run, text))]
+    found |= {group_of(name) for name in names if any(map(is_bundled, keys(name)))}
+    if found - {None}:
+        return frozenset(found)
+    nouns = (word in _NOUNS and before not in _ARTICLES for before, word in zip(("", *said), said, strict=False))
+    ends = any(_DISEASE_WORD.match(word) for word in said) or any(nouns) or _CHINESE_DISEASE.search(text)
+    return frozenset(found | {None} if ends else found)
+
+
+def _is_everyday(word: str, text: str) -> bool:
+    """Whether an eponym that is an everyday word stands in a text in small letters."""
+    return word in lexicon().surnames and not re.search(rf"\b{word.capitalize()}", text)
 
 
 @lru_cache(maxsize=1)
 def _bundled_chinese() -> re.Pattern[str]:
-    return re.compile("|".join(sorted(chinese_names(), key=len, reverse=True)))
+    """The bundled Chinese names, the longest first; 焦虑症状 are no 焦虑症."""
+    return re.compile("(?:" + "|".join(sorted(chinese_names(), key=len, reverse=True)) + ")(?<!症(?=[状候]))")
 
 
 def is_disease_word(word: str) -> bool:

@@ -131,7 +131,10 @@ def _run(folder: Path, seed: int, algorithm: str, environment: dict[str, str]) -
 def _report(seed: int, algorithm: str, metrics: Evaluation, cost: Cost, gradient_steps: float) -> tuple[str, bool]:
     if first_source(metrics):
         told = (f"{name} {a.mean:.3f} [{a.low:.3f}, {a.high:.3f}]" for name, a in metrics.accuracies.items())
-        return f"{algorithm}, seed {seed}: {'  '.join(told)}  {_spent(cost, gradient_steps)}  no goals but on the starter clinic", True
+        return (
+            f"{algorithm}, seed {seed}: {'  '.join(told)}  {_spent(cost, gradient_steps)}  no goals but on the starter clinic",
+            True,
+        )
     doctors = {"warm start": "warm_start", "trained": "trained", "bayes": "bayes_optimal"}
     missing = [
         f"{shown} {metrics.doctors[name].overall.withheld or 'n/a' if name in metrics.doctors else 'not evaluated'}"
