@@ -18,14 +18,13 @@ from clinic.matching import normalise
 from clinic.naming import (
     group_of,
     is_abbreviation,
-    is_chinese,
     is_bundled,
+    is_chinese,
     kept_apart,
     keys,
     lexicon,
     names_of_group,
     shared_names,
-    words,
 )
 from clinic.reading import Reading, is_sentence, parts, readings, speaks_of_disease
 

@@ -192,7 +192,7 @@ def test_neighbours_parts_and_shared_abbreviations_are_not(make_case, truth, sai
 
 
 def test_initials_in_brackets_make_no_second_diagnosis_of_one(make_case):
-    fracture, edema = (
+    fracture, _ = (
         make_case(diagnosis=name, synonyms=(), parents=()) for name in ("Spontaneous rib fracture", "Localized edema")
     )
     assert [relation(fracture, said) for said in ("SRF", "Spontaneous rib fracture (SRF)")] == ["exact"] * 2
