@@ -14,7 +14,7 @@ FIELD = re.compile(  # of JSON, of a dictionary of Python
 BOXED = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 MARKS = re.compile(r"\*{1,3}|_{2,3}|`+|\$+|</?[a-z\u4e00-\u9fff]{1,12}>", re.IGNORECASE)
 SQUARE = str.maketrans("[]【】", "()()")
-DASH = r"\s[–—-]+>?\s|[–—→⇒]+|->|=>"
+DASH = r"\s[–—-]+>?\s|(?<!\w)[–—]+|[–—]+(?!\w)|[→⇒]+|->|=>"
 BOUNDARY = re.compile(
     rf"\s*(?:[,;:!(，。；：！]|\.(?!\d)|{DASH})\s*"
     r"|\s+(?=(?:on the (?:left|right)|is what (?:i|you|we|this)|is (?:by far )?(?:the|my)"
@@ -67,14 +67,14 @@ FEW = (
 DENIES = re.compile(
     r"\W*(?:(?:and |but |so |therefore |thus |hence |clearly |definitely |(?:(?:and |so )?(?:it|this) (?:is|was) ))?"
     rf"(?:not|no|without|rather than|instead of|negative for)\s{FEW}(?:\s(?:n?or|and)\s{FEW})?(?::.*)?"
-    rf"|nothing (?:\w+ )?(?:suggests|supports|points to) {FEW}(?:\s(?:n?or|and)\s{FEW})?"
+    rf"|neither {FEW} nor {FEW}|nothing (?:\w+ )?(?:suggests|supports|points to) {FEW}(?:\s(?:n?or|and)\s{FEW})?"
     rf"|(?:so )?(?:it|this) (?:is|was)n[’']t\s{FEW}"
     rf"|(?:is|seems|looks) (?:favou?red|preferred|(?:far |much )?more (?:likely|probable)) (?:over|than)\s{FEW}"
     rf"|{FEW}\s(?:(?:is|was|has been|seems|already)\s)*(?:unlikely|less likely|excluded|ruled out))\W*",
     re.IGNORECASE,
 )
 DENIES_CHINESE = re.compile(
-    r"\W*(?:(?:也|并)?(?:不是|并非|而非|不支持|不考虑|不像|排除了?|没有|无|不伴|未见)"
+    r"\W*(?:(?:也|并|可|可以|已|已经|故|因此)*(?:不是|并非|而非|不支持|不考虑|不像|排除了?|没有|无|不伴|未见)"
     r"(?![疑论非不])[\u4e00-\u9fff]{1,10}?(?:证据)?"
     r"|[\u4e00-\u9fff]{1,10}?已?(?:经)?(?:排除|除外)(?![不]))\W*"
 )
@@ -86,10 +86,12 @@ NOT_BUT = re.compile(
     rf"(?:(?:it|this) is )?not {FEW},? but(?: rather)?\b|不是(?!不|只|因)[\u4e00-\u9fff]{{1,10}}?[，,]而?是(?!不)",
     re.IGNORECASE,
 )
+_LIKELY = r"(?:sure|confiden|certain|chance|probab|likel|odds|possib)"
+_LOW = r"(?:[0-4]?\d(?:\.\d+)?|50)"
 LESS_THAN_EVEN = re.compile(
-    r"(?<![\d.<>-])(?:[0-4]?\d(?:\.\d+)?|50) ?(?:%|percent)"
-    r"(?! ?(?:(?!sure|confiden|certain|chance|probab|likel|that|this|it|odds|of\b|possib|or\b|and\b|vs)[a-z]))"
-    r"|(?<![\d.])0?\.[0-4]\d*\b(?! ?(?!sure|confiden|certain|chance|probab|likel)[a-z])|< ?\d+ ?%"
+    rf"(?:\A|[(,;:]|\s[–—-]|\b(?:about|around|only|maybe|perhaps|roughly|approximately|say|at|is)\b|[率度性握])\s*[~≈<>约]*\s*{_LOW} ?(?:%|percent)(?! ?[a-z])"
+    rf"|(?<![\d.<>-]){_LOW} ?(?:%|percent) ?(?:{_LIKELY}|that|this|it\b|of\b|or\b|and\b|vs|[,;]? ?\d+ ?%)"
+    rf"|(?<![\d.])0?\.[0-4]\d*\b(?! ?%)(?! ?(?!{_LIKELY})[a-z])|< ?\d+ ?%"
     r"|(?:\A|[(,;:]\s*|(?:confidence|chance|probability|likelihood|odds)\W*)(?!(?:[6-9]|10) ?/ ?10\b)\d{1,3} ?/ ?\d+\W*(?:\Z|[,;)])"
     r"|\d (?:in|of|out of) (?:a )?\d|\b\d+:\d+"
     r"|(?:confidence|chance|probability|likelihood|概率|把握|置信度)\W*(?:[0-4]?\d|50|one|two|three|four|zero|[一二三四零])(?![\d.%]| ?/)|[一二三四五]成|一半"

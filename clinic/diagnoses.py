@@ -87,6 +87,8 @@ def _is_exact(reading: Reading, names: tuple[str, ...]) -> bool:
     known = known_keys(names)
     outside = _names(reading.name, names, known)
     inside = [_names(aside, names, known) for aside in reading.asides]
+    if not outside and _unknown_abbreviation(reading.name):  # "SSPE (subacute sclerosing panencephalitis)"
+        return bool(inside) and all(inside) and all(_is_short_for(reading.name, aside) for aside in reading.asides)
     own = shared_names_of(names[0])  # an abbreviation that two diseases bear, behind the name of one
     return outside and all(
         fits or aside in own or _is_short_for(aside, reading.name)

@@ -122,6 +122,7 @@ _SAME_WORDS = {
     "patellar": "patella",
     "retinal": "retina",
     "corneal": "cornea",
+    "paracetamol": "acetaminophen",
     "carcinoma": "cancer",
     "neoplasm": "tumor",
     "disorder": "disease",
@@ -139,6 +140,7 @@ _SAME_WORDS = {
     "bleed": "hemorrhage",
     "bleeding": "hemorrhage",
 }
+_LETTERS = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "α": " alpha ", "β": " beta ", "γ": " gamma "})
 MOST_FORMS = 16  # of one name with several abbreviations, each of which has several long names
 HEADS = frozenset({"disease", "syndrome"})
 
@@ -148,7 +150,7 @@ def words(text: str) -> tuple[str, ...]:
     """The words of a name in their one spelling and in the singular, in order."""
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)).lower()
     plain = "".join(c for c in plain if not unicodedata.combining(c) and unicodedata.category(c) != "Cf")
-    plain = simplified(plain).replace("ß", "ss").replace("ø", "o").replace("ł", "l")
+    plain = simplified(plain).translate(_LETTERS)
     plain = re.sub(r"(?<=[a-z])'s?(?![a-z])", "", plain)
     for short, (pattern, long) in _short_forms().items():
         plain = pattern.sub(long, plain) if short in plain else plain

@@ -81,7 +81,7 @@ _LEADS = tuple(
         r"(?:(?:(?:mild|moderate|severe)(?: to (?:moderate|severe))?)(?! (?:combined|acute respiratory"
         r"|cognitive|intellectual|neurocognitive|mental))|(?:left|right)-sided|bilateral|unilateral|(?:left"
         r"|right)(?! (?:\w+ )?(?:ventric|atri|heart|bundle|main|coronary|side|sided)))\s+",
-        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|结合[^，,]*[，,]|综合[^，,]*[，,]|您|你|患者|病人|患儿|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|[得出](?=的是)|(?:轻度|中度)(?!认知)|有|该(?=患者|病人)|(?:情况|症状|表现)(?=符合|提示|考虑|像)|:|："
+        r"(?:根据[^，,]*[，,]|初步|最|可能|考虑|诊断|结论|疑似|结合[^，,]*[，,]|综合[^，,]*[，,]|您|你|患者|病人|患儿|孩子|宝宝|应该|应|大概|很|的|是|为|患有|患|得了|[得出](?=的是)|(?:轻度|中度)(?!认知)|重度(?!抑郁)|有|该(?=患者|病人)|(?:情况|症状|表现)(?=符合|提示|考虑|像)|:|："
         r"|极(?=有?可能)|目前|现(?=考虑|诊断)|我|认为|怀疑|倾向于?|符合|提示|属于|看起来|像|确诊|高度(?=怀疑|考虑|疑似|提示)|(?:临床|主要|明确|综合|最终)(?=诊断|考虑|判断)"
         r"|判断|[左右双](?:侧|耳|眼|膝|肩|足|手)?(?=[\u4e00-\u9fff])(?![心室房束位])|本病(?=[为是])|这(?=是|可能))+",
     )
@@ -174,7 +174,7 @@ _NOUNS = frozenset(_NOUN_WORDS.split())
 _BEFORE_NOUNS = "the this that your a an of functional common medical chronic skin mental digestive gastrointestinal bowel genetic blood"
 _ARTICLES = frozenset(_BEFORE_NOUNS.split())
 _CHINESE_DISEASE = re.compile(
-    r"[\u4e00-\u9fff](?:炎(?!症)|(?<![轻重急])症(?![状候])|(?<![个种类疾])病(?![情史程因房人变区])|癌|瘤|疹(?!子)|梗[死塞]|损伤)"
+    r"[\u4e00-\u9fff](?:炎(?!症)|(?<![轻重急])症(?![状候])|(?<![个种类疾])病(?![情史程因房人变区理灶毒例原态菌])|癌|瘤|疹(?!子)|梗[死塞]|损伤)"
     r"|综合征|中毒|骨折|结石|感冒|栓塞|溃疡|结核|中风|卒中|麻痹|瘫|衰竭|休克|癣|疮|痔|疝|积液|梗阻|脱垂|穿孔|破裂|障碍|颤动|减退|亢进|功能不全"
 )
 _VERB = re.compile(
