@@ -19,7 +19,7 @@ BOUNDARY = re.compile(
     rf"\s*(?:[,;:!(，。；：！]|\.(?!\d)|{DASH})\s*"
     r"|\s+(?=(?:on the (?:left|right)|is what (?:i|you|we|this)|is (?:by far )?(?:the|my)"
     r"|(?:(?:can|could|would) )?(?:best )?(?:accounts? for|explains?|match(?:es)?|fits?)|w/|with|per|needing|requiring|needs|requires"
-    r"|(?:in|of|on) (?:the |your |his |her )?(?:left|right|both)\b|(?:on|by|per) (?:ct|mri|hrct|x-?ray|imaging|ultrasound|echo|biopsy|exam\w*)"
+    r"|(?:in|of|on) (?:the |your |his |her )?(?:left|right|both)\b|(?:on|by|per) (?:\w+ )?(?:ct|mri|hrct|x-?ray|imaging|ultrasound|echo|biopsy|exam\w*)"
     r"|causing|producing|(?:strongly|highly) (?:suspected|likely)|it is|(?:is|seems|looks) (?:favou?red|preferred|(?:far |much )?more (?:likely|probable))"
     r"|based on|given|because|as evidenced|to be|supported by|and (?:i|you|we|needs?|requires?|should|must))\b)"
     r"|(?<=[\u4e00-\u9fff])(?=伴|(?:引起|所致|导致)(?:\W|\Z)|诊断明确|(?:能够?|可以?)解释|的?表现\Z)",
@@ -41,7 +41,7 @@ INTRODUCED = re.compile(
     r"|supports?|confirms?|conclude|diagnose|arrived at|explained by|points? to|(?:the|an?)(?<! of a)|[a-z]\d\d(?:\.\d+)?"
     r"|so|therefore|thus|hence|favou?rs?|fits?|meets?|means?|spells?|shows?|reveals?|got|caught|(?:call|makes?) (?:it|this|that)|bet on"
     r"|with|of|for|(?:due|secondary) to|caused by|from)|[:=;.!]|\((?:[a-e]|诊断|结论)\)|\b[a-e][.)])\s+|[:=]\s*|\((?:诊断|结论)\)"
-    r"|(?<=[\u4e00-\u9fff])(?:为|是|系|即|属于?|倾向于?|符合|考虑|出在|的|患|有|说明|提示|由)",
+    r"|(?<=[\u4e00-\u9fff,，])(?:为|是|系|即|属于?|倾向于?|符合|考虑|出在|的|患|有|说明|提示|由)",
     re.IGNORECASE,
 )
 ASKED = re.compile(
@@ -112,6 +112,7 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]")
 STRUCK = re.compile(r"~~.*?~~|<(del|s|strike)>.*?</\1>", re.IGNORECASE)
 CROSSED = re.compile("[❌✗✘⛔🚫👎]")
 CUT = re.compile(r"[;:!?。；：！？]|\.(?!\d)|\A\W*\d+[.)、]")
+ARTICLE = re.compile(r"\b(?:an?|the)\b", re.IGNORECASE)
 UNSETTLED = re.compile(r"\?|\A\{")
 RELATIVE = re.compile(r"\W*(?:which|that|who|as in|as with|any of)\b")
 MODAL = re.compile(r"\b(?:cannot|can|may|could|might|should) (?:be (?!ruled|excluded)|also|lead|cause|spread|get|make)")

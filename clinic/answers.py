@@ -212,9 +212,8 @@ def _is_doubted(clause: str) -> bool:
 def _denies_another(clause: str) -> bool:
     """Whether a clause denies one disease, or two, and says nothing else."""
     denial = patterns.DENIES_CHINESE if is_chinese(clause) else patterns.DENIES
-    return bool(
-        speaks_of_disease(clause) and denial.fullmatch(clause) and not patterns.NEVER_DENIED.search(clause.lower())
-    )
+    denied = denial.fullmatch(clause) and not patterns.NEVER_DENIED.search(clause.lower())
+    return bool(denied) and speaks_of_disease(patterns.ARTICLE.sub(" ", clause))
 
 
 @lru_cache(maxsize=1)
