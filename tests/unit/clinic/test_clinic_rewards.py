@@ -141,7 +141,7 @@ def test_outcome_by_hand(make_case):
         ("Chest disease", 0.3),
         ("Asthma", 0.0),
         ("Pneumonia or asthma", 0.0),
-        ("Pneumonia, lung infection", 0.0),
+        ("Pneumonia, lung infection", 1.0),
     ],
 )
 def test_only_the_condition_itself_is_worth_full_marks(make_case, name, worth):
