@@ -112,9 +112,14 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]")
 STRUCK = re.compile(r"~~.*?~~|<(del|s|strike)>.*?</\1>", re.IGNORECASE)
 CROSSED = re.compile("[❌✗✘⛔🚫👎]")
 CUT = re.compile(r"[;:!?。；：！？]|\.(?!\d)|\A\W*\d+[.)、]")
+HEADING = re.compile(r"diagnos|answer|impression|诊断|结论", re.IGNORECASE)
+OR = re.compile(r"\A\W*or\b", re.IGNORECASE)
 ARTICLE = re.compile(r"\b(?:an?|the)\b", re.IGNORECASE)
 UNSETTLED = re.compile(r"\?|\A\{")
-RELATIVE = re.compile(r"\W*(?:which|that|who|as in|as with|any of)\b")
-MODAL = re.compile(r"\b(?:cannot|can|may|could|might|should) (?:be (?!ruled|excluded)|also|lead|cause|spread|get|make)")
+RELATIVE = re.compile(r"\W*(?:which|that|who|as in|as with|any of|perhaps|maybe|not|(?:it )?(?:could|might|may) be)\b")
+SEMICOLON = re.compile(r"\s*[;；]")
+MODAL = re.compile(
+    r"\b(?:cannot|can|may|could|might|should) (?:be (?!ruled|excluded|another|something|anything|other)|also|lead|cause|spread|get|make)"
+)
 HEDGE = re.compile(SURE, re.IGNORECASE)
 INVISIBLE = "\ufe0f\u200d"  # they join pictures

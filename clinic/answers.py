@@ -21,6 +21,8 @@ from clinic.matching import normalise
 from clinic.naming import group_of, is_chinese
 from clinic.reading import LONGEST_TEXT, Reading, diseases_in, readings, speaks_of_disease, takes_back
 
+BARE = 2  # words of a noun that might be a further guess
+
 
 @lru_cache(maxsize=65536)
 def readings_of_answer(answer: str) -> tuple[Reading, ...]:
@@ -57,18 +59,19 @@ def _read(text: str) -> tuple[Reading, ...]:
 
 
 def _stands(name: str, text: str) -> bool:
-    """Whether what follows a name at once tells no kind of it ("Pneumonia; viral") and, as a relative clause, takes
-    nothing back ("which you do not have").
+    """Whether what follows a name at once tells no kind of it ("Pneumonia; viral"), takes nothing back ("which you do not
+    have") and goes on with no bare nouns behind a semicolon, which might be further guesses.
     """
     _, there, tail = text.lower().partition(name.lower()) if name else ("", "", "")
-    first = next(iter(_clauses(patterns.MODAL.sub(" ", patterns.HEDGE.sub(" ", tail)))), "") if there else ""
-    if speaks_of_disease(first):
+    clauses = _clauses(patterns.MODAL.sub(" ", patterns.HEDGE.sub(" ", tail))) if there else []
+    if not clauses or speaks_of_disease(clauses[0]):
         return True
-    lexicon = _lexicon()
-    return not (
-        lexicon["kind"].search(lexicon["fixed"].sub(" ", first))
-        or (patterns.RELATIVE.match(first) and _is_doubted(first))
-    )
+    first, lexicon = clauses[0], _lexicon()
+    if lexicon["kind"].search(lexicon["fixed"].sub(" ", first)):
+        return False
+    if patterns.SEMICOLON.match(tail) and not any(_is_no_noun(one) or len(one.split()) > BARE for one in clauses):
+        return False
+    return not (patterns.RELATIVE.match(first) and _is_doubted(first))
 
 
 def _holds(reading: Reading, named: tuple[Reading, ...]) -> bool:
@@ -136,8 +139,10 @@ def _leads(lead: str) -> bool:
         patterns.ASKED.match(one) or reported.search(one) for one in patterns.CLAUSE.split(low)
     ):
         return False
-    if lead.rstrip().endswith(("(", ",")) and not is_chinese(lead) and not _is_frame(lead):
+    if lead.rstrip().endswith(("(", ",")) and not (is_chinese(lead) or _is_frame(lead)):
         return False  # it may be one name: "Hand, foot and mouth disease"
+    if lead.rstrip().endswith("(") and not patterns.HEADING.search(lead):
+        return False
     *said, last = patterns.CLAUSE.split(lead)
     bare = bool(patterns.NO_LIST.search(lead[-4:]))  # or in brackets
     return _are_asides(tuple(filter(_is_word, said)), bare=bare) and (_is_frame(last) or _concludes(last))
@@ -183,7 +188,7 @@ def _are_asides(clauses: Sequence[str], own: frozenset[int | None] = frozenset()
 
 
 def _is_other_name(clause: str, own: frozenset[int | None]) -> bool:
-    return bool(own) and diseases_in(clause) == own and not _is_doubted(clause)
+    return bool(own) and diseases_in(clause) == own and not _is_doubted(patterns.OR.sub("", clause))
 
 
 def _names_another(clause: str) -> bool:
