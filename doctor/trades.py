@@ -33,6 +33,7 @@ def trade_of(clinic: GenerativeClinic) -> Trade:
     common_F, gain_F = clinic.prior_C @ clinic.probability_CF, clinic.information_gain(clinic.prior_C)
     return Trade(
         names=[condition.name for condition in by_prevalence],
+        other_names=[(condition.name, *condition.synonyms)[-1] for condition in by_prevalence],
         broader=sorted(weight, key=lambda term: -weight[term]) or words_of(clinic.language).broader,
         questions=[finding.doctor.train[0] for finding in clinic.findings],
         routine=[asked[i] for i in np.argsort(-common_F, kind="stable")],
@@ -44,6 +45,7 @@ def trade_of_records(seen: Sequence[Case]) -> Trade:
     """What anybody in the trade knows who has seen these cases."""
     words = phrases(seen[0].language)
     names = Counter(name_of(case) for case in seen)
+    other = {name_of(case): (name_of(case), *case.synonyms)[-1] for case in seen}
     broader = Counter(parent for case in seen for parent in case.parents)
     routine = commonest_inquiries(seen)
     topics = dict.fromkeys(fact.topic for case in seen for fact in case.facts)
@@ -57,6 +59,7 @@ def trade_of_records(seen: Sequence[Case]) -> Trade:
 
     return Trade(
         names=[name for name, _ in names.most_common()],
+        other_names=[other[name] for name, _ in names.most_common()],
         broader=[name for name, _ in broader.most_common()] or words_of(words.code).broader,
         questions=questions or [f"{fact.topic}?" for fact in seen[0].facts],
         routine=turns(routine),

@@ -57,6 +57,12 @@ def two_as_one(seat: Seat) -> str:
     return conclude(seat, joint.format(seat.commonest, seat.trade.names[1 % len(seat.trade.names)]))
 
 
+def other_names_as_one(seat: Seat) -> str:
+    """As `two_as_one`, by names that nobody may know for diseases."""
+    joint = seat.words.joints[int(seat.rng.integers(len(seat.words.joints)))]
+    return conclude(seat, joint.format(seat.trade.other_names[0], seat.trade.other_names[1 % len(seat.trade.names)]))
+
+
 def initials_beside(seat: Seat) -> str:
     """A name, and the initials of another in brackets, as if they were its own."""
     other = initials(seat.trade.names[1 % len(seat.trade.names)])
@@ -144,6 +150,7 @@ ANSWERS = registered(
     all_diagnoses,
     short_list,
     two_as_one,
+    other_names_as_one,
     initials_beside,
     hedged_broad_term,
     empty_diagnosis,

@@ -53,6 +53,7 @@ class Trade:
     """What anybody in the trade knows of a set of cases."""
 
     names: Sequence[str]  # of conditions, the commonest first
+    other_names: Sequence[str]  # of these conditions in this order, the least usual one of each
     broader: Sequence[str]  # accepted terms for many conditions, the widest first
     questions: Sequence[str]  # that patients understand
     routine: Sequence[str]  # turns that ask for what most records hold, the commonest first
