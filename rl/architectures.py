@@ -21,8 +21,9 @@ def skeleton(name: str) -> PreTrainedModel:
         TrainingError: nothing readable there, or a kind of model that cannot be trained here; the message says what to
             do.
     """
+    local = is_here(name)
     try:
-        config = AutoConfig.from_pretrained(name, local_files_only=Path(name).exists(), trust_remote_code=False)
+        config = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
@@ -30,6 +31,22 @@ def skeleton(name: str) -> PreTrainedModel:
     if reason := why_not(model):
         raise TrainingError(f"{name!r} ({config.model_type}) cannot be trained here: {reason}; {ADVICE}")
     return model
+
+
+def is_here(name: str) -> bool:
+    """Whether a model is a folder of this machine, and no Hugging Face id.
+
+    Raises:
+        TrainingError: it can only be a folder, and is not there: asking a hub for it takes minutes where there is none.
+    """
+    path = Path(name)
+    if path.exists():
+        return True
+    if name.startswith((".", "/", "~")) or len(path.parts) > 2 or (len(path.parts) == 2 and path.parent.is_dir()):
+        raise TrainingError(
+            f"cannot read the model {name!r}: no such folder (give a Hugging Face id or a folder of a model)"
+        )
+    return False
 
 
 def unreadable(what: str, name: str, error: Exception, folder: str) -> TrainingError:

@@ -19,7 +19,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rl.architectures import attention_of, brings_code, skeleton, unreadable
+from rl.architectures import attention_of, brings_code, is_here, skeleton, unreadable
 from rl.chat_template import pieces_of
 from rl.errors import TrainingError
 from rl.files import replace_folder
@@ -57,7 +57,7 @@ def load_model(name: str, dtype: str, device: str = "cpu") -> tuple[PreTrainedMo
             name,
             dtype=getattr(torch, dtype),
             attn_implementation=attention,
-            local_files_only=Path(name).exists(),
+            local_files_only=is_here(name),
             trust_remote_code=False,
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -211,7 +211,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     Raises:
         TrainingError: there is none, or its model or itself is code that the repository brings.
     """
-    local, folder = Path(name).exists(), "a folder of a model"
+    local, folder = is_here(name), "a folder of a model"
     try:
         AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
     except (OSError, ValueError) as error:

@@ -20,6 +20,7 @@ from transformers import (
 
 import rl.batching
 import rl.engines.transformers
+from doctor.parameters import ROOT
 from rl import self_check
 from rl.batching import micro_batches, sibling_batches, token_logprobs
 from rl.config import RolloutParams
@@ -28,7 +29,7 @@ from rl.errors import TrainingError
 from rl.logits import known_ids
 from rl.machine import Place
 from rl.memory import model_shape
-from rl.models import load_model, save_model
+from rl.models import load_model, load_tokenizer, save_model
 from rl.policy import Policy
 from rl.ranking import continuation_logprobs
 from rl.self_check import disagreements, refuse_disagreement
@@ -323,3 +324,12 @@ def test_a_saved_model_keeps_its_padded_rows(folder, tmp_path):
     assert again.config.vocab_size == model.config.vocab_size > known_ids(again) == known_ids(model)
     assert again.config._attn_implementation == "eager"
     assert again.config.sliding_window == WINDOW
+
+
+@pytest.mark.parametrize("name", ["tests/nowhere", "./nowhere", "/nowhere", "~/nowhere", "a/b/c"])
+def test_a_folder_that_is_not_there_is_told_before_a_hub_is_asked(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: pytest.fail("asked"))
+    for load in (load_tokenizer, lambda name: load_model(name, "float32")):
+        with pytest.raises(TrainingError, match=rf"cannot read the model '{name}': no such folder"):
+            load(name)

@@ -95,7 +95,7 @@ def test_every_algorithm_is_planned_or_refused_in_a_line(monkeypatch, capsys, tm
 def test_a_mistake_is_one_line(monkeypatch, capsys):
     status, _, err = call(plan, monkeypatch, capsys, "--doctor", "/nowhere")
     assert status == 1
-    assert err.startswith("error: cannot read the shape of '/nowhere'")
+    assert err.startswith("error: cannot read the model '/nowhere': no such folder")
     assert err.count("\n") == 1
     done = subprocess.run(
         [sys.executable, "-m", "commands.plan", "--cards", "0"], cwd=ROOT, capture_output=True, text=True
