@@ -41,7 +41,7 @@ GAME ?= easy
 RATE_SEEDS ?= $(if $(filter hard,$(GAME)),0-9,0-19)
 JOBS ?= 1
 # files of tests in as many processes as there are cores, up to four
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help format setup vllm run test test-vllm gpu check lint slow course faults learn rates attacks base-model reader-model bench bench-env bench-plots docs consult ui server answering worker deploy
