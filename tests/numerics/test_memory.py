@@ -181,7 +181,7 @@ def test_what_cannot_fit_is_refused_with_the_knob_to_turn(base):
         match=r"1\.00 GiB are free; the largest part is kv_cache: lower it with rollout.slots or rollout.max_episode_tokens",
     ):
         refuse_what_cannot_fit(memory, GIB)
-    with pytest.raises(TrainingError, match=r"config.json"):
+    with pytest.raises(TrainingError, match=r"nothing.: no such folder"):
         model_shape(str(base.parent / "nothing"), "float32")
 
 
