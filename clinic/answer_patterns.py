@@ -12,7 +12,7 @@ FIELD = re.compile(  # of JSON, of a dictionary of Python
     re.IGNORECASE,
 )
 BOXED = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
-MARKS = re.compile(r"\*{1,3}|_{2,3}|`+|\$+|</?[a-z\u4e00-\u9fff]{1,12}>", re.IGNORECASE)
+MARKS = re.compile(r"\*{1,3}|_{2,3}|`+|\$+|</?[a-z\u4e00-\u9fff]{1,12}>|<\|\w+\|>", re.IGNORECASE)
 SQUARE = str.maketrans("[]【】", "()()")
 DASH = r"\s[–—-]+>?\s|(?<!\w)[–—]+|[–—]+(?!\w)|[→⇒]+|->|=>"
 BOUNDARY = re.compile(
@@ -110,8 +110,8 @@ NO_LIST = re.compile(rf"\s*(?:[(:（：]|{DASH})")
 MEASURED = re.compile(r"\d|[+↑↓±<>=]|\b-ve\b")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 STRUCK = re.compile(r"~~.*?~~|<(del|s|strike)>.*?</\1>", re.IGNORECASE)
-CROSSED = re.compile("[❌✗✘⛔🚫👎]")
-CUT = re.compile(r"[;:!?。；：！？]|\.(?!\d)|\A\W*\d+[.)、]")
+CROSSED = re.compile(r"[❌✗✘✖❎⛔🚫🛑👎🤷❓¬≠]|!=|(?:\A|\s)[!~]\w")
+CUT = re.compile(r"[;:!?。；：！？]|\.(?!\d)|\A\W*(?:\d+[.)、]|[a-eA-E][.)])")
 HEADING = re.compile(r"diagnos|answer|impression|诊断|结论", re.IGNORECASE)
 OR = re.compile(r"\A\W*or\b", re.IGNORECASE)
 ARTICLE = re.compile(r"\b(?:an?|the)\b", re.IGNORECASE)

@@ -44,18 +44,24 @@ def relation(case: Case | Condition, diagnosis: str) -> str:
     broader) or "other".
     """
     own = case.diagnosis if isinstance(case, Case) else case.name
-    said = normalise(diagnosis)
-    if not said:
+    if not normalise(diagnosis):
         return "other"
-    if said in {normalise(name) for name in (own, *case.synonyms)}:
+    said = _as_written(diagnosis)
+    if said in map(_as_written, (own, *case.synonyms)):
         return "exact"
-    if said in {normalise(name) for name in case.parents}:
+    if said in map(_as_written, case.parents):
         return "parent"
     if same_disease(diagnosis, (own, *case.synonyms)) and not _is_listed(
         diagnosis, case.parents, (own, *case.synonyms)
     ):
         return "exact"
     return "parent" if any(same_disease(diagnosis, (broader,)) for broader in case.parents) else "other"
+
+
+@lru_cache(maxsize=65536)
+def _as_written(name: str) -> str:
+    """A name but for case, spaces and the stop at its end; a sign in it may strike it out."""
+    return " ".join(name.casefold().split()).rstrip(" .。")
 
 
 @lru_cache(maxsize=65536)

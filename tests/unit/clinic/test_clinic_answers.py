@@ -361,3 +361,14 @@ def test_no_text_of_the_longest_kind_takes_long():
     for part in ("likely, ", "maybe, ", "- ", "not gout, but ", "so it is ", "，考虑", "no gout or "):
         same_disease((part * 600)[:600], ("Gout", "痛风"))
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("text", ["~~stomach~~ flu", "~~chest~~ cold", "<chest> cold", "flu ❌", "!flu", "≠ flu"])
+def test_a_literal_name_may_be_struck_out_too(text):
+    conditions = load_starter(ROOT / "data/starter", 0.8, "en").conditions
+    named = [condition.name for condition in conditions if relation(condition, text) == "exact"]
+    assert named == {
+        "~~stomach~~ flu": ["Influenza"],
+        "~~chest~~ cold": ["Common cold"],
+        "<chest> cold": ["Common cold"],
+    }.get(text, [])
