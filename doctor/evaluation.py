@@ -171,7 +171,11 @@ def policy_table(
 
 def policy_rows(test_set: EvaluationSet, name: str, model: Path, progress: Progress) -> list[Row | Missing]:
     """What a policy makes of every test case, without rewards, judges and rankings, which cost more than the playing."""
-    _, trajectories = _played(test_set, name, model, test_set.budget, "", progress)
+    return rows_of(test_set, _played(test_set, name, model, test_set.budget, "", progress)[1])
+
+
+def rows_of(test_set: EvaluationSet, trajectories: Sequence[Trajectory]) -> list[Row | Missing]:
+    """The same of consultations that were played, one for each test case, in their order."""
     return [
         FAILED
         if trajectory.stop_reason == StopReason.FAILED

@@ -63,7 +63,7 @@ def challenge(targets: tuple[str, ...] = (), inbox: Path | None = None, max_hour
             record(ROOT, [arrival.name for arrival in admitted], f"[data] {len(admitted)} files of the inbox\n\n{told}")
         reproduce(targets, left)
         challenger, registered = register_challenger(params, ROOT / "models/doctor")
-        decision = compare_with_champion(params, challenger)
+        decision = compare_with_champion(params, challenger, not targets or "evaluate_doctor" in targets)
         report = summary(registered)
     return Challenge(
         challenger=challenger,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from huggingface_hub import try_to_load_from_cache
 from numpy.typing import NDArray
 
 from kb.config import DEFAULT_EMBEDDER, Compute
@@ -88,6 +89,8 @@ def load_embedder(
     """
     offline = name == DEFAULT_EMBEDDER
     location = str(_bundled_model()) if offline else name
+    if not offline:
+        _refuse_missing_folder(name)
     library = import_library()
     try:
         model: SentenceTransformer = library.SentenceTransformer(location, device=device, local_files_only=offline)
@@ -100,6 +103,20 @@ def load_embedder(
         logger.warning("this processor has no bfloat16 arithmetic: compute float32 is faster here")
     logger.info("loaded embedder %s on %s", name, model.device)
     return SentenceTransformerEmbedder(name, model, batch_size, compute)
+
+
+def _refuse_missing_folder(name: str) -> None:
+    """At once: without a network a hub is asked for minutes."""
+    path = Path(name)
+    if path.exists():
+        return
+    folder_alone = name.startswith((".", "/", "~")) or len(path.parts) > 2
+    beside_others = len(path.parts) == 2 and path.parent.is_dir()
+    if folder_alone or (beside_others and try_to_load_from_cache(name, "modules.json") is None):
+        raise KnowledgeBaseError(
+            f"embedder {name!r} cannot be loaded: no such folder; use '{DEFAULT_EMBEDDER}' or a sentence-transformers id or"
+            " path (an id whose first part is a folder here: fetch it first with `hf download`)"
+        )
 
 
 def import_library() -> Any:

@@ -6,6 +6,7 @@ its pairs of characters stand for them. A word weighs the more, the fewer of the
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -96,4 +97,4 @@ def _cut(sentence: str, fits: Callable[[str], bool]) -> str:
     """As many of its words, in Chinese characters, as fit; "" if none does."""
     ends = [0] + [found.end() for found in re.finditer(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+", sentence)]
     parts = [sentence[:end] + "…" if end else "" for end in ends]
-    return next((part for part in reversed(parts) if fits(part)), "")
+    return parts[bisect_left(range(1, len(parts)), True, key=lambda words: not fits(parts[words]))]

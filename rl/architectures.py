@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from rl.errors import TrainingError, first_line
@@ -42,9 +43,14 @@ def is_here(name: str) -> bool:
     path = Path(name)
     if path.exists():
         return True
-    if name.startswith((".", "/", "~")) or len(path.parts) > 2 or (len(path.parts) == 2 and path.parent.is_dir()):
+    if name.startswith((".", "/", "~")) or len(path.parts) > 2:
         raise TrainingError(
             f"cannot read the model {name!r}: no such folder (give a Hugging Face id or a folder of a model)"
+        )
+    if len(path.parts) == 2 and path.parent.is_dir() and try_to_load_from_cache(name, "config.json") is None:
+        raise TrainingError(
+            f"cannot read the model {name!r}: the folder {path.parent} has no {path.name} (if it is a Hugging Face id, fetch"
+            f" it first: hf download {name})"
         )
     return False
 

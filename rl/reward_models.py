@@ -8,6 +8,7 @@ from jinja2 import TemplateError
 from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
+from rl.architectures import is_here
 from rl.chat_template import FOLDED
 from rl.errors import TrainingError
 
@@ -29,10 +30,11 @@ class RewardModel:
             TrainingError: it cannot be loaded, lacks a trained head, or has another number of outputs than one.
         """
         self._path = path
+        told = {"local_files_only": is_here(path), "trust_remote_code": False}
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left", trust_remote_code=False)
+            self._tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left", **told)
             model, loaded = AutoModelForSequenceClassification.from_pretrained(
-                path, dtype=getattr(torch, dtype), output_loading_info=True, trust_remote_code=False
+                path, dtype=getattr(torch, dtype), output_loading_info=True, **told
             )
         # damaged files of weights and of tokenizers fail in ways of their own
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:

@@ -18,6 +18,7 @@ from clinic.metrics import Missing, Row
 from doctor import learned_from
 from doctor.gate import CHALLENGER, CHAMPION, Decision, decide, markdown
 from doctor.parameters import HOME, ROOT, Params
+from rl.experience import intact, read_trajectories
 from rl.files import folder_hash, write_json
 from tasks.inbox import Arrival
 from tasks.registry import MODEL_NAME
@@ -34,15 +35,21 @@ PROMOTED, NOT_PROMOTED = "promoted", "not promoted"  # values of the tag `gate`
 UNRECORDED = "which cases version {} learned from is not recorded; none were left out for it"
 NOBODY = "no champion yet: one who always names the commonest diagnosis"
 DATA = {"cases": "dvc.md5 data/cases", "index": "dvc.md5 data/kb_index"}  # by tag of a version
+CONSULTATIONS = "metrics/consultations"  # of the evaluation, with the trained doctor
 ARRIVALS_TOLD = 200  # the last ones, on a version
 ARRIVAL_CHARS = 400  # of each there: MLflow takes 100 000 in all
 
 
 @task(cache_policy=NO_CACHE)
-def compare_with_champion(params: Params, challenger: Version) -> Decision | None:
+def compare_with_champion(params: Params, challenger: Version, evaluated: bool = False) -> Decision | None:
     """Play both on the same held-out cases, of which neither has learned, and decide; None if the challenger is the
     champion, or stood back before this one. A first challenger meets one who always names the commonest diagnosis. Decided once: the same two, cases and
     bounds are not played again.
+
+    Args:
+        params: of the run.
+        challenger: the version.
+        evaluated: whether the evaluation is up to date, and so is of this challenger: what it played is not played again.
 
     Raises:
         TrackingError: the folder of one of them is missing or changed.
@@ -60,7 +67,7 @@ def compare_with_champion(params: Params, challenger: Version) -> Decision | Non
         log.info("decided before: %s", kept)
         return replace(Decision.from_json(json.loads(kept.read_text(encoding="utf-8"))), against=met)
     registry.numbered(MODEL_NAME, challenger.number, folder_hash)  # refuses a damaged copy
-    decision = replace(_meet(params, challenger, champion), key=kept.stem, against=met)
+    decision = replace(_meet(params, challenger, champion, evaluated), key=kept.stem, against=met)
     write_json(kept, decision.to_json())
     return decision
 
@@ -89,7 +96,7 @@ def _kept(params: Params, challenger: Version, champion: Version | None) -> Path
     return HOME / "runs" / "gates" / f"{key[:24]}.json"
 
 
-def _meet(params: Params, challenger: Version, champion: Version | None) -> Decision:
+def _meet(params: Params, challenger: Version, champion: Version | None, evaluated: bool = False) -> Decision:
     # takes seconds to load, and most runs compare nobody
     from doctor.evaluation import open_evaluation_sets
     from doctor.references import commonest_rows
@@ -109,12 +116,28 @@ def _meet(params: Params, challenger: Version, champion: Version | None) -> Deci
     theirs: list[Row | Missing] = []
     for test_set in (one for one in sets if one.consultations and (champion or one.seen)):
         cases += test_set.cases
-        ours += _played(test_set, CHALLENGER, challenger)
+        ours += (_evaluated(test_set) if evaluated else None) or _played(test_set, CHALLENGER, challenger)
         theirs += _played(test_set, CHAMPION, champion) if champion else commonest_rows(test_set)
     left_out = sum(case.case_id in met_before for case in held_out)
     missing = params.evaluate_doctor.max_missing_share
     decision = decide(cases, ours, theirs, params.retrain, missing, left_out, first=champion is None)
     return replace(decision, notes=tuple(notes))
+
+
+def _evaluated(test_set: "EvaluationSet") -> list[Row | Missing] | None:
+    """What the evaluation played with these cases, by the same rules, patients and noise; None if it had not all of them."""
+    from doctor.evaluation import rows_of
+
+    found = {
+        one.case_id: one
+        for path in sorted((ROOT / CONSULTATIONS).rglob("rollout.parquet"))
+        if intact(path)
+        for one in read_trajectories(path)
+    }
+    if any(case.case_id not in found for case in test_set.cases):
+        return None
+    log.info("%s: what the evaluation played with these %d cases", CHALLENGER, len(test_set.cases))
+    return rows_of(test_set, [found[case.case_id] for case in test_set.cases])
 
 
 def _played(test_set: "EvaluationSet", name: str, version: Version) -> list[Row | Missing]:

@@ -22,6 +22,7 @@ import rl.batching
 import rl.engines.transformers
 from doctor.parameters import ROOT
 from rl import self_check
+from rl.architectures import is_here
 from rl.batching import micro_batches, sibling_batches, token_logprobs
 from rl.config import RolloutParams
 from rl.engines.slots import SlotCache
@@ -326,10 +327,22 @@ def test_a_saved_model_keeps_its_padded_rows(folder, tmp_path):
     assert again.config.sliding_window == WINDOW
 
 
-@pytest.mark.parametrize("name", ["tests/nowhere", "./nowhere", "/nowhere", "~/nowhere", "a/b/c"])
-def test_a_folder_that_is_not_there_is_told_before_a_hub_is_asked(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        *((name, "no such folder") for name in ("./nowhere", "/nowhere", "~/nowhere", "a/b/c")),
+        ("tests/nowhere", "the folder tests has no nowhere .* fetch it first: hf download tests/nowhere"),
+    ],
+)
+def test_a_folder_that_is_not_there_is_told_before_a_hub_is_asked(name, told, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: pytest.fail("asked"))
     for load in (load_tokenizer, lambda name: load_model(name, "float32")):
-        with pytest.raises(TrainingError, match=rf"cannot read the model '{name}': no such folder"):
+        with pytest.raises(TrainingError, match=rf"cannot read the model '{name}': {told}"):
             load(name)
+
+
+def test_a_model_of_the_hubs_cache_is_no_missing_folder(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("rl.architectures.try_to_load_from_cache", lambda *_: "somewhere/config.json")
+    assert not is_here("tests/nowhere")

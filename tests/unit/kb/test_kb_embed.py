@@ -15,6 +15,8 @@ from kb.embed import _hash_model, load_embedder, verify_weights
 from kb.errors import KnowledgeBaseError
 from kb.splitting import split_passages
 
+ROOT = Path(__file__).parents[3]
+
 
 @pytest.fixture(scope="module")
 def default():
@@ -108,11 +110,14 @@ def test_changed_weights_are_refused(tmp_path):
         verify_weights(path, "0" * 64)
 
 
-def test_an_unknown_path_names_itself_and_the_fix(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["no-such-model", "/no-such-model", "./no-such-model", "tests/no-such-model"])
+def test_an_unknown_path_names_itself_and_the_fix(name, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(ROOT)
     with pytest.raises(KnowledgeBaseError, match=r"no-such-model.*cannot be loaded") as caught:
-        load_embedder(str(tmp_path / "no-such-model"), batch_size=8)
+        load_embedder(name, batch_size=8)
     assert "\n" not in str(caught.value)
+    assert ("no such folder" in str(caught.value)) == ("/" in name)
 
 
 def test_importing_the_package_is_light():

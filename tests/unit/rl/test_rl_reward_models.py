@@ -81,7 +81,7 @@ def test_a_long_transcript_keeps_its_end(folder):
 def test_what_cannot_be_used_is_one_line(folder):
     with pytest.raises(TrainingError, match=r"has 3 outputs; the reward preset model needs one with a single score"):
         RewardModel(str(folder / "three"), "float32", 1, 16)
-    with pytest.raises(TrainingError, match=r"cannot be loaded .*correct path in recipes/rewards/model\.yaml"):
+    with pytest.raises(TrainingError, match=r"cannot read the model '.*nowhere': no such folder"):
         RewardModel(str(folder / "nowhere"), "float32", 1, 16)
 
 

@@ -12,6 +12,7 @@ import flows.retrain as flow
 from doctor import evaluation
 from doctor.gate import Decision
 from doctor.parameters import Params, load_params
+from rl.experience import Trajectory, write_trajectories
 from rl.files import folder_hash
 from tasks import gate
 from tasks.inbox import Arrival
@@ -62,6 +63,28 @@ def asked() -> Params:
     """The bounds of params.yaml, for as few cases as a test has."""
     params = load_params()
     return params.model_copy(update={"retrain": params.retrain.model_copy(update={"min_cases": 1})})
+
+
+def ended(case_id: str) -> Trajectory:
+    """An episode of one turn."""
+    return Trajectory(
+        episode_id=case_id,
+        case_id=case_id,
+        group_id=case_id,
+        sample=0,
+        policy_version=0,
+        turn_budget=1,
+        token_ids=(1, 2),
+        logprobs=(0.0, -1.0),
+        loss_mask=(0, 1),
+        turns=((1, 2),),
+        texts=(),
+        events=(),
+        stop_reason="ended",
+        privileged={},
+        started_s=0.0,
+        ended_s=1.0,
+    )
 
 
 def damage(version: Version) -> None:
@@ -120,6 +143,38 @@ def test_a_doctor_of_unknown_cases_is_named_and_nothing_left_out_for_it(project,
         f"which cases version {number} learned from is not recorded; none were left out for it" for number in unknown
     ]
     assert list(decision.notes) == caplog.messages == told
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "had", "again"), [(True, 2, False), (True, 1, True), (False, 2, True)], ids=["all", "fewer", "stale"]
+)
+def test_what_the_evaluation_played_with_these_cases_is_not_played_again(
+    project, store, evaluated, had, again, monkeypatch
+):
+    folder, _ = project
+    cases = [replace(CASE, case_id=name) for name in ("b", "a")]
+    path = store / gate.CONSULTATIONS / "rollout.parquet"
+    write_trajectories([ended(case.case_id) for case in cases[::-1][:had]], path)
+    played: list[str] = []
+
+    def play(_: object, name: str, *__: object) -> list[dict[str, float]]:
+        played.append(name)
+        return [{"accuracy": 1.0}, {"accuracy": 0.0}]
+
+    def rows_of(_: object, trajectories: list[Trajectory]) -> list[dict[str, float]]:
+        assert [one.case_id for one in trajectories] == ["b", "a"]
+        return [{"accuracy": 1.0}, {"accuracy": 0.0}]
+
+    opened = [SimpleNamespace(cases=cases, consultations=True, source="starter", first=True)]
+    monkeypatch.setattr(gate, "read_cases", lambda *_: cases)
+    monkeypatch.setattr(evaluation, "open_evaluation_sets", lambda *_, **__: opened)
+    monkeypatch.setattr(evaluation, "rows_of", rows_of)
+    monkeypatch.setattr(gate, "_played", play)
+    champion, challenger = (registered(folder, alias, alias) for alias in ("champion", "challenger"))
+    decision = gate._meet(asked(), challenger, champion, evaluated)
+    assert played == (["challenger", "champion"] if again else ["champion"])
+    assert decision.cases == 2
+    path.unlink()
 
 
 def test_a_page_names_the_evidence_and_links_it_where_a_server_shows_it(project, monkeypatch):
