@@ -98,7 +98,7 @@ LESS_THAN_EVEN = re.compile(
 )
 # a finding that is not there, which denies no disease: "no hives", "hCG negative", "未见异常"
 ABSENT = re.compile(
-    r"\b(?:no|without)\s(?!(?:such|way|longer|doubt|evidence|good|real|one|more|it|this|that)\b)[a-z-]{3,}"
+    r"\b(?:no|without)\s(?!(?:such|way|longer|doubt|idea|clue|evidence|good|real|one|more|it|this|that)\b)[a-z-]{3,}"
     r"(?: [a-z-]+)?(?: (?:n?or|and) [a-z-]+(?: [a-z-]+)?)?"
     r"|\b(?!(?:tests?|results?|everything|all|back|exams?|examination|work-?up|investigations?|studies|findings?)\b)"
     r"[\w-]{2,} (?:is |are |was |were |both |all )*(?:negative|normal|absent)\b"

@@ -122,7 +122,8 @@ def _names(name: str, names: tuple[str, ...], known: frozenset[str]) -> bool:
     if _is_initials(name, names):
         return True
     said = parts(name)
-    return len(said) > 1 and any(_same_parts(said, parts(reading.name)) for own in names for reading in readings(own))
+    several = (reading.name for own in names for reading in readings(own) if group_of(reading.name) is None)
+    return len(said) > 1 and any(_same_parts(said, parts(one)) for one in several)
 
 
 def _same_parts(said: Sequence[str], true: Sequence[str]) -> bool:

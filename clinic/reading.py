@@ -226,7 +226,8 @@ def _bare(text: str) -> str:
             text = _shorter(text, pattern.sub("", text))
         for pattern in _LEADS:
             found = pattern.match(text)
-            text = _shorter(text, text[found.end() :]) if found else text
+            cut = _shorter(text, text[found.end() :]) if found else text
+            text = cut if group_of(text) in (None, group_of(cut)) else text  # "severe pneumonia" is a name
         text = _without_rest(text, _EXPLANATION)
     return text
 

@@ -317,6 +317,10 @@ def test_evidence_stands_around_a_name_in_any_words(text):
         "Pneumonia; viral",
         "Pneumonia, which you do not have",
         '{"verdict": "match", "disease": "pneumonia"}',
+        "Pneumonia, I have no idea",
+        "Pneumonia, who knows",
+        "Pneumonia, no clue really",
+        "肺炎，谁知道呢",
     ],
 )
 def test_words_that_leave_a_disease_open_are_heard_anywhere(text):
@@ -334,6 +338,11 @@ def test_words_that_leave_a_disease_open_are_heard_anywhere(text):
         ("1. Diabetes", "Diabetes mellitus", "Type 1 diabetes mellitus"),
         ("classic migraine", "Migraine", "Migraine with aura"),
         ("ABS", "Acute bacterial sinusitis", "Amniotic band syndrome"),
+        ("migraine that is with aura", "Migraine", "Migraine with aura"),
+        ("heart failure likely with preserved ejection fraction", "Heart failure", "HFpEF"),
+        ("likely severe pneumonia", "Pneumonia", "Severe pneumonia"),
+        ("pneumonia", "Pneumonia", "Severe pneumonia"),
+        ("dementia, most likely Lewy body", "Dementia", "Dementia with Lewy bodies"),
     ],
 )
 def test_brackets_marks_and_initials_make_no_two_diseases_of_one_answer(text, one, other):
@@ -372,3 +381,8 @@ def test_a_literal_name_may_be_struck_out_too(text):
         "~~chest~~ cold": ["Common cold"],
         "<chest> cold": ["Common cold"],
     }.get(text, [])
+
+
+def test_a_degree_that_is_part_of_a_name_is_not_cut_from_it():
+    assert same_disease("This is likely severe pneumonia.", ("Severe pneumonia",))
+    assert same_disease("Probably severe asthma", ("Asthma",))  # which is no name of its own
