@@ -121,6 +121,10 @@ class PolicyGradient(Algorithm):
 
     def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
         """Policy loss, KL if it is in the loss, entropy bonus: each weighed as `aggregation` says."""
+        return self.loss_with(batch, self.recipe.entropy_coefficient)
+
+    def loss_with(self, batch: TokenBatch, entropy_coefficient: float) -> tuple[torch.Tensor, dict[str, float]]:
+        """The same with another weight of the entropy bonus."""
         recipe = self.recipe
         share_N = token_shares(batch.sequence_N, recipe.aggregation, batch.total, recipe.constant_length)
         loss_N, clipped_N = self.policy_loss(batch)
@@ -138,7 +142,7 @@ class PolicyGradient(Algorithm):
             if recipe.kl.place == "loss":
                 loss = loss + self.kl_coefficient.value * (share_N * kl_N).sum()
         if self.entropy_gradient:
-            loss = loss - recipe.entropy_coefficient * (share_N * batch.entropy_N).sum()
+            loss = loss - entropy_coefficient * (share_N * batch.entropy_N).sum()
         return loss, means
 
     def finish(self, metrics: Mapping[str, float], trajectories: int) -> dict[str, float]:

@@ -94,9 +94,9 @@ class PPO(PolicyGradient):
             self.log_ratio(batch), batch.advantage_N, self.recipe.clip_low, self.recipe.clip_high, self.recipe.dual_clip
         )
 
-    def loss(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss_with(self, batch: TokenBatch, entropy_coefficient: float) -> tuple[torch.Tensor, dict[str, float]]:
         """The policy's and the critic's, aggregated alike."""
-        policy_loss, means = super().loss(batch)
+        policy_loss, means = super().loss_with(batch, entropy_coefficient)
         assert batch.value_N is not None and batch.old_value_N is not None and batch.target_N is not None  # noqa: S101, PT018  it has a critic
         share_N = token_shares(batch.sequence_N, self.recipe.aggregation, batch.total, self.recipe.constant_length)
         loss_N, clipped_N = clipped_value_loss(

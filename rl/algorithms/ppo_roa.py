@@ -33,6 +33,7 @@ class PPOROARecipe(PPORecipe):
     feature: FeatureParams
     adaptation: AdaptationParams
     regularisation: RegularisationParams
+    student_entropy_coefficient: float = Field(ge=0, allow_inf_nan=False)  # in finetune
     fold: FoldParams | None
 
     @model_validator(mode="after")
@@ -62,6 +63,7 @@ class PPOROA(PPO):
         """
         super().__init__(recipe)
         self.feature, self.adaptation, self.fold = recipe.feature, recipe.adaptation, recipe.fold
+        self.entropy_gradient = max(recipe.entropy_coefficient, recipe.student_entropy_coefficient) > 0
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -83,15 +85,16 @@ class PPOROA(PPO):
         ramp = recipe.regularisation.ramp_steps
         weight = recipe.regularisation.coefficient * (min(1.0, policy_version / ramp) if ramp else 1.0)
         acting = (ACTOR, ENCODER, CRITIC) if teaching else (POLICY, CRITIC)
+        entropy = recipe.entropy_coefficient if teaching else recipe.student_entropy_coefficient
         adapting = (ADAPT, POLICY) if teaching else (ADAPT,)
         return [
-            Pass(acting, recipe.optimizer.num_epochs, self.gradient_units, partial(self.acting_loss, weight)),
+            Pass(acting, recipe.optimizer.num_epochs, self.gradient_units, partial(self.acting_loss, weight, entropy)),
             Pass(adapting, adaptation.num_epochs, adaptation.mini_batch_size, self.adaptation_loss),
         ]
 
-    def acting_loss(self, weight: float, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
+    def acting_loss(self, weight: float, entropy: float, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, float]]:
         """PPO's, and what draws the teacher's feature towards its prediction."""
-        loss, means = self.loss(batch)
+        loss, means = self.loss_with(batch, entropy)
         if batch.adaptation is not None and batch.adaptation.error_S is not None:
             error = batch.adaptation.error_S.sum() / batch.total.sequences
             means["adaptation/regularisation"] = weight * error.item()

@@ -51,7 +51,8 @@ CHANGES: dict[str, dict[str, Any]] = {
         "entropy_coefficient": 0.05,
         "optimizer": ONCE,
     },
-    # a smaller bonus than for ppo: who was told the answer gains little by asking, and would rather say anything
+    # a smaller bonus than for ppo: who was told the answer gains little by asking, and would rather say anything; the
+    # student has ppo's, or an answer dies
     "ppo_roa": WIDE
     | {
         "train_steps": 30,
@@ -59,6 +60,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "eps": FLOOR,
         "critic": {"learning_rate": 2e-3, "trunk": "own"},
         "entropy_coefficient": 0.03,
+        "student_entropy_coefficient": 0.05,
         "feature": {"chart": "facts", "learning_rate": 5e-3},
         "adaptation": {"learning_rate": 3e-3, "tau": 0.3, "mini_batch_size": 128},
         "regularisation": {"coefficient": 0.02, "ramp_steps": 5},
@@ -113,7 +115,7 @@ def toy_recipe(name: str, game: Game) -> dict[str, Any]:
     if game is HARD:
         optimizer |= MORE["optimizer"]
         changes |= MORE | {
-            name: ENTROPY_SHARE * value for name, value in changes.items() if name == "entropy_coefficient"
+            name: ENTROPY_SHARE * value for name, value in changes.items() if name.endswith("entropy_coefficient")
         }
     return recipe(name.split(",")[0], **changes | {"optimizer": optimizer})
 

@@ -105,7 +105,7 @@ def scored(trajectories: list[Trajectory]) -> list[Scores]:
 def numbers(train_steps: int, tokens: int = M, **changes: Any) -> dict[str, Any]:
     content = recipe(
         "ppo_roa", group_size=3, train_steps=train_steps, discount=0.98, gae_lambda=0.9, entropy_coefficient=0.01,
-        critic={"warmup_rollout_steps": 0},
+        student_entropy_coefficient=0.02, critic={"warmup_rollout_steps": 0},
         feature={"tokens": tokens, "chart": "facts"}, adaptation={"layers": 1, "mini_batch_size": 64, "num_epochs": 1},
         regularisation={"coefficient": 0.7, "ramp_steps": 0},
     )  # fmt: skip
@@ -241,9 +241,8 @@ def test_the_finetuned_students_gradients_are_those_of_the_formula(base, chat):
     _, seen, metrics, trajectories, scores = update(base, chat, content)
     parts = modules(seen["acting"].policy)
     student = told(parts[POLICY], stopped(lambda t: naive.predicted(parts[EMA], t)))
-    naive.policy_gradient_loss(
-        content | {"name": "ppo"}, trajectories, scores, student, student, values(parts[CRITIC], chat)
-    ).backward()
+    as_ppo = content | {"name": "ppo", "entropy_coefficient": content["student_entropy_coefficient"]}
+    naive.policy_gradient_loss(as_ppo, trajectories, scores, student, student, values(parts[CRITIC], chat)).backward()
     for part in STUDENT["acting"]:
         assert_gradients(seen["acting"].gradients[part], parts[part])
     parts = modules(seen["adapting"].policy)
@@ -288,7 +287,7 @@ def test_without_a_feature_the_teacher_is_ppo_bit_for_bit(base, chat):
     roa["optimizer"] |= changes["optimizer"]
     roa["regularisation"] = changes["regularisation"]
     privileged = learner_of(base, chat, roa)
-    ppo = {k: v for k, v in roa.items() if k not in ("train_steps", "feature", "adaptation", "regularisation", "fold")}
+    ppo = {k: v for k, v in roa.items() if k in recipe("ppo")}
     plain = learner_for(copy.deepcopy(base), make_algorithm(ppo | {"name": "ppo"}), 3, naive.T, 0)
     plain.critic.load_state_dict(
         {k: v for k, v in privileged.critic.state_dict().items() if k in plain.critic.state_dict()}
