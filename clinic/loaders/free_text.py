@@ -23,6 +23,7 @@ from clinic.simplified import simplified
 
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
 MAX_OPENING_WORDS = 60
+MAX_BARE_WORDS = 4  # of a thing in a list of denials that semicolons part
 MAX_SIGNED = 80  # characters of a thing with a sign
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
 _END = r"(?:(?<=[.!?…])|(?<=[.!?…][\"”']))\s+(?=[A-Z\d\"“(]|[+＋]\s?[a-z])|(?<=[a-z]\.)(?=[A-Z][a-z])"
@@ -84,6 +85,9 @@ class _Rules:
     leads: re.Pattern[str]  # how one begins that tells nothing yet
     affirms: re.Pattern[str]
     begins: re.Pattern[str]  # words that begin a sentence, whatever letter stands before
+    absent: re.Pattern[str]  # what stands before a list of what is not there, and is no sentence
+    denial: str  # that says the same in one
+    speaks: re.Pattern[str]  # where somebody begins to speak within a line
     foreign: re.Pattern[str]  # small words of other European languages
     unmistakable: re.Pattern[str]  # those of which one tells, beside none of its own
     native: re.Pattern[str]  # and of its own
@@ -114,6 +118,9 @@ _PATTERNS = {
         "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)"
         r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)\s+(?=without\b|with no\b)",
         "comma": r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*",
+        "absent": r"(?im)(?:^|(?<=[.;!?:]\s)|(?<=[.;!?:]))[ \t]*(?:[-–—•*][ \t]*)?"
+        r"(?:(?:(?:pertinent|relevant|significant|important) )?negatives?(?: (?:symptoms|findings|history|ros))?"
+        r"(?: (?:are|include[sd]?|including))?|neg(?:ative)? for|den(?:ies|ied))[ \t]*(?::|(?<=include)|(?<=includes)|(?<=are))[ \t]*",
     },
     "zh": {
         "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
@@ -124,11 +131,12 @@ _PATTERNS = {
         r"(?P<cue>无明显|无|没有|否认有?|未见明显|未见|未闻及|未触及|不伴有?)(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
         "clause": r"[，,；;、。！]|(?=但)",
         "comma": r"[、，,]|及|或",
+        "absent": r"(?m)(?:^|(?<=[。；！]))\s*(?:(?:重要|相关|有意义的?)?阴性(?:症状|体征|表现|病史)|否认)[：:]\s*",
     },
 }  # but for headings, of texts in simplified characters
 _MARKS = {
-    "en": {"comma_text": ", ", "stop": ".", "characters": 0},
-    "zh": {"comma_text": "，, ", "stop": "。", "characters": 2},
+    "en": {"comma_text": ", ", "stop": ".", "characters": 0, "denial": "No "},
+    "zh": {"comma_text": "，, ", "stop": "。", "characters": 2, "denial": "无"},
 }
 
 
@@ -159,6 +167,7 @@ def _rules(language: str) -> _Rules:
         soap=said["soap"],
         doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),
         patient=re.compile(rf"\s*(?:{patient})\s*[:：]\s*", re.IGNORECASE),
+        speaks=re.compile(rf"\s+(?=(?:(?i:{_words_of(doctor)}|{_words_of(patient)})|[DQPA])\s*[:：])"),
         abbreviation=re.compile(rf"\b(?:{'|'.join(said['abbreviations'])})\.\Z"),
         denies=any_of(said["denies"]),
         still_there=any_of(said["still_there"]),
@@ -173,6 +182,11 @@ def _rules(language: str) -> _Rules:
         unmistakable=any_of(said["unmistakable"]),
         native=any_of(said["native"]),
     )
+
+
+def _words_of(names: str) -> str:
+    """Those of more than a letter."""
+    return "|".join(name for name in names.split("|") if len(name) > 1 or not name.isascii())
 
 
 def opening_of(text: str, language: str) -> str:
@@ -196,6 +210,12 @@ def statements_of(text: str, language: str, topic: str | None = None) -> Iterato
         kind = heading or _kind(sentence, rules, kind)
         for part in _parts(sentence, rules):
             yield Statement(topic or kind, is_present(part, language), part)
+
+
+def under(heading: str, text: str, language: str) -> str:
+    """What stands in a column, as words that say it alone: "fever, cough" under "negatives" is "Negatives: fever, cough"."""
+    label = f"{heading.replace('_', ' ').strip()}:"
+    return f"{label} {text}" if _rules(language).absent.fullmatch(label) and is_present(text, language) else text
 
 
 def is_present(text: str, language: str) -> bool:
@@ -233,7 +253,7 @@ def _sentences(text: str, rules: _Rules, *, headed: bool = True) -> Iterator[tup
     begin within a line, where a heading stays a part of its sentence, as it does before a number or if not `headed`.
     """
     heading, concluded = "", False
-    text = _EMPHASIS.sub(r"\2", _TITLE.sub("", text))
+    text = _without_absent(_EMPHASIS.sub(r"\2", _TITLE.sub("", text)), rules)
     if {"S", "O", "A"} <= set(_SOAP.findall(text)):
         text = _SOAP.sub(lambda found: f"\n{rules.soap[found[1]]}", text)
     end = rules.end if _CAPITAL.search(text) else rules.lower_end
@@ -253,6 +273,22 @@ def _sentences(text: str, rules: _Rules, *, headed: bool = True) -> Iterator[tup
             stripped = _unquoted(sentence[found.end() if found and headed else 0 :])
             if stripped and stripped[-1] not in "?？:：" and not concluded:
                 yield heading, stripped
+
+
+def _without_absent(text: str, rules: _Rules) -> str:
+    """A text in which lists of what is not there are sentences: "Pertinent negatives: fever, cough" is "No fever, cough";
+    where each stands in a line of its own, so does its denial.
+    """
+    lines: list[str] = []
+    listed = False
+    for line in text.splitlines():
+        item = _MARK.sub("", line.strip())
+        listed = listed and item != line.strip()  # an item of the list above
+        said = rules.absent.sub(lambda found: f" {rules.denial}" if found.start() else rules.denial, line)
+        listed, bare = (True, True) if said.strip() == rules.denial.strip() and said != line else (listed, False)
+        if not bare:
+            lines.append(f"{rules.denial}{item}" if listed else said)
+    return "\n".join(lines)
 
 
 def _unquoted(sentence: str) -> str:
@@ -284,6 +320,7 @@ def _kind(sentence: str, rules: _Rules, before: str) -> str:
 
 def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
     """A sentence parted where it turns, and lists of denials or signs at their commas."""
+    sentence = _with_commas(sentence, rules)
     if len(signs := _signs(sentence)) > 1:
         yield from (_finished(item, rules) for _, item in signs)
         return
@@ -306,6 +343,23 @@ def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
             yield _finished(part[: found.start("rest") + end], rules)
         if after:
             yield from _parts(rest[after:], rules)
+
+
+def _with_commas(sentence: str, rules: _Rules) -> str:
+    """A sentence whose semicolons part one denial's things, with commas for them: "Denies fever; cough; vomiting"."""
+    first, *others = re.split(r"\s*[;；]\s*", sentence)
+    if len(others) < 2 or not rules.denied.match(first) or set(first) & set(",，、") or not all(others):
+        return sentence
+    bare = (
+        rules.length(one) <= MAX_BARE_WORDS
+        and _kind(one, rules, "") == rules.history
+        and not any(
+            rule.search(one) for rule in (rules.own, rules.denies, rules.acts, rules.affirms, rules.still_there)
+        )
+        and not set(one) & set(",，、:：+")
+        for one in others
+    )
+    return ("、" if rules.characters else ", ").join((first, *others)) if all(bare) else sentence
 
 
 def _turns(sentence: str, rules: _Rules) -> Iterator[str]:
@@ -345,12 +399,13 @@ def is_foreign(text: str, language: str) -> bool:
 
 
 def turns_of(text: str, language: str) -> list[dict[str, str]]:
-    """The turns of a talk whose lines begin with who speaks ("Doctor: ...", "Patient: ..."), a patient's behind the
-    doctor's before it; [] where it is none, or each speaks once.
+    """The turns of a talk whose lines, or parts of one line, begin with who speaks ("Doctor: ...", "Patient: ..."), a
+    patient's behind the doctor's before it; [] where it is none, or each speaks once.
     """
     rules, count = _rules(language), Counter[str]()
     turns: list[dict[str, str]] = []
-    for line in filter(None, re.split(r"\s*\n\s*", text.strip())):
+    parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
+    for line in filter(None, parting.split(text.strip())):
         for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
             if found := speaker.match(simplified(line)):
                 if not turns or side in turns[-1] or side == "doctor":

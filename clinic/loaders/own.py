@@ -14,7 +14,7 @@ from clinic.config import CaseSource, SplitParams
 from clinic.errors import ClinicError
 from clinic.language import EN, PHRASES
 from clinic.loaders.cells import parsed, text_of, told_by_flag, with_flags
-from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, turns_of
+from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, turns_of, under
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
 from clinic.loaders.rows import Row, read_table, tables_at
@@ -78,7 +78,9 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     vignette = _field(row, mapping.vignette)
     opening = _field(row, mapping.opening) or opening_of(_first_words(vignette, language), language)
     if not opening:
-        raise BadRecord(f"nothing to begin with: column {mapping.opening or mapping.vignette!r} is empty")
+        column = mapping.opening or mapping.vignette
+        told = "tells nothing of the patient beside questions and conclusions" if vignette else "is empty"
+        raise BadRecord(f"nothing to begin with: column {column!r} {told}")
     _refuse_another_language(opening, statements, language)
     flags = _several(row, mapping.red_flags, mapping.separator)
     statements += [Statement(RED_FLAG[language], True, flag) for flag in flags if not _named(flag, statements)]
@@ -197,7 +199,7 @@ def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> It
         elif text and test:
             yield Statement(topic, is_present(text, language), text)
         else:
-            yield from statements_of(text, language, topic)
+            yield from statements_of(under(column, text, language), language, topic)
 
 
 def _stated(column: str, entry: Dict[str, Any], topic: str, language: str) -> Statement:

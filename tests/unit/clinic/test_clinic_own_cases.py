@@ -685,6 +685,60 @@ def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
 
 
 @pytest.mark.parametrize(
+    ("text", "language", "want"),
+    [
+        ("Denies fever; cough; vomiting.", "en", ["-Denies fever.", "-Denies cough.", "-Denies vomiting."]),
+        ("Denies chest pain; smoker; 20 pack years.", "en", ["-Denies chest pain.", "+Smoker.", "+20 pack years."]),
+        ("No fever; has a cough; a rash.", "en", ["-No fever.", "+Has a cough.", "+A rash."]),
+        ("Pertinent negatives: fever, cough. Smokes.", "en", ["-No fever.", "-No cough.", "+Smokes."]),
+        ("Well. Relevant negatives include fever or rash.", "en", ["+Well.", "-No fever.", "-No rash."]),
+        ("Neg for: haemoptysis, weight loss.", "en", ["-No haemoptysis.", "-No weight loss."]),
+        ("Pertinent negatives:\n- fever\n- rash\nSmokes.", "en", ["-No fever.", "-No rash.", "+Smokes."]),
+        ("ROS: negative: fever, rash", "en", ["-No fever.", "-No rash."]),
+        ("阴性症状：发热、胸痛。吸烟。", "zh", ["-无发热。", "-无胸痛。", "+吸烟。"]),
+    ],
+)
+def test_lists_of_what_is_not_there_are_denials(text, language, want):
+    first = {"en": "A man comes.\n", "zh": "患者来诊。\n"}[language]
+    found = list(statements_of(first + text, language))[1:]
+    assert [f"{'-+'[s.present]}{s.text}" for s in found] == want
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "want"),
+    [
+        ("pertinent_negatives", "fever, cough", ["-No fever.", "-No cough."]),
+        ("Negatives", "No fever", ["-No fever."]),
+        ("negative_tests_done", "fever", ["+Fever."]),
+        ("阴性症状", "发热、咳嗽", ["-无发热。", "-无咳嗽。"]),
+    ],
+)
+def test_a_column_of_negatives_holds_denials(place, split, column, cell, want):
+    language = "zh" if column == "阴性症状" else "en"
+    row = {"opening": {"zh": "嗓子疼", "en": "My throat hurts."}[language], column: cell, "dx": "Pharyngitis"}
+    mapping = f"name: mine\nopening: opening\ndiagnosis: dx\nfacts: [{column}]\n"
+    (case,), _ = load_source(place([row], mapping, language=language), split)
+    assert [f"{'-+'[fact.present]}{fact.text}" for fact in case.facts] == want
+    assert all(fact.topic.startswith(column) for fact in case.facts)
+
+
+def test_a_talk_may_stand_in_one_line(place, split):
+    talk = "Doctor: What is it? Patient: My chest burns. Doctor: Do you smoke? Patient: No. Doctor: Since when? P: May."
+    (case,), _ = load_source(place([{"story": talk, "dx": "Reflux"}]), split)
+    assert texts(case) == [
+        ("What is it?", True, "My chest burns."),
+        ("Do you smoke?", False, "No."),
+        ("Since when?", True, "May."),
+    ]
+    assert turns_of("医生：疼吗？ 患者：疼。 医生：发热吗？ 患者：没有。", "zh")[1]["patient"] == "没有。"
+    assert turns_of("He saw a doctor: Dr. X. Patient: 45, male. Plan: rest.", "en") == []
+    _, (rejected,) = load_source(place([{"story": "What is it? Since when?", "dx": "Reflux"}]), split)
+    assert rejected.reason == (
+        "nothing to begin with: column 'story' tells nothing of the patient beside questions and conclusions"
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "want"),
     [
         ("Denies fever, chills, or cough.", ["-Denies fever.", "-Denies chills.", "-Denies cough."]),
