@@ -73,6 +73,8 @@ class _Rules:
     sections: re.Pattern[str]  # with theirs
     line_verdicts: re.Pattern[str]  # with a dash, or a line of their own
     line_sections: re.Pattern[str]
+    answers: re.Pattern[str]  # what makes a thing of a heading before it: "Fever: no."
+    nameless: re.Pattern[str]  # headings that say nothing of what stands under them
     says: re.Pattern[str]  # the end of what introduces words that were said, and is no heading
     soap: Mapping[str, str]  # letter of a section -> its heading, "" where the kinds of its sentences say more
     doctor: re.Pattern[str]  # with its colon, at the beginning of a line
@@ -120,7 +122,7 @@ _PATTERNS = {
         "comma": r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*",
         "absent": r"(?im)(?:^|(?<=[.;!?:]\s)|(?<=[.;!?:]))[ \t]*(?:[-–—•*][ \t]*)?"
         r"(?:(?:(?:pertinent|relevant|significant|important) )?negatives?(?: (?:symptoms|findings|history|ros))?"
-        r"(?: (?:are|include[sd]?|including))?|neg(?:ative)? for|den(?:ies|ied))[ \t]*(?::|(?<=include)|(?<=includes)|(?<=are))[ \t]*",
+        r"(?: (?:are|include[sd]?|including))?|neg(?:ative)? for|den(?:ies|ied)|(?:symptoms )?(?:absent|not present))[ \t]*(?::|(?<=include)|(?<=includes)|(?<=are))[ \t]*",
     },
     "zh": {
         "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
@@ -163,6 +165,8 @@ def _rules(language: str) -> _Rules:
         sections=re.compile(rf"\s*({section})\s*[:：]\s*", re.IGNORECASE),
         line_verdicts=re.compile(rf"(?!(?:{doctor})(?:\W|\Z)){several}{apart}", re.IGNORECASE),
         line_sections=re.compile(rf"(?!\w{{2}}\Z)({section}){apart}", re.IGNORECASE),
+        answers=re.compile(rf"(?:{'|'.join(said['answers'])})\W*", re.IGNORECASE),
+        nameless=re.compile("|".join(said["nameless"]), re.IGNORECASE),
         says=re.compile(rf"(?:{'|'.join(said['says'])})\Z", re.IGNORECASE),
         soap=said["soap"],
         doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),
@@ -190,9 +194,10 @@ def _words_of(names: str) -> str:
 
 
 def opening_of(text: str, language: str) -> str:
-    """The first sentence, which a patient comes with; cut after `MAX_OPENING_WORDS` words."""
+    """What a patient comes with, the first sentence that tells of something there; cut after `MAX_OPENING_WORDS` words."""
     rules = _rules(language)
-    first = next((sentence for _, sentence in _sentences(text, rules)), "")
+    told = [sentence for _, sentence in _sentences(text, rules)]
+    first = told[_first_present(told, language)] if told else ""
     if rules.length(first) <= MAX_OPENING_WORDS:
         return first
     if rules.characters:
@@ -201,15 +206,22 @@ def opening_of(text: str, language: str) -> str:
 
 
 def statements_of(text: str, language: str, topic: str | None = None) -> Iterator[Statement]:
-    """The facts of a text in its order; the first sentence is the presentation, unless a `topic` is given for all."""
+    """The facts of a text in its order; that of `opening_of` is the presentation, unless a `topic` is given for all."""
     rules, kind = _rules(language), ""
-    for place, (heading, sentence) in enumerate(_sentences(text, rules, headed=topic is None)):
-        if topic is None and not place:
-            yield Statement(rules.presentation, True, sentence)
+    told = list(_sentences(text, rules, headed=topic is None))
+    opening = _first_present([sentence for _, sentence in told], language) if topic is None else None
+    for place, (heading, sentence) in enumerate(told):
+        if place == opening:
+            yield Statement(rules.presentation, is_present(sentence, language), sentence)
             continue
         kind = heading or _kind(sentence, rules, kind)
         for part in _parts(sentence, rules):
             yield Statement(topic or kind, is_present(part, language), part)
+
+
+def _first_present(told: Sequence[str], language: str) -> int:
+    """The place of the first sentence that tells of something there; of the first one where none does."""
+    return next((place for place, sentence in enumerate(told) if is_present(sentence, language)), 0)
 
 
 def under(heading: str, text: str, language: str) -> str:
@@ -265,14 +277,21 @@ def _sentences(text: str, rules: _Rules, *, headed: bool = True) -> Iterator[tup
             concluded = concluded or rules.line_verdicts.match(simplified(line)) is not None
         for place, sentence in enumerate(_ended(item, end, rules)):
             found = None if place or item != line else rules.heading.match(sentence)
-            found = None if found and rules.says.search(found[1]) else found
+            if found and (rules.says.search(found[1]) or _is_answered(sentence, found.end(), rules)):
+                found = None
             named = found or (None if place and concluded else rules.sections.match(simplified(sentence)))
             if named:
                 heading, concluded = sentence[slice(*named.span(1))].strip(), False
+                heading = "" if rules.nameless.fullmatch(heading) else heading
             concluded = concluded or rules.verdicts.match(simplified(sentence)) is not None
             stripped = _unquoted(sentence[found.end() if found and headed else 0 :])
             if stripped and stripped[-1] not in "?？:：" and not concluded:
                 yield heading, stripped
+
+
+def _is_answered(sentence: str, colon: int, rules: _Rules) -> bool:
+    """Whether a sentence is a thing and its yes or no ("Fever: no"), and not one under the heading of a section."""
+    return not rules.sections.match(simplified(sentence)) and bool(rules.answers.fullmatch(sentence[colon:]))
 
 
 def _without_absent(text: str, rules: _Rules) -> str:
