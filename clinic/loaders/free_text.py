@@ -12,13 +12,10 @@ Source of denials: after NegEx, Chapman et al., Journal of Biomedical Informatic
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
-from ruamel.yaml import YAML
-
+from clinic.loaders.text_rules import Rules, rules_of
 from clinic.simplified import simplified
 
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
@@ -26,7 +23,6 @@ MAX_OPENING_WORDS = 60
 MAX_BARE_WORDS = 4  # of a thing in a list of denials that semicolons part
 MAX_SIGNED = 80  # characters of a thing with a sign
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
-_END = r"(?:(?<=[.!?…])|(?<=[.!?…][\"”']))\s+(?=[A-Z\d\"“(]|[+＋]\s?[a-z])|(?<=[a-z]\.)(?=[A-Z][a-z])"
 _CAPITAL = re.compile(r"[.!?…]\s+[A-Z]")
 _MARK = re.compile(r"\A(?:[-–—•·●▪■□○◦‣➢➤►→✓✔*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
 _LETTER = re.compile(r"\b\w\.\Z")
@@ -49,153 +45,9 @@ class Statement:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rules:
-    """How texts of one language are parted and read; `kinds` and what follows come from `sentences.yaml`."""
-
-    heading: re.Pattern[str]  # at the beginning of a line
-    end: re.Pattern[str]  # of a sentence
-    lower_end: re.Pattern[str]  # where none begins with a capital
-    abbreviation: re.Pattern[str]  # before a stop that ends none
-    turn: re.Pattern[str]  # within one
-    denied: re.Pattern[str]  # who, the words of denial, and the rest
-    clause: re.Pattern[str]  # between clauses
-    comma: re.Pattern[str]  # between things denied
-    comma_text: str  # stripped at the end of a part
-    stop: str
-    characters: int  # that count as one word; 0: words are parted by spaces
-    presentation: str
-    history: str
-    kinds: tuple[tuple[str, re.Pattern[str]], ...]
-    goes_on: Mapping[str, str]
-    unless: re.Pattern[str]
-    verdicts: re.Pattern[str]  # with their colon
-    sections: re.Pattern[str]  # with theirs
-    line_verdicts: re.Pattern[str]  # with a dash, or a line of their own
-    line_sections: re.Pattern[str]
-    answers: re.Pattern[str]  # what makes a thing of a heading before it: "Fever: no."
-    nameless: re.Pattern[str]  # headings that say nothing of what stands under them
-    says: re.Pattern[str]  # the end of what introduces words that were said, and is no heading
-    soap: Mapping[str, str]  # letter of a section -> its heading, "" where the kinds of its sentences say more
-    doctor: re.Pattern[str]  # with its colon, at the beginning of a line
-    patient: re.Pattern[str]
-    denies: re.Pattern[str]
-    still_there: re.Pattern[str]
-    carries: re.Pattern[str]
-    own: re.Pattern[str]  # how a clause begins that no denial before it reaches
-    acts: re.Pattern[str]  # verbs at the beginning of a clause that is no end of a list
-    leads: re.Pattern[str]  # how one begins that tells nothing yet
-    affirms: re.Pattern[str]
-    begins: re.Pattern[str]  # words that begin a sentence, whatever letter stands before
-    absent: re.Pattern[str]  # what stands before a list of what is not there, and is no sentence
-    denial: str  # that says the same in one
-    speaks: re.Pattern[str]  # where somebody begins to speak within a line
-    foreign: re.Pattern[str]  # small words of other European languages
-    unmistakable: re.Pattern[str]  # those of which one tells, beside none of its own
-    native: re.Pattern[str]  # and of its own
-    describes: re.Pattern[str]  # things denied that only describe the next ("chest or back pain")
-
-    def length(self, text: str) -> int:
-        return -(-len(text) // self.characters) if self.characters else len(text.split())
-
-
-_PATTERNS = {
-    "en": {
-        "heading": r"\A\s*([A-Z][A-Za-z][A-Za-z /&'-]{0,38}):\s*(?![\s\d+<>-])",
-        "end": _END,
-        "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?]))\s+(?=[a-z])",
-        "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?"
-        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere),?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
-        r"|,\s+(?:though|yet)(?=\s+\w)|,\s+(?=no (?!matter\b|more\b|less\b|one\b))"
-        r"|,?\s+\band\b(?=\s+(?:he |she |the patient )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for)\b))\s*",
-        "denied": r"(?is)\A(?:(?:but|however|although),? )?"
-        r"(?P<who>[a-z][\w /&'-]{0,38}: +|(?:(?:the )?(?:patient|I|he|she|they)|there"
-        r"|(?:(?:his|her|their|the) )?(?:mother|mom|mum|father|dad|parents?|wife|husband|family)) )?"
-        r"(?:also |otherwise |currently )?"
-        r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported) )?"
-        r"(?:not had (?:any )?|no (?:known )?(?:(?:[\w-]+ ){0,3}history of |evidence of )?"
-        r"|negative for |without (?:any )?|with no )"
-        r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?(?:(?:[\w-]+ ){0,3}history of )?|absence of )"
-        r"(?P<rest>.+?)\.?\Z",
-        "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)"
-        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)\s+(?=without\b|with no\b)",
-        "comma": r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*",
-        "absent": r"(?im)(?:^|(?<=[.;!?:]\s)|(?<=[.;!?:]))[ \t]*(?:[-–—•*][ \t]*)?"
-        r"(?:(?:(?:pertinent|relevant|significant|important) )?negatives?(?: (?:symptoms|findings|history|ros))?"
-        r"(?: (?:are|include[sd]?|including))?|neg(?:ative)? for|den(?:ies|ied)|(?:symptoms )?(?:absent|not present))[ \t]*(?::|(?<=include)|(?<=includes)|(?<=are))[ \t]*",
-    },
-    "zh": {
-        "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
-        "end": r"(?<=[。！？；])\s*",
-        "lower_end": r"(?<=[。！？；])\s*",
-        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|未闻及|未触及|不伴))|[；;]|，(?=但)",
-        "denied": r"(?s)\A(?P<who>患者|病人|[\u4e00-\u9fff]{2,8}[：:])?[但而且]?"
-        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未见|未闻及|未触及|不伴有?)(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
-        "clause": r"[，,；;、。！]|(?=但)",
-        "comma": r"[、，,]|及|或",
-        "absent": r"(?m)(?:^|(?<=[。；！]))\s*(?:(?:重要|相关|有意义的?)?阴性(?:症状|体征|表现|病史)|否认)[：:]\s*",
-    },
-}  # but for headings, of texts in simplified characters
-_MARKS = {
-    "en": {"comma_text": ", ", "stop": ".", "characters": 0, "denial": "No "},
-    "zh": {"comma_text": "，, ", "stop": "。", "characters": 2, "denial": "无"},
-}
-
-
-@cache
-def _rules(language: str) -> _Rules:
-    said = YAML(typ="safe").load(Path(__file__).with_name("sentences.yaml"))[language]
-    whole = r"\b(?:{})\b" if language == "en" else "(?:{})"
-
-    def any_of(fragments: Sequence[str]) -> re.Pattern[str]:
-        return re.compile(whole.format("|".join(fragments)), re.IGNORECASE)
-
-    verdict, section = "|".join(said["verdicts"]), "|".join(said["sections"])
-    doctor, patient = ("|".join(said["speakers"][side]) for side in ("doctor", "patient"))
-    several = rf"(?:{verdict})(?:\s*(?:and|&|/)\s*(?:{verdict}))?"
-    apart = r"\s*(?:\Z|\s[-–—]\s+)"
-    return _Rules(
-        **{name: re.compile(text) for name, text in _PATTERNS[language].items()} | _MARKS[language],  # type: ignore[arg-type]
-        presentation=said["presentation"],
-        history=said["history"],
-        kinds=tuple((kind, any_of(fragments)) for kind, fragments in said["kinds"].items()),
-        goes_on=said["goes_on"],
-        unless=re.compile("|".join(said["unless"]), re.IGNORECASE),
-        verdicts=re.compile(rf"\s*{several}\s*[:：]", re.IGNORECASE),
-        sections=re.compile(rf"\s*({section})\s*[:：]\s*", re.IGNORECASE),
-        line_verdicts=re.compile(rf"(?!(?:{doctor})(?:\W|\Z)){several}{apart}", re.IGNORECASE),
-        line_sections=re.compile(rf"(?!\w{{2}}\Z)({section}){apart}", re.IGNORECASE),
-        answers=re.compile(rf"(?:{'|'.join(said['answers'])})\W*", re.IGNORECASE),
-        nameless=re.compile("|".join(said["nameless"]), re.IGNORECASE),
-        says=re.compile(rf"(?:{'|'.join(said['says'])})\Z", re.IGNORECASE),
-        soap=said["soap"],
-        doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),
-        patient=re.compile(rf"\s*(?:{patient})\s*[:：]\s*", re.IGNORECASE),
-        speaks=re.compile(rf"\s+(?=(?:(?i:{_words_of(doctor)}|{_words_of(patient)})|[DQPA])\s*[:：])"),
-        abbreviation=re.compile(rf"\b(?:{'|'.join(said['abbreviations'])})\.\Z"),
-        denies=any_of(said["denies"]),
-        still_there=any_of(said["still_there"]),
-        carries=any_of(said["carries"]),
-        own=any_of(said["own"]),
-        acts=any_of(said["acts"]),
-        leads=any_of(said["leads"]),
-        affirms=any_of(said["affirms"]),
-        begins=re.compile(whole.format("|".join(said["begins"]))),
-        describes=any_of(said["describes"]),
-        foreign=any_of(said["foreign"]),
-        unmistakable=any_of(said["unmistakable"]),
-        native=any_of(said["native"]),
-    )
-
-
-def _words_of(names: str) -> str:
-    """Those of more than a letter."""
-    return "|".join(name for name in names.split("|") if len(name) > 1 or not name.isascii())
-
-
 def opening_of(text: str, language: str) -> str:
     """What a patient comes with, the first sentence that tells of something there; cut after `MAX_OPENING_WORDS` words."""
-    rules = _rules(language)
+    rules = rules_of(language)
     told = [sentence for _, sentence in _sentences(text, rules)]
     first = told[_first_present(told, language)] if told else ""
     if rules.length(first) <= MAX_OPENING_WORDS:
@@ -207,27 +59,34 @@ def opening_of(text: str, language: str) -> str:
 
 def statements_of(text: str, language: str, topic: str | None = None) -> Iterator[Statement]:
     """The facts of a text in its order; that of `opening_of` is the presentation, unless a `topic` is given for all."""
-    rules, kind = _rules(language), ""
+    rules, kind = rules_of(language), ""
     told = list(_sentences(text, rules, headed=topic is None))
     opening = _first_present([sentence for _, sentence in told], language) if topic is None else None
     for place, (heading, sentence) in enumerate(told):
         if place == opening:
-            yield Statement(rules.presentation, is_present(sentence, language), sentence)
+            yield Statement(rules.presentation, not _only_denies(sentence, language), sentence)
             continue
-        kind = heading or _kind(sentence, rules, kind)
+        before, listed = kind, ""  # what is listed with the tobacco before it is a habit, too
         for part in _parts(sentence, rules):
+            listed = _own_kind(part, rules) or listed
+            kind = heading or listed or _kind(part, rules, before)
             yield Statement(topic or kind, is_present(part, language), part)
 
 
 def _first_present(told: Sequence[str], language: str) -> int:
-    """The place of the first sentence that tells of something there; of the first one where none does."""
-    return next((place for place, sentence in enumerate(told) if is_present(sentence, language)), 0)
+    """The place of the first sentence that does more than deny; of the first one where none does."""
+    return next((place for place, sentence in enumerate(told) if not _only_denies(sentence, language)), 0)
+
+
+def _only_denies(sentence: str, language: str) -> bool:
+    """Whether a first sentence is a short denial; a longer one tells what brings the patient, whatever it denies."""
+    return rules_of(language).length(sentence) <= MAX_DENIED_WORDS and not is_present(sentence, language)
 
 
 def under(heading: str, text: str, language: str) -> str:
     """What stands in a column, as words that say it alone: "fever, cough" under "negatives" is "Negatives: fever, cough"."""
     label = f"{heading.replace('_', ' ').strip()}:"
-    return f"{label} {text}" if _rules(language).absent.fullmatch(label) and is_present(text, language) else text
+    return f"{label} {text}" if rules_of(language).absent.fullmatch(label) and is_present(text, language) else text
 
 
 def is_present(text: str, language: str) -> bool:
@@ -236,7 +95,7 @@ def is_present(text: str, language: str) -> bool:
     Words without a verb go with what they stand beside: with a denial before them ("no fever, chills"), or as its
     subject with one that they begin ("heart and lungs unremarkable"). An answer's yes or no counts for what follows.
     """
-    rules = _rules(language)
+    rules = rules_of(language)
     if signs := _signs(text):
         return any(present for present, _ in signs)
     clauses = [clause for clause in rules.clause.split(simplified(text)) if clause]
@@ -260,7 +119,7 @@ def is_present(text: str, language: str) -> bool:
     return not denied
 
 
-def _sentences(text: str, rules: _Rules, *, headed: bool = True) -> Iterator[tuple[str, str]]:
+def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tuple[str, str]]:
     """(heading of its section, or "", and sentence) in order, without questions and what a doctor concluded; both may
     begin within a line, where a heading stays a part of its sentence, as it does before a number or if not `headed`.
     """
@@ -289,12 +148,12 @@ def _sentences(text: str, rules: _Rules, *, headed: bool = True) -> Iterator[tup
                 yield heading, stripped
 
 
-def _is_answered(sentence: str, colon: int, rules: _Rules) -> bool:
+def _is_answered(sentence: str, colon: int, rules: Rules) -> bool:
     """Whether a sentence is a thing and its yes or no ("Fever: no"), and not one under the heading of a section."""
     return not rules.sections.match(simplified(sentence)) and bool(rules.answers.fullmatch(sentence[colon:]))
 
 
-def _without_absent(text: str, rules: _Rules) -> str:
+def _without_absent(text: str, rules: Rules) -> str:
     """A text in which lists of what is not there are sentences: "Pertinent negatives: fever, cough" is "No fever, cough";
     where each stands in a line of its own, so does its denial.
     """
@@ -316,7 +175,7 @@ def _unquoted(sentence: str) -> str:
     return sentence.strip() if set('"“”') & set(bare) else bare
 
 
-def _ended(line: str, end: re.Pattern[str], rules: _Rules) -> Iterator[str]:
+def _ended(line: str, end: re.Pattern[str], rules: Rules) -> Iterator[str]:
     """A line parted where its sentences end; after a letter ("hepatitis B. He ...", "54 y.o. Denies ...") before a word that
     begins one.
     """
@@ -329,15 +188,18 @@ def _ended(line: str, end: re.Pattern[str], rules: _Rules) -> Iterator[str]:
     yield line[begin:]
 
 
-def _kind(sentence: str, rules: _Rules, before: str) -> str:
-    for kind, words in rules.kinds:
-        if words.search(simplified(sentence)):
-            return kind
+def _own_kind(sentence: str, rules: Rules) -> str:
+    return next((kind for kind, words in rules.kinds if words.search(simplified(sentence))), "")
+
+
+def _kind(sentence: str, rules: Rules, before: str) -> str:
+    if own := _own_kind(sentence, rules):
+        return own
     goes_on = rules.goes_on.get(before) if not rules.unless.search(sentence) else None
     return goes_on or rules.history
 
 
-def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
+def _parts(sentence: str, rules: Rules) -> Iterator[str]:
     """A sentence parted where it turns, and lists of denials or signs at their commas."""
     sentence = _with_commas(sentence, rules)
     if len(signs := _signs(sentence)) > 1:
@@ -364,7 +226,7 @@ def _parts(sentence: str, rules: _Rules) -> Iterator[str]:
             yield from _parts(rest[after:], rules)
 
 
-def _with_commas(sentence: str, rules: _Rules) -> str:
+def _with_commas(sentence: str, rules: Rules) -> str:
     """A sentence whose semicolons part one denial's things, with commas for them: "Denies fever; cough; vomiting"."""
     first, *others = re.split(r"\s*[;；]\s*", sentence)
     if len(others) < 2 or not rules.denied.match(first) or set(first) & set(",，、") or not all(others):
@@ -381,7 +243,7 @@ def _with_commas(sentence: str, rules: _Rules) -> str:
     return ("、" if rules.characters else ", ").join((first, *others)) if all(bare) else sentence
 
 
-def _turns(sentence: str, rules: _Rules) -> Iterator[str]:
+def _turns(sentence: str, rules: Rules) -> Iterator[str]:
     """A sentence parted where it turns; where no word but a denial says so, it must be one."""
     begin, compared = 0, simplified(sentence)
     for turn in rules.turn.finditer(compared):
@@ -412,7 +274,7 @@ def _signs(text: str) -> list[tuple[bool, str]]:
 
 def is_foreign(text: str, language: str) -> bool:
     """Whether a text called English has more of the small words of other European languages than of English ones."""
-    rules = _rules(language)
+    rules = rules_of(language)
     others, own = len(rules.foreign.findall(text)), len(rules.native.findall(text))
     return others > own and (others >= FOREIGN_WORDS or bool(not own and rules.unmistakable.search(text)))
 
@@ -421,7 +283,7 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
     """The turns of a talk whose lines, or parts of one line, begin with who speaks ("Doctor: ...", "Patient: ..."), a
     patient's behind the doctor's before it; [] where it is none, or each speaks once.
     """
-    rules, count = _rules(language), Counter[str]()
+    rules, count = rules_of(language), Counter[str]()
     turns: list[dict[str, str]] = []
     parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
     for line in filter(None, parting.split(text.strip())):
@@ -440,7 +302,7 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
     return turns if min(count["doctor"], count["patient"]) > 1 else []
 
 
-def _reach(rest: str, rules: _Rules) -> tuple[int, int]:
+def _reach(rest: str, rules: Rules) -> tuple[int, int]:
     """Where what is denied ends, and where a clause of its own begins after it; 0 if none does."""
     compared = simplified(rest)
     for comma in rules.clause.finditer(compared):
@@ -449,6 +311,6 @@ def _reach(rest: str, rules: _Rules) -> tuple[int, int]:
     return len(rest), 0
 
 
-def _finished(text: str, rules: _Rules) -> str:
+def _finished(text: str, rules: Rules) -> str:
     """With a capital and a stop."""
     return text[:1].upper() + text[1:] + ("" if text.rstrip("\"”'")[-1:] in ".!…。！" else rules.stop)

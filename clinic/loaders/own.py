@@ -79,8 +79,8 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     opening = _field(row, mapping.opening) or opening_of(_first_words(vignette, language), language)
     if not opening:
         column = mapping.opening or mapping.vignette
-        told = "tells nothing of the patient beside questions and conclusions" if vignette else "is empty"
-        raise BadRecord(f"nothing to begin with: column {column!r} {told}")
+        lacks = "tells nothing of the patient beside questions and conclusions" if vignette else "is empty"
+        raise BadRecord(f"nothing to begin with: column {column!r} {lacks}")
     _refuse_another_language(opening, statements, language)
     flags = _several(row, mapping.red_flags, mapping.separator)
     statements += [Statement(RED_FLAG[language], True, flag) for flag in flags if not _named(flag, statements)]

@@ -722,6 +722,31 @@ def test_a_column_of_negatives_holds_denials(place, split, column, cell, want):
     assert all(fact.topic.startswith(column) for fact in case.facts)
 
 
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("Fever: no. Cough: yes.", [("History of present illness", False, "Fever: no."), ("Presentation", True, "Cough: yes.")]),
+        ("Rash - No\nCough - Yes, dry", [("History of present illness", False, "Rash - No."), ("Presentation", True, "Cough - Yes, dry")]),
+        ("Symptoms: fever, cough.\nAbsent: rash, pain.", [("Presentation", True, "fever, cough."), ("History of present illness", False, "No rash."), ("History of present illness", False, "No pain.")]),
+        ("A sore toe.\nPositive: fever.\nNegative: rash.", [("Presentation", True, "A sore toe."), ("History of present illness", True, "Fever."), ("History of present illness", False, "No rash.")]),
+        ("No fever.", [("Presentation", False, "No fever.")]),
+    ],
+)  # fmt: skip
+def test_a_case_opens_with_what_is_there_and_a_thing_with_its_answer_is_no_section(text, want):
+    assert [(s.topic, s.present, s.text) for s in statements_of(text, "en")] == want
+    assert opening_of(text, "en") == next(text for topic, _, text in want if topic == "Presentation")
+
+
+def test_things_of_one_sentence_have_kinds_of_their_own():
+    text = "A woman comes. She has no flank pain or vomiting, and she is sexually active. Denies tobacco, alcohol, or pills."
+    assert [(s.topic, s.text) for s in statements_of(text, "en")][1:] == [
+        ("History of present illness", "She has no flank pain."),
+        ("History of present illness", "She has no vomiting."),
+        ("Social history", "She is sexually active."),
+        *(("Social history", f"Denies {habit}.") for habit in ("tobacco", "alcohol", "pills")),
+    ]
+
+
 def test_a_talk_may_stand_in_one_line(place, split):
     talk = "Doctor: What is it? Patient: My chest burns. Doctor: Do you smoke? Patient: No. Doctor: Since when? P: May."
     (case,), _ = load_source(place([{"story": talk, "dx": "Reflux"}]), split)
