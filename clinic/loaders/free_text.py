@@ -14,12 +14,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from clinic.loaders.text_rules import Rules, rules_of
 from clinic.simplified import simplified
 
 MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a sentence of its own kind
 MAX_OPENING_WORDS = 60
+MIN_OPENING_WORDS = 3  # before a semicolon
 MAX_BARE_WORDS = 4  # of a thing in a list of denials that semicolons part
 MAX_SIGNED = 80  # characters of a thing with a sign
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
@@ -31,8 +33,11 @@ _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _SOAP = re.compile(r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)([SOAP])[ \t]*:[ \t]*(?=\S)")
 _SIGNED = re.compile(
     r"(?P<before>[+＋]\s?|[-−–－])?(?P<what>[^\W\d_][^+＋()（）]*?)"
-    r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—－])\s*[)）]|\s+(?:[+＋]{1,4}|[-−–－]))?\W*"
+    r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—－]|(?i:yes|no|present|absent|pos(?:itive)?|neg(?:ative)?|[有无是否]))\s*[)）]"
+    r"|\s+(?:[+＋]{1,4}|[-−–－]))?\W*"
 )
+_THERE = re.compile(r"[+＋有是]|yes|present|pos", re.IGNORECASE)  # signs
+_NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
@@ -46,10 +51,12 @@ class Statement:
 
 
 def opening_of(text: str, language: str) -> str:
-    """What a patient comes with, the first sentence that tells of something there; cut after `MAX_OPENING_WORDS` words."""
+    """What a patient comes with: the first sentence that is more than a short denial, up to its semicolon; cut after
+    `MAX_OPENING_WORDS` words.
+    """
     rules = rules_of(language)
-    told = [sentence for _, sentence in _sentences(text, rules)]
-    first = told[_first_present(told, language)] if told else ""
+    told, opening = _told(text, language)
+    first = told[opening][1] if told else ""
     if rules.length(first) <= MAX_OPENING_WORDS:
         return first
     if rules.characters:
@@ -60,8 +67,7 @@ def opening_of(text: str, language: str) -> str:
 def statements_of(text: str, language: str, topic: str | None = None) -> Iterator[Statement]:
     """The facts of a text in its order; that of `opening_of` is the presentation, unless a `topic` is given for all."""
     rules, kind = rules_of(language), ""
-    told = list(_sentences(text, rules, headed=topic is None))
-    opening = _first_present([sentence for _, sentence in told], language) if topic is None else None
+    told, opening = _told(text, language) if topic is None else (list(_sentences(text, rules, headed=False)), -1)
     for place, (heading, sentence) in enumerate(told):
         if place == opening:
             yield Statement(rules.presentation, not _only_denies(sentence, language), sentence)
@@ -73,9 +79,34 @@ def statements_of(text: str, language: str, topic: str | None = None) -> Iterato
             yield Statement(topic or kind, is_present(part, language), part)
 
 
-def _first_present(told: Sequence[str], language: str) -> int:
-    """The place of the first sentence that does more than deny; of the first one where none does."""
-    return next((place for place, sentence in enumerate(told) if not _only_denies(sentence, language)), 0)
+def _told(text: str, language: str) -> tuple[list[tuple[str, str]], int]:
+    """Sentences with their headings, and the place of the opening one. Where it is a list of signs, goes on behind a
+    semicolon, or is all that there is and turns, it is parted: a patient who says everything at once leaves nothing to ask.
+    """
+    rules = rules_of(language)
+    told = list(_sentences(text, rules))
+    if not told:
+        return [], 0
+    place = _first(told, language)
+    heading, sentence = told[place]
+    first, _, rest = (part.strip() for part in sentence.partition(";"))
+    if _signs(sentence):
+        told[place : place + 1] = [(heading, part) for part in _parts(sentence, rules)]
+    elif rest and rules.length(first) >= MIN_OPENING_WORDS and _with_commas(sentence, rules) == sentence:
+        told[place : place + 1] = [(heading, first), ("", rest)]
+    elif len(told) == 1:
+        told = [(heading, part) for part in _turns(sentence, rules)]
+    return told, _first(told, language)
+
+
+def _first(told: Sequence[tuple[str, str]], language: str) -> int:
+    return next((place for place, (_, sentence) in enumerate(told) if _brings(sentence, language)), 0)
+
+
+def _brings(sentence: str, language: str) -> bool:
+    """Whether a sentence may be what brings the patient: it is no short denial and more than age and sex."""
+    person = rules_of(language).person.fullmatch(simplified(sentence))
+    return not person and not _only_denies(sentence, language)
 
 
 def _only_denies(sentence: str, language: str) -> bool:
@@ -128,16 +159,22 @@ def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tupl
     if {"S", "O", "A"} <= set(_SOAP.findall(text)):
         text = _SOAP.sub(lambda found: f"\n{rules.soap[found[1]]}", text)
     end = rules.end if _CAPITAL.search(text) else rules.lower_end
-    for line in re.split(r"\s*\n\s*", text.strip()):
+    for line in chain.from_iterable(map(_items, re.split(r"\s*\n\s*", text.strip()))):
         item = _MARK.sub("", line)
         if headed and item == line and (apart := rules.line_sections.match(simplified(line))):
             heading, concluded, item = line[slice(*apart.span(1))], False, line[apart.end() :]
         elif item == line:
             concluded = concluded or rules.line_verdicts.match(simplified(line)) is not None
-        for place, sentence in enumerate(_ended(item, end, rules)):
+        sentences = list(_ended(item, end, rules))
+        things = [_is_thing(one, rules) for one in sentences]
+        for place, sentence in enumerate(sentences):
             found = None if place or item != line else rules.heading.match(sentence)
-            if found and (rules.says.search(found[1]) or _is_answered(sentence, found.end(), rules)):
+            if found and (
+                rules.says.search(found[1]) or (things[0] and (_is_answered(sentence, rules) or any(things[1:])))
+            ):
                 found = None
+            if place and things[place]:
+                heading = ""
             named = found or (None if place and concluded else rules.sections.match(simplified(sentence)))
             if named:
                 heading, concluded = sentence[slice(*named.span(1))].strip(), False
@@ -148,9 +185,18 @@ def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tupl
                 yield heading, stripped
 
 
-def _is_answered(sentence: str, colon: int, rules: Rules) -> bool:
-    """Whether a sentence is a thing and its yes or no ("Fever: no"), and not one under the heading of a section."""
-    return not rules.sections.match(simplified(sentence)) and bool(rules.answers.fullmatch(sentence[colon:]))
+def _is_thing(sentence: str, rules: Rules) -> bool:
+    """Whether a sentence tells of what stands before its colon ("Onset: sudden"), which heads no section."""
+    compared = simplified(sentence)
+    return bool(rules.heading.match(sentence)) and not (
+        rules.sections.match(compared) or rules.verdicts.match(compared) or rules.nameless.match(compared)
+    )
+
+
+def _is_answered(sentence: str, rules: Rules) -> bool:
+    """Whether all that it tells is yes or no ("Fever: no")."""
+    found = rules.heading.match(sentence)
+    return found is not None and rules.answers.fullmatch(sentence[found.end() :]) is not None
 
 
 def _without_absent(text: str, rules: Rules) -> str:
@@ -167,6 +213,15 @@ def _without_absent(text: str, rules: Rules) -> str:
         if not bare:
             lines.append(f"{rules.denial}{item}" if listed else said)
     return "\n".join(lines)
+
+
+def _items(line: str) -> list[str]:
+    """A line, parted where it numbers things: "1) fever 2) no cough"."""
+    found = list(_NUMBERED.finditer(line))
+    if [int(one[1]) for one in found] != [*range(1, len(found) + 1)] or len(found) < 2:
+        return [line]
+    places = [0, *(one.end() for one in found), len(line)]
+    return [part for begin, end in pairwise(places) if (part := line[begin:end].strip())]
 
 
 def _unquoted(sentence: str) -> str:
@@ -269,7 +324,7 @@ def _signs(text: str) -> list[tuple[bool, str]]:
     signs = [match and [sign for sign in (match["before"], match["after"]) if sign] for match in found]
     if not all(sign and len(sign) == 1 for sign in signs):
         return []
-    return [("+" in sign[0] or "＋" in sign[0], item) for sign, item in zip(signs, items, strict=True) if sign]
+    return [(bool(_THERE.search(sign[0])), item) for sign, item in zip(signs, items, strict=True) if sign]
 
 
 def is_foreign(text: str, language: str) -> bool:

@@ -39,6 +39,7 @@ class Rules:
     line_sections: re.Pattern[str]
     answers: re.Pattern[str]  # what makes a thing of a heading before it: "Fever: no."
     nameless: re.Pattern[str]  # headings that say nothing of what stands under them
+    person: re.Pattern[str]  # a sentence of these alone tells age and sex
     says: re.Pattern[str]  # the end of what introduces words that were said, and is no heading
     soap: Mapping[str, str]  # letter of a section -> its heading, "" where the kinds of its sentences say more
     doctor: re.Pattern[str]  # with its colon, at the beginning of a line
@@ -133,6 +134,9 @@ def rules_of(language: str) -> Rules:
         line_sections=re.compile(rf"(?!\w{{2}}\Z)({section}){apart}", re.IGNORECASE),
         answers=re.compile(rf"(?:{'|'.join(said['answers'])})\W*", re.IGNORECASE),
         nameless=re.compile("|".join(said["nameless"]), re.IGNORECASE),
+        person=re.compile(rf"(?:(?:{'|'.join(said['person'])})(?![^\W\d_])|[\d\W_]+)++", re.IGNORECASE)
+        if language == "en"
+        else re.compile(rf"(?:{'|'.join(said['person'])}|[\d\W_]+)++"),
         says=re.compile(rf"(?:{'|'.join(said['says'])})\Z", re.IGNORECASE),
         soap=said["soap"],
         doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),

@@ -737,6 +737,27 @@ def test_a_case_opens_with_what_is_there_and_a_thing_with_its_answer_is_no_secti
     assert opening_of(text, "en") == next(text for topic, _, text in want if topic == "Presentation")
 
 
+@pytest.mark.parametrize(
+    ("text", "language", "opening", "rest"),
+    [
+        ("Burning pain for days; worse at night; no melena.", "en", "Burning pain for days", ["+Worse at night.", "-No melena."]),
+        ("Cough for a week, no fever", "en", "Cough for a week", ["-No fever."]),
+        ("Woman, 45. Hot flushes (no), weight gain (yes), hair loss (no).", "en", "Weight gain (yes).", ["+Woman, 45.", "-Hot flushes (no).", "-Hair loss (no)."]),
+        ("Reports: 1) loss of vision 2) no pain 3) floaters", "en", "loss of vision", ["-No pain.", "+Floaters."]),
+        ("28-year-old woman. Sore throat. Pain: sharp. Onset: sudden.", "en", "Sore throat.", ["+28-year-old woman.", "+Pain: sharp.", "+Onset: sudden."]),
+        ("Pain: sharp. Onset: sudden. Meds: none.", "en", "Pain: sharp.", ["+Onset: sudden.", "-Meds: none."]),
+        ("患者男，45岁。腹痛2天。无发热。", "zh", "腹痛2天。", ["+患者男，45岁。", "-无发热。"]),
+        ("1、咽痛2天 2、无发热 3、饮食可", "zh", "咽痛2天", ["-无发热。", "+饮食可。"]),
+    ],
+)  # fmt: skip
+def test_an_opening_leaves_something_to_ask(text, language, opening, rest):
+    told = list(statements_of(text, language))
+    assert opening_of(text, language) == opening
+    assert [f"{'-+'[s.present]}{s.text}" for s in told if s.text != opening] == rest
+    assert [s.text for s in told if s.topic in ("Presentation", "主诉")] == [opening]
+    assert not {s.topic for s in told} & {"Pain", "Onset"}
+
+
 def test_things_of_one_sentence_have_kinds_of_their_own():
     text = "A woman comes. She has no flank pain or vomiting, and she is sexually active. Denies tobacco, alcohol, or pills."
     assert [(s.topic, s.text) for s in statements_of(text, "en")][1:] == [
