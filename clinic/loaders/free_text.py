@@ -205,13 +205,16 @@ def _without_absent(text: str, rules: Rules) -> str:
     """
     lines: list[str] = []
     listed = False
-    for line in text.splitlines():
+    for line in filter(str.strip, text.splitlines()):
         item = _MARK.sub("", line.strip())
         listed = listed and item != line.strip()  # an item of the list above
         said = rules.absent.sub(lambda found: f" {rules.denial}" if found.start() else rules.denial, line)
-        listed, bare = (True, True) if said.strip() == rules.denial.strip() and said != line else (listed, False)
-        if not bare:
-            lines.append(f"{rules.denial}{item}" if listed else said)
+        if said != line and said.strip() == rules.denial.strip():
+            listed = True
+        elif listed and not rules.denied.match(item):
+            lines.append(f"{rules.denial}{item}")
+        else:
+            lines.append(said)
     return "\n".join(lines)
 
 

@@ -74,7 +74,7 @@ def test_it_learns_to_look_and_to_say_what_it_saw(name, base_seed, play):
 
 @pytest.mark.slow
 @pytest.mark.course
-@pytest.mark.parametrize("name", [name for name in CHANGES if name != "ppo_roa"])  # nobody has tuned it for this game
+@pytest.mark.parametrize("name", CHANGES)
 def test_it_learns_with_more_to_look_for_and_more_to_say(name, base_seed, play):
     two_of_three(play, name, "hard", base_seed)
 

@@ -694,6 +694,7 @@ def test_a_list_of_denials_is_parted_where_each_part_stands_alone():
         ("Well. Relevant negatives include fever or rash.", "en", ["+Well.", "-No fever.", "-No rash."]),
         ("Neg for: haemoptysis, weight loss.", "en", ["-No haemoptysis.", "-No weight loss."]),
         ("Pertinent negatives:\n- fever\n- rash\nSmokes.", "en", ["-No fever.", "-No rash.", "+Smokes."]),
+        ("Negatives:\n\n- No fever\n\n- rash\n+ cough\n", "en", ["-No fever.", "-No rash.", "++ cough."]),
         ("ROS: negative: fever, rash", "en", ["-No fever.", "-No rash."]),
         ("阴性症状：发热、胸痛。吸烟。", "zh", ["-无发热。", "-无胸痛。", "+吸烟。"]),
     ],
