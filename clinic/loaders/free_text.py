@@ -37,6 +37,10 @@ _SIGNED = re.compile(
     r"|\s+(?:[+＋]{1,4}|[-−–－]))?\W*"
 )
 _THERE = re.compile(r"[+＋有是]|yes|present|pos", re.IGNORECASE)  # signs
+_SAYS = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|no|not|without|den\w+|show\w*|disclosed|reveal\w*)\b", re.IGNORECASE
+)
+_WHOLE = {"y": "yes", "n": "no"}
 _NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
@@ -81,7 +85,8 @@ def statements_of(text: str, language: str, topic: str | None = None) -> Iterato
 
 def _told(text: str, language: str) -> tuple[list[tuple[str, str]], int]:
     """Sentences with their headings, and the place of the opening one. Where it is a list of signs, goes on behind a
-    semicolon, or is all that there is and turns, it is parted: a patient who says everything at once leaves nothing to ask.
+    semicolon, ends with denials in Chinese, or is all that there is and turns, it is parted: a patient who says everything at once
+    leaves nothing to ask.
     """
     rules = rules_of(language)
     told = list(_sentences(text, rules))
@@ -90,12 +95,19 @@ def _told(text: str, language: str) -> tuple[list[tuple[str, str]], int]:
     place = _first(told, language)
     heading, sentence = told[place]
     first, _, rest = (part.strip() for part in sentence.partition(";"))
-    if _signs(sentence):
+    if len(_listed(sentence, rules)) > 1:
         told[place : place + 1] = [(heading, part) for part in _parts(sentence, rules)]
     elif rest and rules.length(first) >= MIN_OPENING_WORDS and _with_commas(sentence, rules) == sentence:
         told[place : place + 1] = [(heading, first), ("", rest)]
-    elif len(told) == 1:
-        told = [(heading, part) for part in _turns(sentence, rules)]
+    elif len(parts := list(_turns(sentence, rules))) > 1 and (
+        len(told) == 1
+        or (
+            rules.characters
+            and is_present(parts[0], language)
+            and not any(is_present(part, language) for part in parts[1:])
+        )
+    ):
+        told[place : place + 1] = [(heading if part is parts[0] else "", part) for part in parts]
     return told, _first(told, language)
 
 
@@ -129,6 +141,8 @@ def is_present(text: str, language: str) -> bool:
     rules = rules_of(language)
     if signs := _signs(text):
         return any(present for present, _ in signs)
+    if answered := rules.answered.match(text):
+        text = text[answered.end() :]
     clauses = [clause for clause in rules.clause.split(simplified(text)) if clause]
     if not clauses or rules.affirms.match(clauses[0]):
         return True
@@ -155,7 +169,8 @@ def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tupl
     begin within a line, where a heading stays a part of its sentence, as it does before a number or if not `headed`.
     """
     heading, concluded = "", False
-    text = _without_absent(_EMPHASIS.sub(r"\2", _TITLE.sub("", text)), rules)
+    text = _EMPHASIS.sub(r"\2", _TITLE.sub("", text))
+    text = _without_absent(rules.asked.sub(r" \1: \2", _cells(text)), rules)
     if {"S", "O", "A"} <= set(_SOAP.findall(text)):
         text = _SOAP.sub(lambda found: f"\n{rules.soap[found[1]]}", text)
     end = rules.end if _CAPITAL.search(text) else rules.lower_end
@@ -218,6 +233,14 @@ def _without_absent(text: str, rules: Rules) -> str:
     return "\n".join(lines)
 
 
+def _cells(text: str) -> str:
+    """A text whose bars ("Fever=N | Cough=Y") are ends of lines, and whose signs of equality are colons."""
+    bars = (line.replace("|", "\n") if line.count("|") > 1 else line for line in text.splitlines())
+    return re.sub(
+        r"(?i)(?<=[\w)])\s*=\s*(y|n|yes|no)\b", lambda found: ": " + _WHOLE[found[1][0].lower()], "\n".join(bars)
+    )
+
+
 def _items(line: str) -> list[str]:
     """A line, parted where it numbers things: "1) fever 2) no cough"."""
     found = list(_NUMBERED.finditer(line))
@@ -260,8 +283,8 @@ def _kind(sentence: str, rules: Rules, before: str) -> str:
 def _parts(sentence: str, rules: Rules) -> Iterator[str]:
     """A sentence parted where it turns, and lists of denials or signs at their commas."""
     sentence = _with_commas(sentence, rules)
-    if len(signs := _signs(sentence)) > 1:
-        yield from (_finished(item, rules) for _, item in signs)
+    if len(things := _listed(sentence, rules)) > 1:
+        yield from (_finished(thing, rules) for thing in things)
         return
     for part in _turns(sentence, rules):
         found = rules.denied.match(simplified(part))
@@ -306,6 +329,8 @@ def _turns(sentence: str, rules: Rules) -> Iterator[str]:
     begin, compared = 0, simplified(sentence)
     for turn in rules.turn.finditer(compared):
         before = compared[begin : turn.start()].strip(rules.comma_text)
+        if turn.groupdict().get("joined") is not None and not _SAYS.search(before):
+            continue  # "heart and lungs are clear"
         if turn[0].strip(rules.comma_text) or not (
             rules.still_there.match(compared, turn.end())
             or (not set(before) & set(",，") and rules.leads.match(before))
@@ -313,6 +338,33 @@ def _turns(sentence: str, rules: Rules) -> Iterator[str]:
             yield from filter(None, [sentence[begin : turn.start()].strip(rules.comma_text)])
             begin = turn.end()
     yield from filter(None, [sentence[begin:].strip(rules.comma_text)])
+
+
+def _listed(sentence: str, rules: Rules) -> list[str]:
+    """The things of a list of which two or more have a sign each ("fever (-), cough (+)"), or results that differ ("IgG
+    positive, IgM negative"); words without a result go with the next one, without a sign they stay together. [] if it is
+    no such list.
+    """
+    if len(signs := _signs(sentence)) > 1:
+        return [item for _, item in signs]
+    items = [item.strip() for item in re.split(r"[,;，、；]", sentence)]
+    if max(map(len, items)) > MAX_SIGNED:
+        return []
+    signed = [bool(_signs(item)) for item in items]
+    results = [rules.result.search(simplified(item)) for item in items]
+    by_sign, differ = sum(signed) > 1, len({bool(rules.denies.search(found[0])) for found in results if found}) > 1
+    if not by_sign and not differ:
+        return []
+    things, before = list[str](), list[str]()
+    for item, sign, result in zip(items, signed, results, strict=True):
+        if by_sign and sign and before:
+            things.append(", ".join(before))
+            before = []
+        before.append(item)
+        if (sign and by_sign) or (result and not by_sign):
+            things.append(", ".join(before))
+            before = []
+    return [*things, *([", ".join(before)] if before else [])]
 
 
 def _signs(text: str) -> list[tuple[bool, str]]:
@@ -353,6 +405,8 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
                 count[side] += 1
                 break
         else:
+            if not turns and line[-1] in ":：":
+                continue
             if not turns:
                 return []
             last = list(turns[-1])[-1]

@@ -37,6 +37,9 @@ class Rules:
     sections: re.Pattern[str]  # with theirs
     line_verdicts: re.Pattern[str]  # with a dash, or a line of their own
     line_sections: re.Pattern[str]
+    asked: re.Pattern[str]  # a thing with a question mark, and the yes or no behind it
+    answered: re.Pattern[str]  # the thing before its yes or no
+    result: re.Pattern[str]  # at the end of what was looked for
     answers: re.Pattern[str]  # what makes a thing of a heading before it: "Fever: no."
     nameless: re.Pattern[str]  # headings that say nothing of what stands under them
     person: re.Pattern[str]  # a sentence of these alone tells age and sex
@@ -71,16 +74,20 @@ _PATTERNS = {
         "end": _END,
         "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?]))\s+(?=[a-z])",
         "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?"
-        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere),?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
+        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot),?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
         r"|,\s+(?:though|yet)(?=\s+\w)|,\s+(?=no (?!matter\b|more\b|less\b|one\b))"
-        r"|,?\s+\band\b(?=\s+(?:he |she |the patient )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for)\b))\s*",
+        r"|,?\s+\band\b(?=\s+(?:he |she |the patient |there )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for"
+        r"|(?:is|was|were|are|has been) (?:no|nothing))\b)"
+        r"|,?\s+\band\b(?P<joined>)(?!\s+(?:it|they|th(?:is|at|ese|ose)|which|all|(?:the )?results?)\b)"
+        r"(?=\s+(?:the |his |her |their )?(?:[\w-]+ ){1,3}(?:is|are|was|were|remains?) (?:preserved|normal|intact|clear|soft|equal|full)\b)"
+        r"|,\s+(?:who|which|and) (?:nevertheless|still)\b)\s*",
         "denied": r"(?is)\A(?:(?:but|however|although),? )?"
         r"(?P<who>[a-z][\w /&'-]{0,38}: +|(?:(?:the )?(?:patient|I|he|she|they)|there"
         r"|(?:(?:his|her|their|the) )?(?:mother|mom|mum|father|dad|parents?|wife|husband|family)) )?"
         r"(?:also |otherwise |currently )?"
-        r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported) )?"
+        r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported|ha[sd] been) )?"
         r"(?:not had (?:any )?|no (?:known )?(?:(?:[\w-]+ ){0,3}history of |evidence of )?"
-        r"|negative for |without (?:any )?|with no )"
+        r"|negative for |free (?:of|from) |without (?:any )?|with no )"
         r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?(?:(?:[\w-]+ ){0,3}history of )?|absence of )"
         r"(?P<rest>.+?)\.?\Z",
         "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)"
@@ -94,7 +101,8 @@ _PATTERNS = {
         "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
         "end": r"(?<=[。！？；])\s*",
         "lower_end": r"(?<=[。！？；])\s*",
-        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|未闻及|未触及|不伴))|[；;]|，(?=但)",
+        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|未闻及|未触及|不伴))|[；;]|，(?=但)"
+        r"|[，,](?=[^，,、。；：]{1,8}阴性)|[，,](?=[^，,、。；：无未]{1,4}(?:无|未见|未闻及|未触及)[^，,。；]{1,8}(?:[，,。；]|\Z))",
         "denied": r"(?s)\A(?P<who>患者|病人|[\u4e00-\u9fff]{2,8}[：:])?[但而且]?"
         r"(?P<cue>无明显|无|没有|否认有?|未见明显|未见|未闻及|未触及|不伴有?)(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
         "clause": r"[，,；;、。！]|(?=但)",
@@ -120,6 +128,7 @@ def rules_of(language: str) -> Rules:
     verdict, section = "|".join(said["verdicts"]), "|".join(said["sections"])
     doctor, patient = ("|".join(said["speakers"][side]) for side in ("doctor", "patient"))
     several = rf"(?:{verdict})(?:\s*(?:and|&|/)\s*(?:{verdict}))?"
+    end_of_word = r"(?![^\W\d_])" if language == "en" else ""
     apart = r"\s*(?:\Z|\s[-–—]\s+)"
     return Rules(
         **{name: re.compile(text) for name, text in _PATTERNS[language].items()} | _MARKS[language],  # type: ignore[arg-type]
@@ -132,6 +141,13 @@ def rules_of(language: str) -> Rules:
         sections=re.compile(rf"\s*({section})\s*[:：]\s*", re.IGNORECASE),
         line_verdicts=re.compile(rf"(?!(?:{doctor})(?:\W|\Z)){several}{apart}", re.IGNORECASE),
         line_sections=re.compile(rf"(?!\w{{2}}\Z)({section}){apart}", re.IGNORECASE),
+        asked=re.compile(
+            rf"(?m)(?:^|(?<=[.!?;:。！？；：]))\s*+(?!{said['wonders']})([^.!?;:。！？；：\n]{{2,60}})[?？]"
+            rf"\s*((?:{said['yes_or_no']}){end_of_word}(?!\s+\w))",
+            re.IGNORECASE,
+        ),
+        answered=re.compile(rf"[^.,;:，。；：]{{1,60}}[:：]\s*(?=(?:{said['yes_or_no']}){end_of_word})", re.IGNORECASE),
+        result=re.compile(rf"(?:{said['result']})\W*\Z", re.IGNORECASE),
         answers=re.compile(rf"(?:{'|'.join(said['answers'])})\W*", re.IGNORECASE),
         nameless=re.compile("|".join(said["nameless"]), re.IGNORECASE),
         person=re.compile(rf"(?:(?:{'|'.join(said['person'])})(?![^\W\d_])|[\d\W_]+)++", re.IGNORECASE)
@@ -141,7 +157,9 @@ def rules_of(language: str) -> Rules:
         soap=said["soap"],
         doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),
         patient=re.compile(rf"\s*(?:{patient})\s*[:：]\s*", re.IGNORECASE),
-        speaks=re.compile(rf"\s+(?=(?:(?i:{_words_of(doctor)}|{_words_of(patient)})|[DQPA])\s*[:：])"),
+        speaks=re.compile(
+            rf"(?:\s+|(?<=[。？！]))(?=(?:(?i:{_words_of(doctor)}|{_words_of(patient)})|[DQPA])\s*[:：])"
+        ),
         abbreviation=re.compile(rf"\b(?:{'|'.join(said['abbreviations'])})\.\Z"),
         denies=any_of(said["denies"]),
         still_there=any_of(said["still_there"]),
