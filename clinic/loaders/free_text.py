@@ -32,7 +32,7 @@ _TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _SOAP = re.compile(r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)([SOAP])[ \t]*:[ \t]*(?=\S)")
 _SIGNED = re.compile(
-    r"(?P<before>[+＋]\s?|[-−–－])?(?P<what>[^\W\d_][^+＋()（）]*?)"
+    r"(?P<before>[(（]\s*[+＋\-−–－]\s*[)）]\s*|[+＋]\s?|[-−–－])?(?P<what>[^\W\d_][^+＋()（）]*?)"
     r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—－]|(?i:yes|no|present|absent|pos(?:itive)?|neg(?:ative)?|[有无是否]))\s*[)）]"
     r"|\s+(?:[+＋]{1,4}|[-−–－]))?\W*"
 )
@@ -40,6 +40,9 @@ _THERE = re.compile(r"[+＋有是]|yes|present|pos", re.IGNORECASE)  # signs
 _SAYS = re.compile(
     r"\b(?:is|are|was|were|has|have|had|no|not|without|den\w+|show\w*|disclosed|reveal\w*)\b", re.IGNORECASE
 )
+_BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
+_FLAG = re.compile(r"(?im)(?:(?<=[\w)])\s*=\s*(y|n|yes|no)\b|\s*[-–—:=]\s*(y|n)[ \t]*$)")
+_VE = re.compile(r"(?<!\w)([-−–+＋])\s?ve\b")
 _WHOLE = {"y": "yes", "n": "no"}
 _NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
@@ -234,11 +237,11 @@ def _without_absent(text: str, rules: Rules) -> str:
 
 
 def _cells(text: str) -> str:
-    """A text whose bars ("Fever=N | Cough=Y") are ends of lines, and whose signs of equality are colons."""
+    """A text whose bars ("Fever=N | Cough=Y") and boxes ("[x] fever [ ] cough") are lines of a thing and its yes or no."""
+    text = _BOX.sub(lambda found: f"\n{found[2].strip()}: {'yes' if found[1].strip() else 'no'}.\n", text)
     bars = (line.replace("|", "\n") if line.count("|") > 1 else line for line in text.splitlines())
-    return re.sub(
-        r"(?i)(?<=[\w)])\s*=\s*(y|n|yes|no)\b", lambda found: ": " + _WHOLE[found[1][0].lower()], "\n".join(bars)
-    )
+    text = _FLAG.sub(lambda found: f": {_WHOLE[(found[1] or found[2])[0].lower()]}", "\n".join(bars))
+    return _VE.sub(lambda found: "positive" if found[1] in "+＋" else "negative", text)
 
 
 def _items(line: str) -> list[str]:
@@ -341,30 +344,31 @@ def _turns(sentence: str, rules: Rules) -> Iterator[str]:
 
 
 def _listed(sentence: str, rules: Rules) -> list[str]:
-    """The things of a list of which two or more have a sign each ("fever (-), cough (+)"), or results that differ ("IgG
-    positive, IgM negative"); words without a result go with the next one, without a sign they stay together. [] if it is
-    no such list.
+    """The things of a list of which two or more have a sign each ("fever (-), cough (+)"), or of which one that has a result
+    is not there ("IgG positive, IgM negative"); a word without either goes with the result behind it. [] if it is no such
+    list.
     """
     if len(signs := _signs(sentence)) > 1:
         return [item for _, item in signs]
-    items = [item.strip() for item in re.split(r"[,;，、；]", sentence)]
+    if rules.denied.match(simplified(sentence)):
+        return []
+    items = [item.strip() for item in re.split(r"[,;，；](?!\d)", sentence)]
     if max(map(len, items)) > MAX_SIGNED:
         return []
-    signed = [bool(_signs(item)) for item in items]
-    results = [rules.result.search(simplified(item)) for item in items]
-    by_sign, differ = sum(signed) > 1, len({bool(rules.denies.search(found[0])) for found in results if found}) > 1
-    if not by_sign and not differ:
+    signed, language = [bool(_signs(item)) for item in items], "zh" if rules.characters else "en"
+    if rules.characters:
+        differ = _own_kind(sentence, rules) in rules.goes_on and len({is_present(one, language) for one in items}) > 1
+        return items if differ or sum(signed) > 1 else []
+    marked = [sign or bool(rules.result.search(item)) for item, sign in zip(items, signed, strict=True)]
+    absent = [mark and not is_present(item, language) for item, mark in zip(items, marked, strict=True)]
+    if sum(signed) < 2 and (not any(absent) or all(absent)):
         return []
-    things, before = list[str](), list[str]()
-    for item, sign, result in zip(items, signed, results, strict=True):
-        if by_sign and sign and before:
-            things.append(", ".join(before))
-            before = []
-        before.append(item)
-        if (sign and by_sign) or (result and not by_sign):
-            things.append(", ".join(before))
-            before = []
-    return [*things, *([", ".join(before)] if before else [])]
+    things, alone = list[str](), False
+    for item, mark in zip(items, marked, strict=True):
+        alone = alone and not item.startswith("not ")
+        things[len(things) - alone :] = [f"{things[-1]}, {item}" if alone else item]
+        alone = not mark and " " not in item
+    return things
 
 
 def _signs(text: str) -> list[tuple[bool, str]]:

@@ -75,19 +75,20 @@ _PATTERNS = {
         "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?]))\s+(?=[a-z])",
         "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?"
         r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot),?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
-        r"|,\s+(?:though|yet)(?=\s+\w)|,\s+(?=no (?!matter\b|more\b|less\b|one\b))"
+        r"|,\s+(?:though|yet)(?=\s+\w)|(?:,|\s[-–]|,?\s+and(?= no ))\s+(?=no (?!matter\b|more\b|less\b|one\b))"
+        r"|,\s+(?=not (?!only\b|even\b|yet\b)\w|(?:has|have|is|was|does|did|had)n['’]t\b|only\b)"
         r"|,?\s+\band\b(?=\s+(?:he |she |the patient |there )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for"
         r"|(?:is|was|were|are|has been) (?:no|nothing))\b)"
         r"|,?\s+\band\b(?P<joined>)(?!\s+(?:it|they|th(?:is|at|ese|ose)|which|all|(?:the )?results?)\b)"
         r"(?=\s+(?:the |his |her |their )?(?:[\w-]+ ){1,3}(?:is|are|was|were|remains?) (?:preserved|normal|intact|clear|soft|equal|full)\b)"
         r"|,\s+(?:who|which|and) (?:nevertheless|still)\b)\s*",
         "denied": r"(?is)\A(?:(?:but|however|although),? )?"
-        r"(?P<who>[a-z][\w /&'-]{0,38}: +|(?:(?:the )?(?:patient|I|he|she|they)|there"
+        r"(?P<who>[a-z][\w /&'-]{0,38}: +|(?:(?:the )?(?:patient|I|he|she|they)|there(?:['’]s)?"
         r"|(?:(?:his|her|their|the) )?(?:mother|mom|mum|father|dad|parents?|wife|husband|family)) )?"
         r"(?:also |otherwise |currently )?"
         r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported|ha[sd] been) )?"
         r"(?:not had (?:any )?|no (?:known )?(?:(?:[\w-]+ ){0,3}history of |evidence of )?"
-        r"|negative for |free (?:of|from) |without (?:any )?|with no )"
+        r"|neg(?:ative)? for |free (?:of|from) |without (?:any )?|with no )"
         r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?(?:(?:[\w-]+ ){0,3}history of )?|absence of )"
         r"(?P<rest>.+?)\.?\Z",
         "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)"
@@ -101,10 +102,10 @@ _PATTERNS = {
         "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
         "end": r"(?<=[。！？；])\s*",
         "lower_end": r"(?<=[。！？；])\s*",
-        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未见|未闻及|未触及|不伴))|[；;]|，(?=但)"
+        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉)|不伴))|[；;]|，(?=但)"
         r"|[，,](?=[^，,、。；：]{1,8}阴性)|[，,](?=[^，,、。；：无未]{1,4}(?:无|未见|未闻及|未触及)[^，,。；]{1,8}(?:[，,。；]|\Z))",
         "denied": r"(?s)\A(?P<who>患者|病人|[\u4e00-\u9fff]{2,8}[：:])?[但而且]?"
-        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未见|未闻及|未触及|不伴有?)(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
+        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉)|不伴有?)(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
         "clause": r"[，,；;、。！]|(?=但)",
         "comma": r"[、，,]|及|或",
         "absent": r"(?m)(?:^|(?<=[。；！]))\s*(?:(?:重要|相关|有意义的?)?阴性(?:症状|体征|表现|病史)|否认)[：:]\s*",
@@ -143,7 +144,7 @@ def rules_of(language: str) -> Rules:
         line_sections=re.compile(rf"(?!\w{{2}}\Z)({section}){apart}", re.IGNORECASE),
         asked=re.compile(
             rf"(?m)(?:^|(?<=[.!?;:。！？；：]))\s*+(?!{said['wonders']})([^.!?;:。！？；：\n]{{2,60}})[?？]"
-            rf"\s*((?:{said['yes_or_no']}){end_of_word}(?!\s+\w))",
+            rf"\s*((?:{said['yes_or_no']}){end_of_word}(?![ \t]+\w))",
             re.IGNORECASE,
         ),
         answered=re.compile(rf"[^.,;:，。；：]{{1,60}}[:：]\s*(?=(?:{said['yes_or_no']}){end_of_word})", re.IGNORECASE),
