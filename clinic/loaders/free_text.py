@@ -14,8 +14,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 
+from clinic.loaders.text_lines import MARK, items_of, plain
 from clinic.loaders.text_rules import Rules, rules_of
 from clinic.simplified import simplified
 
@@ -26,13 +27,10 @@ MAX_BARE_WORDS = 4  # of a thing in a list of denials that semicolons part
 MAX_SIGNED = 80  # characters of a thing with a sign
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
 _CAPITAL = re.compile(r"[.!?…]\s+[A-Z]")
-_MARK = re.compile(r"\A(?:[-–—•·●▪■□○◦‣➢➤►→✓✔*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
 _LETTER = re.compile(r"\b\w\.\Z")
-_TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
-_EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _SOAP = re.compile(r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)([SOAP])[ \t]*:[ \t]*(?=\S)")
 _SIGNED = re.compile(
-    r"(?P<before>[(（]\s*[+＋\-−–－]\s*[)）]\s*|[+＋]\s?|[-−–－])?(?P<what>[^\W\d_][^+＋()（）]*?)"
+    r"(?P<before>[(（]\s*[+＋\-−–－]\s*[)）]\s*|[+＋]\s?|[-−–－]|(?i:pos|neg)\s+(?!for\b|to\b))?(?P<what>[^\W\d_][^+＋()（）]*?)"
     r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—－]|(?i:yes|no|present|absent|pos(?:itive)?|neg(?:ative)?|[有无是否]))\s*[)）]"
     r"|\s+(?:[+＋]{1,4}|[-−–－]))?\W*"
 )
@@ -40,11 +38,6 @@ _THERE = re.compile(r"[+＋有是]|yes|present|pos", re.IGNORECASE)  # signs
 _SAYS = re.compile(
     r"\b(?:is|are|was|were|has|have|had|no|not|without|den\w+|show\w*|disclosed|reveal\w*)\b", re.IGNORECASE
 )
-_BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
-_FLAG = re.compile(r"(?im)(?:(?<=[\w)])\s*=\s*(y|n|yes|no)\b|\s*[-–—:=]\s*(y|n)[ \t]*$)")
-_VE = re.compile(r"(?<!\w)([-−–+＋])\s?ve\b")
-_WHOLE = {"y": "yes", "n": "no"}
-_NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
@@ -125,8 +118,14 @@ def _brings(sentence: str, language: str) -> bool:
 
 
 def _only_denies(sentence: str, language: str) -> bool:
-    """Whether a first sentence is a short denial; a longer one tells what brings the patient, whatever it denies."""
-    return rules_of(language).length(sentence) <= MAX_DENIED_WORDS and not is_present(sentence, language)
+    """Whether a first sentence is a short denial or a list of them; a longer one tells what brings the patient."""
+    rules = rules_of(language)
+    if is_present(sentence, language):
+        return False
+    listed = (
+        rules.denied.match(simplified(sentence)) and max(map(rules.length, _parts(sentence, rules))) <= MAX_DENIED_WORDS
+    )
+    return bool(listed) or rules.length(sentence) <= MAX_DENIED_WORDS
 
 
 def under(heading: str, text: str, language: str) -> str:
@@ -172,13 +171,12 @@ def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tupl
     begin within a line, where a heading stays a part of its sentence, as it does before a number or if not `headed`.
     """
     heading, concluded = "", False
-    text = _EMPHASIS.sub(r"\2", _TITLE.sub("", text))
-    text = _without_absent(rules.asked.sub(r" \1: \2", _cells(text)), rules)
+    text = plain(text, rules)
     if {"S", "O", "A"} <= set(_SOAP.findall(text)):
         text = _SOAP.sub(lambda found: f"\n{rules.soap[found[1]]}", text)
     end = rules.end if _CAPITAL.search(text) else rules.lower_end
-    for line in chain.from_iterable(map(_items, re.split(r"\s*\n\s*", text.strip()))):
-        item = _MARK.sub("", line)
+    for line in chain.from_iterable(map(items_of, re.split(r"\s*\n\s*", text.strip()))):
+        item = MARK.sub("", line)
         if headed and item == line and (apart := rules.line_sections.match(simplified(line))):
             heading, concluded, item = line[slice(*apart.span(1))], False, line[apart.end() :]
         elif item == line:
@@ -215,42 +213,6 @@ def _is_answered(sentence: str, rules: Rules) -> bool:
     """Whether all that it tells is yes or no ("Fever: no")."""
     found = rules.heading.match(sentence)
     return found is not None and rules.answers.fullmatch(sentence[found.end() :]) is not None
-
-
-def _without_absent(text: str, rules: Rules) -> str:
-    """A text in which lists of what is not there are sentences: "Pertinent negatives: fever, cough" is "No fever, cough";
-    where each stands in a line of its own, so does its denial.
-    """
-    lines: list[str] = []
-    listed = False
-    for line in filter(str.strip, text.splitlines()):
-        item = _MARK.sub("", line.strip())
-        listed = listed and item != line.strip()  # an item of the list above
-        said = rules.absent.sub(lambda found: f" {rules.denial}" if found.start() else rules.denial, line)
-        if said != line and said.strip() == rules.denial.strip():
-            listed = True
-        elif listed and not rules.denied.match(item):
-            lines.append(f"{rules.denial}{item}")
-        else:
-            lines.append(said)
-    return "\n".join(lines)
-
-
-def _cells(text: str) -> str:
-    """A text whose bars ("Fever=N | Cough=Y") and boxes ("[x] fever [ ] cough") are lines of a thing and its yes or no."""
-    text = _BOX.sub(lambda found: f"\n{found[2].strip()}: {'yes' if found[1].strip() else 'no'}.\n", text)
-    bars = (line.replace("|", "\n") if line.count("|") > 1 else line for line in text.splitlines())
-    text = _FLAG.sub(lambda found: f": {_WHOLE[(found[1] or found[2])[0].lower()]}", "\n".join(bars))
-    return _VE.sub(lambda found: "positive" if found[1] in "+＋" else "negative", text)
-
-
-def _items(line: str) -> list[str]:
-    """A line, parted where it numbers things: "1) fever 2) no cough"."""
-    found = list(_NUMBERED.finditer(line))
-    if [int(one[1]) for one in found] != [*range(1, len(found) + 1)] or len(found) < 2:
-        return [line]
-    places = [0, *(one.end() for one in found), len(line)]
-    return [part for begin, end in pairwise(places) if (part := line[begin:end].strip())]
 
 
 def _unquoted(sentence: str) -> str:

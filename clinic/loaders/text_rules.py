@@ -74,9 +74,10 @@ _PATTERNS = {
         "end": _END,
         "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?]))\s+(?=[a-z])",
         "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?"
-        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot),?\s+(?=without (?!any |the |his |her |\w+ing\b)|with no )"
+        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot),?\s+(?=without (?!any |the |his |her |(?!guarding|swelling|bleeding|vomiting|wheezing|itching)\w+ing\b)|with no )"
         r"|,\s+(?:though|yet)(?=\s+\w)|(?:,|\s[-–]|,?\s+and(?= no ))\s+(?=no (?!matter\b|more\b|less\b|one\b))"
-        r"|,\s+(?=not (?!only\b|even\b|yet\b)\w|(?:has|have|is|was|does|did|had)n['’]t\b|only\b)"
+        r"|,\s+(?=not (?!only\b|even\b|yet\b)\w|(?:has|have|is|was|does|did|had)n['’]t\b|(?:is|are|was|were) not\b|only\b)"
+        r"|\s+and\s+(?=(?:negative|positive) for\b)"
         r"|,?\s+\band\b(?=\s+(?:he |she |the patient |there )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for"
         r"|(?:is|was|were|are|has been) (?:no|nothing))\b)"
         r"|,?\s+\band\b(?P<joined>)(?!\s+(?:it|they|th(?:is|at|ese|ose)|which|all|(?:the )?results?)\b)"
@@ -92,7 +93,7 @@ _PATTERNS = {
         r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?(?:(?:[\w-]+ ){0,3}history of )?|absence of )"
         r"(?P<rest>.+?)\.?\Z",
         "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)"
-        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)\s+(?=without\b|with no\b)",
+        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot)\s+(?=without\b|with no\b)",
         "comma": r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*",
         "absent": r"(?im)(?:^|(?<=[.;!?:]\s)|(?<=[.;!?:]))[ \t]*(?:[-–—•*][ \t]*)?"
         r"(?:(?:(?:pertinent|relevant|significant|important) )?negatives?(?: (?:symptoms|findings|history|ros))?"

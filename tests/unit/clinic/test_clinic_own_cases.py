@@ -759,6 +759,53 @@ def test_an_opening_leaves_something_to_ask(text, language, opening, rest):
     assert not {s.topic for s in told} & {"Pain", "Onset"}
 
 
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("HBsAg negative, anti-HAV IgM reactive.", ["-HBsAg negative.", "+Anti-HAV IgM reactive."]),
+        ("ANA, CCP negative, RF positive.", ["-ANA, CCP negative.", "+RF positive."]),
+        ("Brisk reflexes, clonus nil.", ["+Brisk reflexes.", "-Clonus nil."]),
+        ("Mouth moist, eyes not sunken.", ["+Mouth moist.", "-Eyes not sunken."]),
+        (
+            "Nauseated, not jaundiced, hasn't been vomiting.",
+            ["+Nauseated.", "-Not jaundiced.", "-Hasn't been vomiting."],
+        ),
+        ("(-) malleolar tenderness, (+) ATFL tenderness.", ["-(-) malleolar tenderness.", "+(+) ATFL tenderness."]),
+        ("Pos nausea, neg vomiting.", ["+Pos nausea.", "-Neg vomiting."]),
+        ("+cough +rash -fever", ["++cough.", "++rash.", "--fever."]),
+        ("Vertigo -ve. Tragal tenderness +ve.", ["-Vertigo negative.", "+Tragal tenderness positive."]),
+        ("Vomiting=N | Fever=Y | Rash=N", ["-Vomiting: no.", "+Fever: yes.", "-Rash: no."]),
+        ("[x] blisters [ ] fever", ["+Blisters: yes.", "-Fever: no."]),
+        ("Wheezing - N\nSneezing - Y", ["-Wheezing: no.", "+Sneezing: yes."]),
+        ("Bleeding? No. Cramps? Yes, mild.", ["-Bleeding: No.", "+Cramps: Yes, mild."]),
+        ("Neg for fever, rash.", ["-Neg for fever.", "-Neg for rash."]),
+        ("The spleen could not be felt.", ["-The spleen could not be felt."]),
+        ("JVP was not raised and the lungs were clear.", ["-JVP was not raised.", "+The lungs were clear."]),
+        ("Heart and lungs are clear.", ["+Heart and lungs are clear."]),
+        ("Positive for Giardia and negative for Salmonella.", ["+Positive for Giardia.", "-Negative for Salmonella."]),
+        ("The pain is not relieved by rest.", ["+The pain is not relieved by rest."]),
+        ("He is not without nausea.", ["+He is not without nausea."]),
+    ],
+)
+def test_findings_results_and_answers_are_parted_and_heard(text, want):
+    assert [f"{'-+'[s.present]}{s.text}" for s in statements_of(f"A man comes.\n{text}", "en")][1:] == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("查体：麦氏点压痛阳性，反跳痛阴性。", ["+麦氏点压痛阳性。", "-反跳痛阴性。"]),
+        ("查体：轻度三凹征，双肺无啰音，口唇无发绀。", ["+轻度三凹征。", "-双肺无啰音。", "-口唇无发绀。"]),
+        ("便血（否），高烧（是），家人无不适。", ["-便血（否）。", "+高烧（是）。", "-家人无不适。"]),
+        ("血尿：否。尿痛：是。", ["-血尿：否。", "+尿痛：是。"]),
+        ("无意识丧失。", ["-无意识丧失。"]),
+        ("腹部未扪及包块。", ["-腹部未扪及包块。"]),
+    ],
+)
+def test_chinese_findings_are_parted_and_heard(text, want):
+    assert [f"{'-+'[s.present]}{s.text}" for s in statements_of(f"患者来诊。\n{text}", "zh")][1:] == want
+
+
 def test_things_of_one_sentence_have_kinds_of_their_own():
     text = "A woman comes. She has no flank pain or vomiting, and she is sexually active. Denies tobacco, alcohol, or pills."
     assert [(s.topic, s.text) for s in statements_of(text, "en")][1:] == [

@@ -1,0 +1,61 @@
+"""What stands in free text instead of sentences, brought into lines and words: tables, boxes to be ticked, signs, questions
+with their yes or no, numbered things, and lists of what is not there.
+"""
+
+import re
+from itertools import pairwise
+
+from clinic.loaders.text_rules import Rules
+
+MARK = re.compile(r"\A(?:[-–—•·●▪■□○◦‣➢➤►→✓✔*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
+_TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
+_EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
+_NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
+_BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
+_FLAG = re.compile(r"(?im)(?:(?<=[\w)])\s*=\s*(y|n|yes|no)\b|\s*[-–—:=]\s*(y|n)[ \t]*$)")
+_SPACED = re.compile(r"(?<![,;:])[ \t]+(?=[+＋−-][^\W\d_])")  # before a sign
+_VE = re.compile(r"(?<!\w)([-−–+＋])\s?ve\b")
+_WHOLE = {"y": "yes", "n": "no"}
+
+
+def plain(text: str, rules: Rules) -> str:
+    """A text without marks of Markdown, in which every thing that is there or not is said in words."""
+    text = _cells(_EMPHASIS.sub(r"\2", _TITLE.sub("", text)))
+    return _without_absent(rules.asked.sub(r" \1: \2", text), rules)
+
+
+def _cells(text: str) -> str:
+    """A text whose bars ("Fever=N | Cough=Y") and boxes ("[x] fever [ ] cough") are lines of a thing and its yes or no."""
+    text = _BOX.sub(lambda found: f"\n{found[2].strip()}: {'yes' if found[1].strip() else 'no'}.\n", text)
+    bars = (line.replace("|", "\n") if line.count("|") > 1 else line for line in text.splitlines())
+    text = _FLAG.sub(lambda found: f": {_WHOLE[(found[1] or found[2])[0].lower()]}", "\n".join(bars))
+    text = _VE.sub(lambda found: "positive" if found[1] in "+＋" else "negative", text)
+    return "\n".join(_SPACED.sub(", ", line) if len(_SPACED.findall(line)) > 1 else line for line in text.splitlines())
+
+
+def _without_absent(text: str, rules: Rules) -> str:
+    """A text in which lists of what is not there are sentences: "Pertinent negatives: fever, cough" is "No fever, cough";
+    where each stands in a line of its own, so does its denial.
+    """
+    lines: list[str] = []
+    listed = False
+    for line in filter(str.strip, text.splitlines()):
+        item = MARK.sub("", line.strip())
+        listed = listed and item != line.strip()  # an item of the list above
+        said = rules.absent.sub(lambda found: f" {rules.denial}" if found.start() else rules.denial, line)
+        if said != line and said.strip() == rules.denial.strip():
+            listed = True
+        elif listed and not rules.denied.match(item):
+            lines.append(f"{rules.denial}{item}")
+        else:
+            lines.append(said)
+    return "\n".join(lines)
+
+
+def items_of(line: str) -> list[str]:
+    """A line, parted where it numbers things: "1) fever 2) no cough"."""
+    found = list(_NUMBERED.finditer(line))
+    if [int(one[1]) for one in found] != [*range(1, len(found) + 1)] or len(found) < 2:
+        return [line]
+    places = [0, *(one.end() for one in found), len(line)]
+    return [part for begin, end in pairwise(places) if (part := line[begin:end].strip())]
