@@ -18,6 +18,8 @@ What is measured:
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right
                 topic, or rightly none
     names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
+    notes       denials and findings heard in the notes of data/calibration/notes_*.jsonl, which are read as
+                vignettes of own cases are
     leaks       what the leak filter hears of data/calibration/leaks_*.jsonl
     search      what one forced search costs a doctor (--model) in tokens, and does to its accuracy
     searches    what the searches that it makes of its own find, and its accuracy with them and without
@@ -71,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
             "orders",
             "patient_zh",
             "names",
+            "notes",
             "leaks",
             "search",
             "searches",
@@ -115,14 +118,16 @@ def _parser() -> argparse.ArgumentParser:
 def _measured(given: argparse.Namespace) -> Iterable[str]:
     from doctor.calibration import judge_lines, questions, recorded_pairs
     from doctor.naming_calibration import hearing_lines, naming_lines
+    from doctor.notes_calibration import note_lines
     from doctor.order_calibration import order_lines
     from doctor.parameters import load_params
     from doctor.patient_calibration import chinese_patient_lines, patient_lines
     from doctor.patient_fitting import fit_lines
     from doctor.search_calibration import own_search_lines, search_lines
 
-    if given.what in ("leaks", "orders"):  # of no parameters
-        return hearing_lines() if given.what == "leaks" else order_lines(given.cases)
+    if given.what in ("leaks", "notes", "orders"):  # of no parameters
+        of_files = {"leaks": hearing_lines, "notes": note_lines}
+        return of_files[given.what]() if given.what in of_files else order_lines(given.cases)
     params = load_params()
     match given.what:
         case "judge":

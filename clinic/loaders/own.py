@@ -171,16 +171,20 @@ def _case_id(row: Row, mapping: Mapping, digest: str, diagnosis: str) -> str:
 
 def _statements(row: Row, mapping: Mapping, language: str) -> Iterator[Statement]:
     """Everything that the row tells, in the order vignette, facts, tests, dialogue."""
-    if (vignette := _field(row, mapping.vignette)) and (turns := turns_of(vignette, language)):
-        yield from _answers(turns, language)
-    elif vignette:
-        yield from statements_of(vignette, language)
+    if vignette := _field(row, mapping.vignette):
+        yield from told_by_vignette(vignette, language)
     for column in mapping.facts:
         yield from _told(column, column, row, language, test=False)
     for column in mapping.tests:
         yield from _told(column, TESTS[language].format(column), row, language, test=True)
     if mapping.dialogue is not None:
         yield from _recorded(mapping.dialogue, row, language)
+
+
+def told_by_vignette(vignette: str, language: str) -> Iterator[Statement]:
+    """What a free text tells, which may be a talk."""
+    turns = turns_of(vignette, language)
+    return _answers(turns, language) if turns else statements_of(vignette, language)
 
 
 def _first_words(vignette: str, language: str) -> str:
