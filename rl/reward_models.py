@@ -30,11 +30,17 @@ class RewardModel:
             TrainingError: it cannot be loaded, lacks a trained head, or has another number of outputs than one.
         """
         self._path = path
-        told = {"local_files_only": is_here(path), "trust_remote_code": False}
+        local = is_here(path)
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left", **told)
+            self._tokenizer = AutoTokenizer.from_pretrained(
+                path, truncation_side="left", local_files_only=local, trust_remote_code=False
+            )
             model, loaded = AutoModelForSequenceClassification.from_pretrained(
-                path, dtype=getattr(torch, dtype), output_loading_info=True, **told
+                path,
+                dtype=getattr(torch, dtype),
+                output_loading_info=True,
+                local_files_only=local,
+                trust_remote_code=False,
             )
         # damaged files of weights and of tokenizers fail in ways of their own
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
