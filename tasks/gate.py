@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -18,7 +18,7 @@ from clinic.metrics import Missing, Row
 from doctor import learned_from
 from doctor.gate import CHALLENGER, CHAMPION, Decision, decide, markdown
 from doctor.parameters import HOME, ROOT, Params
-from rl.experience import intact, read_trajectories
+from rl.experience import Trajectory, intact, read_trajectories
 from rl.files import folder_hash, write_json
 from tasks.inbox import Arrival
 from tasks.registry import MODEL_NAME
@@ -111,12 +111,13 @@ def _meet(params: Params, challenger: Version, champion: Version | None, evaluat
     sets = open_evaluation_sets(
         params, ROOT / "data/cases", ROOT / "data/kb_index", params.retrain.cases, left_out=met_before
     )
+    before = _consultations() if evaluated else {}
     cases: list[Case] = []
     ours: list[Row | Missing] = []
     theirs: list[Row | Missing] = []
     for test_set in (one for one in sets if one.consultations and (champion or one.seen)):
         cases += test_set.cases
-        ours += (_evaluated(test_set) if evaluated else None) or _played(test_set, CHALLENGER, challenger)
+        ours += _rows_before(test_set, before) or _played(test_set, CHALLENGER, challenger)
         theirs += _played(test_set, CHAMPION, champion) if champion else commonest_rows(test_set)
     left_out = sum(case.case_id in met_before for case in held_out)
     missing = params.evaluate_doctor.max_missing_share
@@ -124,16 +125,20 @@ def _meet(params: Params, challenger: Version, champion: Version | None, evaluat
     return replace(decision, notes=tuple(notes))
 
 
-def _evaluated(test_set: "EvaluationSet") -> list[Row | Missing] | None:
-    """What the evaluation played with these cases, by the same rules, patients and noise; None if it had not all of them."""
-    from doctor.evaluation import rows_of
-
-    found = {
+def _consultations() -> dict[str, Trajectory]:
+    """What the evaluation played with the trained doctor, by case."""
+    return {
         one.case_id: one
         for path in sorted((ROOT / CONSULTATIONS).rglob("rollout.parquet"))
         if intact(path)
         for one in read_trajectories(path)
     }
+
+
+def _rows_before(test_set: "EvaluationSet", found: Mapping[str, Trajectory]) -> list[Row | Missing] | None:
+    """What is known of these cases by the same rules, patients and noise; None if they are not all among what was found."""
+    from doctor.evaluation import rows_of
+
     if any(case.case_id not in found for case in test_set.cases):
         return None
     log.info("%s: what the evaluation played with these %d cases", CHALLENGER, len(test_set.cases))
