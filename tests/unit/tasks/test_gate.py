@@ -12,17 +12,19 @@ import flows.retrain as flow
 from doctor import evaluation
 from doctor.gate import Decision
 from doctor.parameters import Params, load_params
-from rl.experience import Trajectory, write_trajectories
+from rl.experience import StopReason, Trajectory, write_trajectories
 from rl.files import folder_hash
 from tasks import gate
 from tasks.inbox import Arrival
 from tasks.registry import MODEL_NAME, immutable_copy
 from tests.stores import store_in
 from tests.unit.doctor.test_patient_calibration import CASE
+from tests.unit.tasks.test_warm_start import SPECS, trajectory
 from tracking import registry
 from tracking.errors import TrackingError
 from tracking.registry import Version
 
+EPISODE = trajectory(SPECS[0], StopReason.ENDED)
 BETTER = Decision(promoted=True, reason="better", cases=9, excluded=0, key="k")
 VARIABLES = ("MLFLOW_TRACKING_URI", "ANAMNESIS_HOME", "DVC_ROOT")
 
@@ -63,28 +65,6 @@ def asked() -> Params:
     """The bounds of params.yaml, for as few cases as a test has."""
     params = load_params()
     return params.model_copy(update={"retrain": params.retrain.model_copy(update={"min_cases": 1})})
-
-
-def ended(case_id: str) -> Trajectory:
-    """An episode of one turn."""
-    return Trajectory(
-        episode_id=case_id,
-        case_id=case_id,
-        group_id=case_id,
-        sample=0,
-        policy_version=0,
-        turn_budget=1,
-        token_ids=(1, 2),
-        logprobs=(0.0, -1.0),
-        loss_mask=(0, 1),
-        turns=((1, 2),),
-        texts=(),
-        events=(),
-        stop_reason="ended",
-        privileged={},
-        started_s=0.0,
-        ended_s=1.0,
-    )
 
 
 def damage(version: Version) -> None:
@@ -154,7 +134,7 @@ def test_what_the_evaluation_played_with_these_cases_is_not_played_again(
     folder, _ = project
     cases = [replace(CASE, case_id=name) for name in ("b", "a")]
     path = store / gate.CONSULTATIONS / "rollout.parquet"
-    write_trajectories([ended(case.case_id) for case in cases[::-1][:had]], path)
+    write_trajectories([replace(EPISODE, case_id=case.case_id) for case in cases[::-1][:had]], path)
     played: list[str] = []
 
     def play(_: object, name: str, *__: object) -> list[dict[str, float]]:
