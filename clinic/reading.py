@@ -227,7 +227,8 @@ def _bare(text: str) -> str:
         for pattern in _LEADS:
             found = pattern.match(text)
             cut = _shorter(text, text[found.end() :]) if found else text
-            text = cut if group_of(text) in (None, group_of(cut)) else text  # "severe pneumonia" is a name
+            if cut != text and group_of(text) in (None, group_of(cut)):  # "severe pneumonia" is a name
+                text = cut
         text = _without_rest(text, _EXPLANATION)
     return text
 

@@ -314,8 +314,8 @@ def _listed(sentence: str, rules: Rules) -> list[str]:
         return [item for _, item in signs]
     if rules.denied.match(simplified(sentence)):
         return []
-    items = [item.strip() for item in re.split(r"[,;，；](?!\d)", sentence)]
-    if max(map(len, items)) > MAX_SIGNED:
+    items = [item for part in re.split(r"[,;，；](?!\d)", sentence) if any(map(str.isalnum, item := part.strip()))]
+    if max(map(len, items), default=0) > MAX_SIGNED:
         return []
     signed, language = [bool(_signs(item)) for item in items], "zh" if rules.characters else "en"
     if rules.characters:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import sys
 from datetime import date
 from pathlib import Path
@@ -1253,3 +1254,33 @@ def test_the_tables_of_a_folder_share_a_mapping_and_a_case_counts_once(place, sp
     assert any(line.endswith("(2026/b.csv:4)") for line in lines)
     (tmp_path / "none").mkdir()
     assert load_source(given.model_copy(update={"path": str(tmp_path / "none")}), split) == ([], [])
+
+
+def test_any_text_is_parted_into_facts_with_words():
+    chance = random.Random(1)
+    pieces = [
+        "fever",
+        "no ",
+        "not ",
+        "denies ",
+        ", ",
+        "; ",
+        ". ",
+        "\n",
+        "- ",
+        "[x] ",
+        "[ ] ",
+        "|",
+        "=N",
+        ": ",
+        "? ",
+        "No",
+    ]
+    pieces += ["(-) ", "+", "-ve", "1) ", "2) ", "Pos ", "PMH:", "Negatives:", "Doctor: ", "A: ", "无", "，", "。", "；", "问：", "*", "…"]  # fmt: skip
+    for _ in range(1500):
+        text = "".join(chance.choice(pieces) for _ in range(chance.randrange(12)))
+        for language in ("en", "zh"):
+            told = list(statements_of(text, language))
+            assert all(s.text.strip() and s.topic for s in told), text
+            assert bool(opening_of(text, language)) == bool(told), text
+            turns_of(text, language)
