@@ -28,16 +28,19 @@ MAX_SIGNED = 80  # characters of a thing with a sign
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
 _CAPITAL = re.compile(r"[.!?…]\s+[A-Z]")
 _LETTER = re.compile(r"\b\w\.\Z")
+_TITLE = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
 _SOAP = re.compile(r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)([SOAP])[ \t]*:[ \t]*(?=\S)")
 _SIGNED = re.compile(
     r"(?P<before>[(（]\s*[+＋\-−–－]\s*[)）]\s*|[+＋]\s?|[-−–－]|(?i:pos|neg)\s+(?!for\b|to\b))?(?P<what>[^\W\d_][^+＋()（）]*?)"
     r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—－]|(?i:yes|no|present|absent|pos(?:itive)?|neg(?:ative)?|[有无是否]))\s*[)）]"
-    r"|\s+(?:[+＋]{1,4}|[-−–－]))?\W*"
+    r"|\s+(?:[+＋]{1,4}|[-−–－])|没有|(?<![没未偶时常亦也])有|无)?\W*"
 )
-_THERE = re.compile(r"[+＋有是]|yes|present|pos", re.IGNORECASE)  # signs
+_THERE = re.compile(r"[+＋是]|(?<!没)有|yes|present|pos", re.IGNORECASE)  # signs
+_FLAGGED = re.compile(r"[:：]\s*(?i:yes|no|none|nil|有|无)(?:\s*\([^()]{1,20}\))?\W*\Z")
 _SAYS = re.compile(
     r"\b(?:is|are|was|were|has|have|had|no|not|without|den\w+|show\w*|disclosed|reveal\w*)\b", re.IGNORECASE
 )
+_OR = re.compile(r"\bn?or\b")
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
@@ -258,6 +261,9 @@ def _parts(sentence: str, rules: Rules) -> Iterator[str]:
             continue
         who, cue, rest = part[slice(*found.span("who"))], part[slice(*found.span("cue"))], part[found.start("rest") :]
         end, after = _reach(rest, rules)
+        if cue.lower().startswith(("without", "with no")) and not _OR.search(rest[:end]) and "," in rest[:end]:
+            end = rest.index(",")  # one thing behind another is rarely a list
+            after = end + 1
         items = [item.strip(f" {rules.stop}") for item in rules.comma.split(rest[:end])]
         short = all(0 < rules.length(item) <= MAX_DENIED_WORDS for item in items)
         if (
@@ -317,6 +323,8 @@ def _listed(sentence: str, rules: Rules) -> list[str]:
     items = [item for part in re.split(r"[,;，；](?!\d)", sentence) if any(map(str.isalnum, item := part.strip()))]
     if max(map(len, items), default=0) > MAX_SIGNED:
         return []
+    if sum(bool(_FLAGGED.search(item)) for item in items) > 1:
+        return items
     signed, language = [bool(_signs(item)) for item in items], "zh" if rules.characters else "en"
     if rules.characters:
         differ = _own_kind(sentence, rules) in rules.goes_on and len({is_present(one, language) for one in items}) > 1
@@ -362,7 +370,7 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
     rules, count = rules_of(language), Counter[str]()
     turns: list[dict[str, str]] = []
     parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
-    for line in filter(None, parting.split(text.strip())):
+    for line in filter(None, parting.split(_TITLE.sub("", text.strip()))):
         for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
             if found := speaker.match(simplified(line)):
                 if not turns or side in turns[-1] or side == "doctor":

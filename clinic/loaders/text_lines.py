@@ -12,23 +12,33 @@ _TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
-_FLAG = re.compile(r"(?im)(?:(?<=[\w)])\s*=\s*(y|n|yes|no)\b|\s*[-–—:=]\s*(y|n)[ \t]*$)")
+_EMPTY, _TICKED = "□☐", "☑☒✅■√✓"
+_SQUARE = re.compile(rf"([{_EMPTY}{_TICKED}])\s*([^{_EMPTY}{_TICKED}\n;；。]+)[;；。]?")  # one to be ticked, too
+_FLAG = re.compile(r"(?im)(?:(?<=[\w)])\s*=\s*(y|n|yes|no|none|nil)\b|\s*[-–—:=]\s*(y|n)[ \t]*$)")
 _SPACED = re.compile(r"(?<![,;:])[ \t]+(?=[+＋−-][^\W\d_])")  # before a sign
 _VE = re.compile(r"(?<!\w)([-−–+＋])\s?ve\b")
-_WHOLE = {"y": "yes", "n": "no"}
 
 
 def plain(text: str, rules: Rules) -> str:
     """A text without marks of Markdown, in which every thing that is there or not is said in words."""
-    text = _cells(_EMPHASIS.sub(r"\2", _TITLE.sub("", text)))
+    text = _cells(_EMPHASIS.sub(r"\2", _TITLE.sub("", text)), rules)
     return _without_absent(rules.asked.sub(r" \1: \2", text), rules)
 
 
-def _cells(text: str) -> str:
+def _cells(text: str, rules: Rules) -> str:
     """A text whose bars ("Fever=N | Cough=Y") and boxes ("[x] fever [ ] cough") are lines of a thing and its yes or no."""
-    text = _BOX.sub(lambda found: f"\n{found[2].strip()}: {'yes' if found[1].strip() else 'no'}.\n", text)
+    there, away = rules.flags
+
+    def box(found: re.Match[str]) -> str:
+        return f"\n{found[2].strip()}: {there if found[1].strip(f' {_EMPTY}') else away}{rules.stop}\n"
+
+    text = _BOX.sub(box, text)
+    if set(_EMPTY) & set(text) and set(_TICKED) & set(text):  # one kind alone marks the items of a list
+        text = _SQUARE.sub(box, text)
     bars = (line.replace("|", "\n") if line.count("|") > 1 else line for line in text.splitlines())
-    text = _FLAG.sub(lambda found: f": {_WHOLE[(found[1] or found[2])[0].lower()]}", "\n".join(bars))
+    text = _FLAG.sub(
+        lambda found: f": {there if (found[1] or found[2])[0] in 'yY' else away}", "\n".join(bars)
+    )
     text = _VE.sub(lambda found: "positive" if found[1] in "+＋" else "negative", text)
     return "\n".join(_SPACED.sub(", ", line) if len(_SPACED.findall(line)) > 1 else line for line in text.splitlines())
 

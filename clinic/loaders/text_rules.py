@@ -57,6 +57,7 @@ class Rules:
     begins: re.Pattern[str]  # words that begin a sentence, whatever letter stands before
     absent: re.Pattern[str]  # what stands before a list of what is not there, and is no sentence
     denial: str  # that says the same in one
+    flags: tuple[str, str]  # behind what is there, and what is not
     speaks: re.Pattern[str]  # where somebody begins to speak within a line
     foreign: re.Pattern[str]  # small words of other European languages
     unmistakable: re.Pattern[str]  # those of which one tells, beside none of its own
@@ -72,10 +73,10 @@ _PATTERNS = {
     "en": {
         "heading": r"\A\s*([A-Z][A-Za-z][A-Za-z /&'-]{0,38}):\s*(?![\s\d+<>-])",
         "end": _END,
-        "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?]))\s+(?=[a-z])",
+        "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?])|(?<=[\w)][+)][.!?]))\s+(?=[a-z])",
         "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?"
-        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot),?\s+(?=without (?!any |the |his |her |(?!guarding|swelling|bleeding|vomiting|wheezing|itching)\w+ing\b)|with no )"
-        r"|,\s+(?:though|yet)(?=\s+\w)|(?:,|\s[-–]|,?\s+and(?= no ))\s+(?=no (?!matter\b|more\b|less\b|one\b))"
+        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot),?\s+(?=without (?!any (?:[\w-]+ )?(?:difficult\w*|problems?|trouble|issues?|assistance|support|aid|triggers?|causes?|reasons?|explanation|pattern|signs of (?:healing|improvement))\b|the |his |her |(?!guarding|swelling|bleeding|vomiting|wheezing|itching)\w+ing\b)|with no )"
+        r"|,\s+(?:though|yet)(?=\s+\w)|(?:,|\s[-–]|,?\s+and(?= no ))\s+(?=(?:no|nil) (?!matter\b|more\b|less\b|one\b))"
         r"|,\s+(?=not (?!only\b|even\b|yet\b)\w|(?:has|have|is|was|does|did|had)n['’]t\b|(?:is|are|was|were) not\b|only\b)"
         r"|\s+and\s+(?=(?:negative|positive) for\b)"
         r"|,?\s+\band\b(?=\s+(?:he |she |the patient |there )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for"
@@ -89,7 +90,7 @@ _PATTERNS = {
         r"(?:also |otherwise |currently )?"
         r"(?P<cue>(?:(?:has|have|had|is|are|was|were|reports?|reported|ha[sd] been) )?"
         r"(?:not had (?:any )?|no (?:known )?(?:(?:[\w-]+ ){0,3}history of |evidence of )?"
-        r"|neg(?:ative)? for |free (?:of|from) |without (?:any )?|with no )"
+        r"|neg(?:ative)? for |(?:free|clear) (?:of|from) |lack(?:s|ed) (?:any )?|without (?:any )?|with no )"
         r"|den(?:y|ies|ied|ying) (?:having (?:any |had )?|any |ever )?(?:(?:[\w-]+ ){0,3}history of )?|absence of )"
         r"(?P<rest>.+?)\.?\Z",
         "clause": r"(?i),?\s+(?:and\s+|(?=(?:but|however|although)\b))|[,;](?!\s*n?or\b)\s*|[.!?]+(?:\s+|\Z)"
@@ -97,24 +98,24 @@ _PATTERNS = {
         "comma": r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*",
         "absent": r"(?im)(?:^|(?<=[.;!?:]\s)|(?<=[.;!?:]))[ \t]*(?:[-–—•*][ \t]*)?"
         r"(?:(?:(?:pertinent|relevant|significant|important) )?negatives?(?: (?:symptoms|findings|history|ros))?"
-        r"(?: (?:are|include[sd]?|including))?|neg(?:ative)? for|den(?:ies|ied)|(?:symptoms )?(?:absent|not present))[ \t]*(?::|(?<=include)|(?<=includes)|(?<=are))[ \t]*",
+        r"(?: (?:are|include[sd]?|including))?|neg(?:ative)? for|den(?:ies|ied)|(?:symptoms )?(?:absent|not present|resolved))[ \t]*(?::|(?<=include)|(?<=includes)|(?<=are))[ \t]*",
     },
     "zh": {
         "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
         "end": r"(?<=[。！？；])\s*",
         "lower_end": r"(?<=[。！？；])\s*",
-        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉)|不伴))|[；;]|，(?=但)"
-        r"|[，,](?=[^，,、。；：]{1,8}阴性)|[，,](?=[^，,、。；：无未]{1,4}(?:无|未见|未闻及|未触及)[^，,。；]{1,8}(?:[，,。；]|\Z))",
+        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉|出现|再)|不伴|不(?:发[热烧]|咳|呕|吐|恶心|头[晕痛疼]|腹[泻痛胀]|胸[闷痛])))|[；;]|，(?=但)"
+        r"|[，,](?=[^，,、。；：]{1,8}阴性)|[，,](?=[^，,、。；：无未不]{1,4}(?:(?:无|未见|未闻及|未触及)[^，,。；]{1,8}|也?不[痛疼痒肿红])(?:[，,。；]|\Z))",
         "denied": r"(?s)\A(?P<who>患者|病人|[\u4e00-\u9fff]{2,8}[：:])?[但而且]?"
-        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉)|不伴有?)(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
+        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉|出现|再)|不伴有?|不(?=发[热烧]|咳|呕|吐|恶心|头[晕痛疼]|腹[泻痛胀]|胸[闷痛]))(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
         "clause": r"[，,；;、。！]|(?=但)",
         "comma": r"[、，,]|及|或",
         "absent": r"(?m)(?:^|(?<=[。；！]))\s*(?:(?:重要|相关|有意义的?)?阴性(?:症状|体征|表现|病史)|否认)[：:]\s*",
     },
 }  # but for headings, of texts in simplified characters
 _MARKS = {
-    "en": {"comma_text": ", ", "stop": ".", "characters": 0, "denial": "No "},
-    "zh": {"comma_text": "，, ", "stop": "。", "characters": 2, "denial": "无"},
+    "en": {"comma_text": ", ", "stop": ".", "characters": 0, "denial": "No ", "flags": ("yes", "no")},
+    "zh": {"comma_text": "，, ", "stop": "。", "characters": 2, "denial": "无", "flags": ("有", "无")},
 }
 
 
