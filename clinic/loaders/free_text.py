@@ -11,12 +11,11 @@ Source of denials: after NegEx, Chapman et al., Journal of Biomedical Informatic
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from clinic.loaders.text_lines import MARK, items_of, plain
+from clinic.loaders.text_lines import MARK, MAX_SIGNED, items_of, plain, signs_of
 from clinic.loaders.text_rules import Rules, rules_of
 from clinic.simplified import simplified
 
@@ -24,22 +23,15 @@ MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a
 MAX_OPENING_WORDS = 60
 MIN_OPENING_WORDS = 3  # before a semicolon
 MAX_BARE_WORDS = 4  # of a thing in a list of denials that semicolons part
-MAX_SIGNED = 80  # characters of a thing with a sign
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
 _CAPITAL = re.compile(r"[.!?…]\s+[A-Z]")
 _LETTER = re.compile(r"\b\w\.\Z")
-_TITLE = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
 _SOAP = re.compile(r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)([SOAP])[ \t]*:[ \t]*(?=\S)")
-_SIGNED = re.compile(
-    r"(?P<before>[(（]\s*[+＋\-−–－]\s*[)）]\s*|[+＋]\s?|[-−–－]|(?i:pos|neg)\s+(?!for\b|to\b))?(?P<what>[^\W\d_][^+＋()（）]*?)"
-    r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—－]|(?i:yes|no|present|absent|pos(?:itive)?|neg(?:ative)?|[有无是否]))\s*[)）]"
-    r"|\s+(?:[+＋]{1,4}|[-−–－])|没有|(?<![没未偶时常亦也])有|无)?\W*"
-)
-_THERE = re.compile(r"[+＋是]|(?<!没)有|yes|present|pos", re.IGNORECASE)  # signs
 _FLAGGED = re.compile(r"[:：]\s*(?i:yes|no|none|nil|有|无)(?:\s*\([^()]{1,20}\))?\W*\Z")
 _SAYS = re.compile(
     r"\b(?:is|are|was|were|has|have|had|no|not|without|den\w+|show\w*|disclosed|reveal\w*)\b", re.IGNORECASE
 )
+_ASIDE = re.compile(r"\s*\([^()]*,[^()]*\)")
 _OR = re.compile(r"\bn?or\b")
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
@@ -98,13 +90,10 @@ def _told(text: str, language: str) -> tuple[list[tuple[str, str]], int]:
         told[place : place + 1] = [(heading, part) for part in _parts(sentence, rules)]
     elif rest and rules.length(first) >= MIN_OPENING_WORDS and _with_commas(sentence, rules) == sentence:
         told[place : place + 1] = [(heading, first), ("", rest)]
-    elif len(parts := list(_turns(sentence, rules))) > 1 and (
+    elif len(parts := [one for turn in _turns(sentence, rules) for one in _apart(turn, rules)]) > 1 and (
         len(told) == 1
-        or (
-            rules.characters
-            and is_present(parts[0], language)
-            and not any(is_present(part, language) for part in parts[1:])
-        )
+        or (_brings(parts[0], language) and not all(is_present(part, language) for part in parts[1:]))
+        or (rules.characters and any(_brings(part, language) for part in parts[1:]))
     ):
         told[place : place + 1] = [(heading if part is parts[0] else "", part) for part in parts]
     return told, _first(told, language)
@@ -144,11 +133,11 @@ def is_present(text: str, language: str) -> bool:
     subject with one that they begin ("heart and lungs unremarkable"). An answer's yes or no counts for what follows.
     """
     rules = rules_of(language)
-    if signs := _signs(text):
+    if signs := signs_of(text):
         return any(present for present, _ in signs)
     if answered := rules.answered.match(text):
         text = text[answered.end() :]
-    clauses = [clause for clause in rules.clause.split(simplified(text)) if clause]
+    clauses = [clause for clause in rules.clause.split(_ASIDE.sub("", simplified(text))) if clause]
     if not clauses or rules.affirms.match(clauses[0]):
         return True
     if rules.denies.fullmatch(clauses[0]):
@@ -254,18 +243,14 @@ def _parts(sentence: str, rules: Rules) -> Iterator[str]:
     if len(things := _listed(sentence, rules)) > 1:
         yield from (_finished(thing, rules) for thing in things)
         return
-    for part in _turns(sentence, rules):
-        found = rules.denied.match(simplified(part))
-        if not found or rules.still_there.match(simplified(part), found.start("cue")):
+    for part in chain.from_iterable(_apart(turn, rules) for turn in _turns(sentence, rules)):
+        found = _denial(part, rules)
+        if not found:
             yield _finished(part, rules)
             continue
-        who, cue, rest = part[slice(*found.span("who"))], part[slice(*found.span("cue"))], part[found.start("rest") :]
-        end, after = _reach(rest, rules)
-        if cue.lower().startswith(("without", "with no")) and not _OR.search(rest[:end]) and "," in rest[:end]:
-            end = rest.index(",")  # one thing behind another is rarely a list
-            after = end + 1
-        items = [item.strip(f" {rules.stop}") for item in rules.comma.split(rest[:end])]
-        short = all(0 < rules.length(item) <= MAX_DENIED_WORDS for item in items)
+        who, cue = (part[slice(*found.span(name))] for name in ("who", "cue"))
+        items = [item.strip(f" {rules.stop}") for item in rules.comma.split(part[found.start("rest") :])]
+        short = all(0 < rules.length(item) <= MAX_DENIED_WORDS and _closed(item) for item in items)
         if (
             len(items) > 1
             and short
@@ -273,9 +258,28 @@ def _parts(sentence: str, rules: Rules) -> Iterator[str]:
         ):
             yield from (_finished(f"{who}{cue}{item}", rules) for item in items)
         else:
-            yield _finished(part[: found.start("rest") + end], rules)
-        if after:
-            yield from _parts(rest[after:], rules)
+            yield _finished(part, rules)
+
+
+def _denial(part: str, rules: Rules) -> re.Match[str] | None:
+    """Who denies, the words of denial and the rest, where a part begins with them and they deny what follows."""
+    found = rules.denied.match(simplified(part))
+    return None if found and rules.still_there.match(simplified(part), found.start("cue")) else found
+
+
+def _apart(part: str, rules: Rules) -> Iterator[str]:
+    """A part, and apart what the denial that it begins with does not reach."""
+    if not (found := _denial(part, rules)):
+        yield part
+        return
+    rest, once = part[found.start("rest") :], found["cue"].lower().startswith(("without", "with no"))
+    end, after = _reach(rest, rules)
+    if once and "," in rest[:end] and not _OR.search(rest[:end]):
+        end = rest.index(",")  # one thing behind another is rarely a list
+        after = end + 1
+    yield part[: found.start("rest") + end]
+    if after:
+        yield from _parts(rest[after:], rules)
 
 
 def _with_commas(sentence: str, rules: Rules) -> str:
@@ -302,6 +306,8 @@ def _turns(sentence: str, rules: Rules) -> Iterator[str]:
         before = compared[begin : turn.start()].strip(rules.comma_text)
         if turn.groupdict().get("joined") is not None and not _SAYS.search(before):
             continue  # "heart and lungs are clear"
+        if not _closed(before):
+            continue
         if turn[0].strip(rules.comma_text) or not (
             rules.still_there.match(compared, turn.end())
             or (not set(before) & set(",，") and rules.leads.match(before))
@@ -316,7 +322,7 @@ def _listed(sentence: str, rules: Rules) -> list[str]:
     is not there ("IgG positive, IgM negative"); a word without either goes with the result behind it. [] if it is no such
     list.
     """
-    if len(signs := _signs(sentence)) > 1:
+    if len(signs := signs_of(sentence)) > 1:
         return [item for _, item in signs]
     if rules.denied.match(simplified(sentence)):
         return []
@@ -325,7 +331,7 @@ def _listed(sentence: str, rules: Rules) -> list[str]:
         return []
     if sum(bool(_FLAGGED.search(item)) for item in items) > 1:
         return items
-    signed, language = [bool(_signs(item)) for item in items], "zh" if rules.characters else "en"
+    signed, language = [bool(signs_of(item)) for item in items], "zh" if rules.characters else "en"
     if rules.characters:
         differ = _own_kind(sentence, rules) in rules.goes_on and len({is_present(one, language) for one in items}) > 1
         return items if differ or sum(signed) > 1 else []
@@ -341,21 +347,6 @@ def _listed(sentence: str, rules: Rules) -> list[str]:
     return things
 
 
-def _signs(text: str) -> list[tuple[bool, str]]:
-    """Whether each is there, and its words, of a list in which everything has a sign: "fever (-), cough (+)"; [] if it is
-    none.
-    """
-    label = re.match(r"\s*[^\W\d][\w /]{0,20}[:：]\s*(?=[+＋-])", text)
-    items = [item.strip() for item in re.split(r"[,;，、；]", text[label.end() if label else 0 :])]
-    if max(map(len, items)) > MAX_SIGNED:
-        return []
-    found = [_SIGNED.fullmatch(item) for item in items]
-    signs = [match and [sign for sign in (match["before"], match["after"]) if sign] for match in found]
-    if not all(sign and len(sign) == 1 for sign in signs):
-        return []
-    return [(bool(_THERE.search(sign[0])), item) for sign, item in zip(signs, items, strict=True) if sign]
-
-
 def is_foreign(text: str, language: str) -> bool:
     """Whether a text called English has more of the small words of other European languages than of English ones."""
     rules = rules_of(language)
@@ -363,38 +354,22 @@ def is_foreign(text: str, language: str) -> bool:
     return others > own and (others >= FOREIGN_WORDS or bool(not own and rules.unmistakable.search(text)))
 
 
-def turns_of(text: str, language: str) -> list[dict[str, str]]:
-    """The turns of a talk whose lines, or parts of one line, begin with who speaks ("Doctor: ...", "Patient: ..."), a
-    patient's behind the doctor's before it; [] where it is none, or each speaks once.
-    """
-    rules, count = rules_of(language), Counter[str]()
-    turns: list[dict[str, str]] = []
-    parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
-    for line in filter(None, parting.split(_TITLE.sub("", text.strip()))):
-        for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
-            if found := speaker.match(simplified(line)):
-                if not turns or side in turns[-1] or side == "doctor":
-                    turns.append({})
-                turns[-1][side] = line[found.end() :].strip(' \t"“”')
-                count[side] += 1
-                break
-        else:
-            if not turns and line[-1] in ":：":
-                continue
-            if not turns:
-                return []
-            last = list(turns[-1])[-1]
-            turns[-1][last] += f" {line}"
-    return turns if min(count["doctor"], count["patient"]) > 1 else []
-
-
 def _reach(rest: str, rules: Rules) -> tuple[int, int]:
     """Where what is denied ends, and where a clause of its own begins after it; 0 if none does."""
     compared = simplified(rest)
     for comma in rules.clause.finditer(compared):
-        if rules.own.match(compared, comma.end()) or rules.denied.match(compared[comma.end() :]):
+        before, behind = compared[: comma.start()], compared[comma.end() :]
+        if not _closed(before):
+            continue
+        ended = comma[0].strip() == "," and _OR.search(before) and not _OR.search(behind)  # "no cold or fever, nausea"
+        if ended or rules.own.match(compared, comma.end()) or rules.denied.match(behind):
             return comma.start(), comma.end()
     return len(rest), 0
+
+
+def _closed(text: str) -> bool:
+    """Whether no bracket is open at its end."""
+    return text.count("(") <= text.count(")")
 
 
 def _finished(text: str, rules: Rules) -> str:

@@ -14,10 +14,11 @@ from clinic.config import CaseSource, SplitParams
 from clinic.errors import ClinicError
 from clinic.language import EN, PHRASES
 from clinic.loaders.cells import parsed, text_of, told_by_flag, with_flags
-from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, turns_of, under
+from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, under
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
 from clinic.loaders.rows import Row, read_table, tables_at
+from clinic.loaders.text_lines import turns_of
 from clinic.matching import normalise
 from clinic.splits import split_of
 

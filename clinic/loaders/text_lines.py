@@ -1,14 +1,24 @@
 """What stands in free text instead of sentences, brought into lines and words: tables, boxes to be ticked, signs, questions
-with their yes or no, numbered things, and lists of what is not there.
+with their yes or no, numbered things, lists of what is not there, and talks.
 """
 
 import re
+from collections import Counter
 from itertools import pairwise
 
-from clinic.loaders.text_rules import Rules
+from clinic.loaders.text_rules import Rules, rules_of
+from clinic.simplified import simplified
 
+MAX_SIGNED = 80  # characters of a thing with a sign
 MARK = re.compile(r"\A(?:[-–—•·●▪■□○◦‣➢➤►→✓✔*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
 _TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
+_SIGNED = re.compile(
+    r"(?P<before>[(（]\s*[+＋\-−–－]\s*[)）]\s*|[+＋]\s?|[-−–－]|(?i:pos|neg)\s+(?!for\b|to\b))?(?P<what>[^\W\d_][^+＋()（）]*?)"
+    r"(?P<after>\s*[(（]\s*(?:[+＋]{1,4}|[-−–—－]|(?i:yes|no|present|absent|pos(?:itive)?|neg(?:ative)?|[有无是否]))\s*[)）]"
+    r"|\s+(?:[+＋]{1,4}|[-−–－])|没有|(?<![没未偶时常亦也])有|无)?\W*"
+)
+_THERE = re.compile(r"[+＋是]|(?<!没)有|yes|present|pos", re.IGNORECASE)  # signs
+_SETTING = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
@@ -36,9 +46,7 @@ def _cells(text: str, rules: Rules) -> str:
     if set(_EMPTY) & set(text) and set(_TICKED) & set(text):  # one kind alone marks the items of a list
         text = _SQUARE.sub(box, text)
     bars = (line.replace("|", "\n") if line.count("|") > 1 else line for line in text.splitlines())
-    text = _FLAG.sub(
-        lambda found: f": {there if (found[1] or found[2])[0] in 'yY' else away}", "\n".join(bars)
-    )
+    text = _FLAG.sub(lambda found: f": {there if (found[1] or found[2])[0] in 'yY' else away}", "\n".join(bars))
     text = _VE.sub(lambda found: "positive" if found[1] in "+＋" else "negative", text)
     return "\n".join(_SPACED.sub(", ", line) if len(_SPACED.findall(line)) > 1 else line for line in text.splitlines())
 
@@ -69,3 +77,43 @@ def items_of(line: str) -> list[str]:
         return [line]
     places = [0, *(one.end() for one in found), len(line)]
     return [part for begin, end in pairwise(places) if (part := line[begin:end].strip())]
+
+
+def signs_of(text: str) -> list[tuple[bool, str]]:
+    """Whether each is there, and its words, of a list in which everything has a sign: "fever (-), cough (+)"; [] if it is
+    none.
+    """
+    label = re.match(r"\s*[^\W\d][\w /]{0,20}[:：]\s*(?=[+＋-])", text)
+    items = [item.strip() for item in re.split(r"[,;，、；]", text[label.end() if label else 0 :])]
+    if max(map(len, items)) > MAX_SIGNED:
+        return []
+    found = [_SIGNED.fullmatch(item) for item in items]
+    signs = [match and [sign for sign in (match["before"], match["after"]) if sign] for match in found]
+    if not all(sign and len(sign) == 1 for sign in signs):
+        return []
+    return [(bool(_THERE.search(sign[0])), item) for sign, item in zip(signs, items, strict=True) if sign]
+
+
+def turns_of(text: str, language: str) -> list[dict[str, str]]:
+    """The turns of a talk whose lines, or parts of one line, begin with who speaks ("Doctor: ...", "Patient: ..."), a
+    patient's behind the doctor's before it; [] where it is none, or each speaks once.
+    """
+    rules, count = rules_of(language), Counter[str]()
+    turns: list[dict[str, str]] = []
+    parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
+    for line in filter(None, parting.split(_SETTING.sub("", text.strip()))):
+        for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
+            if found := speaker.match(simplified(line)):
+                if not turns or side in turns[-1] or side == "doctor":
+                    turns.append({})
+                turns[-1][side] = line[found.end() :].strip(' \t"“”')
+                count[side] += 1
+                break
+        else:
+            if not turns and line[-1] in ":：":
+                continue
+            if not turns:
+                return []
+            last = list(turns[-1])[-1]
+            turns[-1][last] += f" {line}"
+    return turns if min(count["doctor"], count["patient"]) > 1 else []

@@ -75,7 +75,10 @@ _PATTERNS = {
         "end": _END,
         "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?])|(?<=[\w)][+)][.!?]))\s+(?=[a-z])",
         "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?"
-        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot),?\s+(?=without (?!any (?:[\w-]+ )?(?:difficult\w*|problems?|trouble|issues?|assistance|support|aid|triggers?|causes?|reasons?|explanation|pattern|signs of (?:healing|improvement))\b|the |his |her |(?!guarding|swelling|bleeding|vomiting|wheezing|itching)\w+ing\b)|with no )"
+        r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot),?\s+"
+        r"(?=without (?!any (?:[\w-]+ )?(?:difficult\w*|problems?|trouble|issues?|assistance|support|aid|triggers?|causes?|reasons?|explanation"
+        r"|pattern|signs of (?:healing|improvement))\b"
+        r"|the |his |her |(?!guarding|swelling|bleeding|vomiting|wheezing|itching)\w+ing\b)|with no )"
         r"|,\s+(?:though|yet)(?=\s+\w)|(?:,|\s[-–]|,?\s+and(?= no ))\s+(?=(?:no|nil) (?!matter\b|more\b|less\b|one\b))"
         r"|,\s+(?=not (?!only\b|even\b|yet\b)\w|(?:has|have|is|was|does|did|had)n['’]t\b|(?:is|are|was|were) not\b|only\b)"
         r"|\s+and\s+(?=(?:negative|positive) for\b)"
@@ -98,13 +101,15 @@ _PATTERNS = {
         "comma": r",\s*(?:or|and|nor)?\s+|\s+(?:or|nor)\s+|,\s*",
         "absent": r"(?im)(?:^|(?<=[.;!?:]\s)|(?<=[.;!?:]))[ \t]*(?:[-–—•*][ \t]*)?"
         r"(?:(?:(?:pertinent|relevant|significant|important) )?negatives?(?: (?:symptoms|findings|history|ros))?"
-        r"(?: (?:are|include[sd]?|including))?|neg(?:ative)? for|den(?:ies|ied)|(?:symptoms )?(?:absent|not present|resolved))[ \t]*(?::|(?<=include)|(?<=includes)|(?<=are))[ \t]*",
+        r"(?: (?:are|include[sd]?|including))?|neg(?:ative)? for|den(?:ies|ied)|(?:symptoms )?(?:absent|not present|resolved))"
+        r"[ \t]*(?::|(?<=include)|(?<=includes)|(?<=are))[ \t]*",
     },
     "zh": {
         "heading": r"\A\s*([\u4e00-\u9fff]{2,8})[：:]\s*(?![\d+<>-])",
         "end": r"(?<=[。！？；])\s*",
         "lower_end": r"(?<=[。！？；])\s*",
-        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉|出现|再)|不伴|不(?:发[热烧]|咳|呕|吐|恶心|头[晕痛疼]|腹[泻痛胀]|胸[闷痛])))|[；;]|，(?=但)"
+        "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉|出现|再)|不伴"
+        r"|不(?:发[热烧]|咳|呕|吐|恶心|头[晕痛疼]|腹[泻痛胀]|胸[闷痛])))|[；;]|，(?=但)"
         r"|[，,](?=[^，,、。；：]{1,8}阴性)|[，,](?=[^，,、。；：无未不]{1,4}(?:(?:无|未见|未闻及|未触及)[^，,。；]{1,8}|也?不[痛疼痒肿红])(?:[，,。；]|\Z))",
         "denied": r"(?s)\A(?P<who>患者|病人|[\u4e00-\u9fff]{2,8}[：:])?[但而且]?"
         r"(?P<cue>无明显|无|没有|否认有?|未见明显|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉|出现|再)|不伴有?|不(?=发[热烧]|咳|呕|吐|恶心|头[晕痛疼]|腹[泻痛胀]|胸[闷痛]))(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",

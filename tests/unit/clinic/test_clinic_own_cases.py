@@ -16,11 +16,12 @@ from clinic.config import CaseSource
 from clinic.errors import ClinicError
 from clinic.loaders import load_source
 from clinic.loaders.cells import text_of
-from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, turns_of
+from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import read_mapping
 from clinic.loaders.own import case_of
 from clinic.loaders.rows import Table
+from clinic.loaders.text_lines import turns_of
 from clinic.rejections import by_reason, refuse_too_many, told
 
 MAPPING = "name: mine\nvignette: story\ndiagnosis: dx\n"
@@ -627,6 +628,19 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("Recently, no fever.", False),
         ("Recently returned from Ghana, took no prophylaxis.", True),
         ("Now short of breath, no fever.", True),
+        ("His urgency has settled completely since May.", False),
+        ("The rash has settled on the legs.", True),
+        ("Nausea is no longer a problem.", False),
+        ("She is no longer able to walk.", True),
+        ("Cramps not an issue.", False),
+        ("CT excluded a bleed.", False),
+        ("Infection has not been ruled out.", True),
+        ("No change in weight.", False),
+        ("No change with antacids.", True),
+        ("Effusion was absent, as was lymphadenopathy.", False),
+        ("Apart from freckles, the rest of her skin is without lesions.", True),
+        ("UDS neg for amphetamines and cocaine.", False),
+        ("The mother notes her daughter's lack of words and perceives her as shy.", True),
     ],
 )
 def test_denials_are_heard(text, present):
@@ -664,6 +678,13 @@ def test_denials_are_heard(text, present):
         ("不", False),
         ("嗯，没有", False),
         ("嗯", True),
+        ("未再发热", False),
+        ("未再服药", True),
+        ("呕吐已止", False),
+        ("胸闷无", False),
+        ("胸闷有", True),
+        ("胸闷没有", False),
+        ("双下肢轻度浮肿，晚间小腿抽筋，皮肤不痒", True),
     ],
 )
 def test_chinese_denials_are_heard(text, present):
@@ -750,6 +771,10 @@ def test_a_case_opens_with_what_is_there_and_a_thing_with_its_answer_is_no_secti
         ("Pain: sharp. Onset: sudden. Meds: none.", "en", "Pain: sharp.", ["+Onset: sudden.", "-Meds: none."]),
         ("患者男，45岁。腹痛2天。无发热。", "zh", "腹痛2天。", ["+患者男，45岁。", "-无发热。"]),
         ("1、咽痛2天 2、无发热 3、饮食可", "zh", "咽痛2天", ["-无发热。", "+饮食可。"]),
+        ("Spinning for weeks with nausea, no diplopia. Walks well.", "en", "Spinning for weeks with nausea", ["-No diplopia.", "+Walks well."]),
+        ("A man with no past illness has a cough. Smokes.", "en", "A man with no past illness has a cough.", ["+Smokes."]),
+        ("无发热，无胸闷，鼻塞、流涕3天，咽干。", "zh", "鼻塞、流涕3天，咽干。", ["-无发热。", "-无胸闷。"]),
+        ("咳嗽有，发热无，咽痛有。", "zh", "咳嗽有。", ["-发热无。", "+咽痛有。"]),
     ],
 )  # fmt: skip
 def test_an_opening_leaves_something_to_ask(text, language, opening, rest):
@@ -786,6 +811,21 @@ def test_an_opening_leaves_something_to_ask(text, language, opening, rest):
         ("Positive for Giardia and negative for Salmonella.", ["+Positive for Giardia.", "-Negative for Salmonella."]),
         ("The pain is not relieved by rest.", ["+The pain is not relieved by rest."]),
         ("He is not without nausea.", ["+He is not without nausea."]),
+        (
+            "Visit 2. AE review: nausea = yes (gr1), rash = no, fever = none.",
+            ["+Visit 2.", "+AE review: nausea: yes (gr1).", "-Rash: no.", "-Fever: no."],
+        ),
+        ("☑ cough □ fever", ["+Cough: yes.", "-Fever: no."]),
+        ("□ cough\n□ rash", ["+Cough.", "+Rash."]),
+        ("Skin intact, nil bruising.", ["+Skin intact.", "-Nil bruising."]),
+        ("Nil smoking, social EtOH.", ["+Nil smoking, social EtOH."]),
+        ("Weak without any fever, thirsty, and tired.", ["+Weak.", "-Without any fever.", "+Thirsty, and tired."]),
+        (
+            "Weak without any fever, cough, or rash.",
+            ["+Weak.", "-Without any fever.", "-Without any cough.", "-Without any rash."],
+        ),
+        ("Weak without any clear trigger.", ["+Weak without any clear trigger."]),
+        ("Resolved: neck stiffness.", ["-No neck stiffness."]),
     ],
 )
 def test_findings_results_and_answers_are_parted_and_heard(text, want):
@@ -874,6 +914,11 @@ def test_a_talk_may_stand_in_one_line(place, split):
         ("He is without fever.", ["-He is without fever."]),
         ("Denies bladder or bowel symptoms.", ["-Denies bladder or bowel symptoms."]),
         ("No chest or back pain.", ["-No chest or back pain."]),
+        (
+            "No cold or fever, nausea, can't eat (female, 17).",
+            ["-No cold.", "-No fever.", "+Nausea, can't eat (female, 17)."],
+        ),
+        ("No fever (male, 25 years old).", ["-No fever (male, 25 years old)."]),
         ("No chest pain or cough.", ["-No chest pain.", "-No cough."]),
         ("His mother denies fever or diarrhea.", ["-His mother denies fever.", "-His mother denies diarrhea."]),
         ("Fever (-), chills (-), cough (+).", ["-Fever (-).", "-Chills (-).", "+Cough (+)."]),
@@ -910,6 +955,10 @@ def test_a_denial_reaches_no_further_than_its_list(text, want):
         ("没有咳嗽，也不流鼻涕。", ["-没有咳嗽。", "-也不流鼻涕。"]),
         ("月经规律，量中，无痛经。", ["+月经规律，量中。", "-无痛经。"]),
         ("可闻及湿啰音，未闻及哮鸣音。", ["+可闻及湿啰音。", "-未闻及哮鸣音。"]),
+        ("无尿急，大便溏薄，不发热。", ["-无尿急。", "+大便溏薄。", "-不发热。"]),
+        ("不发烧，不咳嗽，哭的时候有眼泪。", ["-不发烧。", "-不咳嗽。", "+哭的时候有眼泪。"]),
+        ("无见红，双下肢轻度浮肿，皮肤不痒。", ["-无见红。", "+双下肢轻度浮肿。", "-皮肤不痒。"]),
+        ("☑咳嗽 □胸痛", ["+咳嗽: 有。", "-胸痛: 无。"]),
     ],
 )
 def test_a_chinese_denial_reaches_no_further_than_its_list(text, want):
