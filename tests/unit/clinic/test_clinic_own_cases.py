@@ -640,6 +640,8 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("Effusion was absent, as was lymphadenopathy.", False),
         ("Apart from freckles, the rest of her skin is without lesions.", True),
         ("UDS neg for amphetamines and cocaine.", False),
+        ("Sore throat (no rash) for days.", True),
+        ("Rash (none)", False),
         ("The mother notes her daughter's lack of words and perceives her as shy.", True),
     ],
 )
