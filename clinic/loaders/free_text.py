@@ -31,7 +31,9 @@ _FLAGGED = re.compile(r"[:：]\s*(?i:yes|no|none|nil|有|无)(?:\s*\([^()]{1,20}
 _SAYS = re.compile(
     r"\b(?:is|are|was|were|has|have|had|no|not|without|den\w+|show\w*|disclosed|reveal\w*)\b", re.IGNORECASE
 )
-_ASIDE = re.compile(r"\s*\([^()]*,[^()]*\)|\s*[(（](?:(?:no|without|denies|never)\s+\w|(?:无|没有|未)\w)[^()（）]*[)）]")
+_ASIDE = re.compile(
+    r"\s*\([^()]*,[^()]*\)|\s*[(（](?:(?:no|without|denies|never)\s+\w|(?:无|没有|未)\w)[^()（）]*[)）]"
+)
 _OR = re.compile(r"\bn?or\b")
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
