@@ -11,6 +11,10 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 _END = r"(?:(?<=[.!?…])|(?<=[.!?…][\"”']))\s+(?=[A-Z\d\"“(]|[+＋]\s?[a-z])|(?<=[a-z]\.)(?=[A-Z][a-z])"
+_ONLY_THERE = (
+    r"(?:at (?:rest|night|work|home|school)|with (?:rest|exercise|meals|food|activity|exertion)"
+    r"|during|when|after|before|while)"
+)  # "but not at rest" denies no finding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +78,15 @@ _PATTERNS = {
         "heading": r"\A\s*([A-Z][A-Za-z][A-Za-z /&'-]{0,38}):\s*(?![\s\d+<>-])",
         "end": _END,
         "lower_end": _END + r"|(?:(?<=[a-z\d]{3}[.!?])|(?<=[\d.]\d[.!?])|(?<=[\w)][+)][.!?]))\s+(?=[a-z])",
-        "turn": r"(?i)\s*(?:;|,?\s+\b(?:but|however|although)\b,?"
+        "turn": r"(?i)\s*(?:;|,?\s+\b(?:but(?! not " + _ONLY_THERE + r"\b)|however|although)\b,?"
         r"|(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bnot),?\s+"
         r"(?=without (?!any (?:[\w-]+ )?(?:difficult\w*|problems?|trouble|issues?|assistance|support|aid|triggers?|causes?|reasons?|explanation"
         r"|pattern|signs of (?:healing|improvement))\b"
         r"|the |his |her |(?!guarding|swelling|bleeding|vomiting|wheezing|itching)\w+ing\b)|with no )"
         r"|,\s+(?:though|yet)(?=\s+\w)|(?:,|\s[-–]|,?\s+and(?= no ))\s+(?=(?:no|nil) (?!matter\b|more\b|less\b|one\b))"
-        r"|,\s+(?=not (?!only\b|even\b|yet\b)\w|(?:has|have|is|was|does|did|had)n['’]t\b|(?:is|are|was|were) not\b|only\b)"
+        r"|,\s+(?=not (?!only\b|even\b|yet\b|"
+        + _ONLY_THERE
+        + r"\b)\w|(?:has|have|is|was|does|did|had)n['’]t\b|(?:is|are|was|were) not\b|only\b)"
         r"|\s+and\s+(?=(?:negative|positive) for\b)"
         r"|,?\s+\band\b(?=\s+(?:he |she |the patient |there )?(?:den(?:ies|ied)|has no|had no|reports no|is negative for"
         r"|(?:is|was|were|are|has been) (?:no|nothing))\b)"

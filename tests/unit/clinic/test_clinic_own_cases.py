@@ -640,6 +640,8 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("Effusion was absent, as was lymphadenopathy.", False),
         ("Apart from freckles, the rest of her skin is without lesions.", True),
         ("UDS neg for amphetamines and cocaine.", False),
+        ("Stridor when he cries but not at rest.", True),
+        ("Not at all.", False),
         ("Sore throat (no rash) for days.", True),
         ("Rash (none)", False),
         ("The mother notes her daughter's lack of words and perceives her as shy.", True),
@@ -828,6 +830,8 @@ def test_an_opening_leaves_something_to_ask(text, language, opening, rest):
         ),
         ("Weak without any clear trigger.", ["+Weak without any clear trigger."]),
         ("Resolved: neck stiffness.", ["-No neck stiffness."]),
+        ("Stridor when he cries, but not at rest.", ["+Stridor when he cries, but not at rest."]),
+        ("Pale stools? Not noticed. Rash? Denies.", ["-Pale stools: Not noticed.", "-Rash: Denies."]),
     ],
 )
 def test_findings_results_and_answers_are_parted_and_heard(text, want):
