@@ -34,6 +34,7 @@ _SAYS = re.compile(
 _ASIDE = re.compile(
     r"\s*\([^()]*,[^()]*\)|\s*[(（](?:(?:no|without|denies|never)\s+\w|(?:无|没有|未)\w)[^()（）]*[)）]"
 )
+_COMMA = re.compile("[,，]")
 _OR = re.compile(r"\bn?or\b")
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
@@ -126,6 +127,13 @@ def under(heading: str, text: str, language: str) -> str:
     """What stands in a column, as words that say it alone: "fever, cough" under "negatives" is "Negatives: fever, cough"."""
     label = f"{heading.replace('_', ' ').strip()}:"
     return f"{label} {text}" if rules_of(language).absent.fullmatch(label) and is_present(text, language) else text
+
+
+def denied(text: str, language: str) -> str:
+    """What is not there, in words that say so: "No fever."."""
+    rules = rules_of(language)
+    first = text[:1] if text[:2].isupper() else text[:1].lower()
+    return _finished(f"{rules.denial}{first}{text[1:]}", rules)
 
 
 def is_present(text: str, language: str) -> bool:
@@ -274,11 +282,11 @@ def _apart(part: str, rules: Rules) -> Iterator[str]:
     if not (found := _denial(part, rules)):
         yield part
         return
-    rest, once = part[found.start("rest") :], found["cue"].lower().startswith(("without", "with no"))
+    rest, once = part[found.start("rest") :], found["cue"].lower().startswith(("without", "with no", "不"))
     end, after = _reach(rest, rules)
-    if once and "," in rest[:end] and not _OR.search(rest[:end]):
-        end = rest.index(",")  # one thing behind another is rarely a list
-        after = end + 1
+    first = _COMMA.search(rest, 0, end)
+    if once and first and not _OR.search(rest[:end]):  # one thing behind another is rarely a list
+        end, after = first.span()
     yield part[: found.start("rest") + end]
     if after:
         yield from _parts(rest[after:], rules)

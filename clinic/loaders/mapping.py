@@ -61,7 +61,7 @@ class Mapping(_Section):
     )
     opening: Column | None = Field(
         default=None,
-        description="column of what the patient says first; left out: the first sentence of the vignette",
+        description="column of what the patient says first; left out: the first sentence of the vignette, or what the patient complains of first in the dialogue",
     )
     facts: tuple[Column, ...] = Field(
         default=(),
@@ -73,7 +73,7 @@ class Mapping(_Section):
     )
     dialogue: Column | None = Field(
         default=None,
-        description="column of a recorded consultation, a list of {doctor, patient} or lines that begin with who speaks; each answer is a fact, its question the topic",
+        description="column of a recorded consultation, a list of {doctor, patient}, {speaker, text} or {role, content}, or lines that begin with who speaks; each answer is a fact, its question the topic",
     )
     synonyms: Column | None = Field(default=None, description="column of other names of the diagnosis")
     recommendation: Column | Constant | None = Field(default=None, description="the right next step")
@@ -110,8 +110,8 @@ class Mapping(_Section):
             raise ValueError("nothing tells of the patient; name a column of free text (vignette), or of facts")
         if self.name in TAKEN:
             raise ValueError(f"name {self.name!r} is another source's; choose one of your own")
-        if not (self.opening or self.vignette):
-            raise ValueError("nothing is said first; name a column for opening, or a vignette")
+        if not (self.opening or self.vignette or self.dialogue):
+            raise ValueError("nothing is said first; name a column for opening, a vignette or a dialogue")
         return self
 
     def columns(self) -> Iterator[tuple[str, str]]:

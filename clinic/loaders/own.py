@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Dict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,26 @@ from clinic.config import CaseSource, SplitParams
 from clinic.errors import ClinicError
 from clinic.language import EN, PHRASES
 from clinic.loaders.cells import parsed, text_of, told_by_flag, with_flags
-from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of, under
+from clinic.loaders.free_text import (
+    Statement,
+    denied,
+    is_foreign,
+    is_present,
+    opening_of,
+    statements_of,
+    under,
+)
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
 from clinic.loaders.rows import Row, read_table, tables_at
 from clinic.loaders.text_lines import turns_of
+from clinic.loaders.text_rules import rules_of
 from clinic.matching import normalise
+from clinic.simplified import simplified
 from clinic.splits import split_of
 
 TESTS = {"en": "Test results: {}", "zh": "检查结果：{}"}  # how the topic of a test is told from that of a history
+HISTORY = {"en": "History: {}", "zh": "病史：{}"}  # and of a history whose column sounds like a test
 RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
 _ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])"
 _HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -32,6 +44,14 @@ _NO_NAME = re.compile(
     rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|{_UNDOTTED}|[A-TV-Z]\d\d|\d{{3}}\.\d{{1,2}})\W*"
 )  # 3, A, J18.9: what stands for a name in a key elsewhere
 _NO_DISEASE = frozenset(["other", "others", "unspecified", "undiagnosed", "no diagnosis", "none of the above", "其他", "其它", "待查"])  # fmt: skip
+_LIKE_A_TEST = re.compile(
+    r"\b(?:scores?|factors?|levels?|screen\w*|observations?|temperature|cultures?|monitoring|evaluation|interventions?|parameters|appearance)\b",
+    re.IGNORECASE,
+)
+_BARE = re.compile(
+    r"[<>≤≥~]?\s*[-+]?\d[\d.,:/ ×x*^-]*\s*(?:%|°?[CF]|[^\W\d_]{1,6}(?:/[^\W\d_]{1,5})?)?|(?!No)[A-Z][A-Za-z]?|[男女]"
+)  # a value that says nothing without its name
+_ROLES = {"assistant": "doctor", "user": "patient"}
 _AROUND = ' "“”'  # what a spreadsheet or a slip leaves around a name
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
@@ -78,8 +98,10 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     statements = list(_statements(row, mapping, language))
     vignette = _field(row, mapping.vignette)
     opening = _field(row, mapping.opening) or opening_of(_first_words(vignette, language), language)
+    if not opening and mapping.dialogue is not None and not mapping.opening:
+        opening = next(_complaints(_recorded(mapping.dialogue, row, language), language), "")
     if not opening:
-        column = mapping.opening or mapping.vignette
+        column = mapping.opening or mapping.vignette or mapping.dialogue
         lacks = "tells nothing of the patient beside questions and conclusions" if vignette else "is empty"
         raise BadRecord(f"nothing to begin with: column {column!r} {lacks}")
     _refuse_another_language(opening, statements, language)
@@ -126,6 +148,10 @@ def _refuse_another_language(opening: str, statements: Iterable[Statement], lang
     if language == EN.code and 2 * len(_HAN.findall(opening)) > len(opening):
         raise BadRecord(
             "its words are Chinese, but its language is en; say `language: zh` of the source, or --language zh"
+        )
+    if language != EN.code and not _HAN.search(" ".join([opening, *(s.text for s in statements)])):
+        raise BadRecord(
+            f"its words are not Chinese, but its language is {language}; say `language: en` of the source, or --language en"
         )
     if is_foreign(" ".join([opening, *(s.text for s in statements)]), language):
         raise BadRecord(
@@ -175,11 +201,12 @@ def _statements(row: Row, mapping: Mapping, language: str) -> Iterator[Statement
     if vignette := _field(row, mapping.vignette):
         yield from told_by_vignette(vignette, language)
     for column in mapping.facts:
-        yield from _told(column, column, row, language, test=False)
+        topic = HISTORY[language].format(column) if _LIKE_A_TEST.search(column) else column
+        yield from _told(column, topic, row, language, test=False)
     for column in mapping.tests:
         yield from _told(column, TESTS[language].format(column), row, language, test=True)
     if mapping.dialogue is not None:
-        yield from _recorded(mapping.dialogue, row, language)
+        yield from _answers(_recorded(mapping.dialogue, row, language), language)
 
 
 def told_by_vignette(vignette: str, language: str) -> Iterator[Statement]:
@@ -190,47 +217,83 @@ def told_by_vignette(vignette: str, language: str) -> Iterator[Statement]:
 
 def _first_words(vignette: str, language: str) -> str:
     """What a vignette begins with: where it is a talk, what the patient says first."""
-    return next((turn["patient"] for turn in turns_of(vignette, language) if "patient" in turn), vignette)
+    turns = turns_of(vignette, language)
+    return next(chain(_complaints(turns, language), (turn["patient"] for turn in turns if "patient" in turn)), vignette)
+
+
+def _complaints(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[str]:
+    """What a patient says in a talk that may be what brings it: neither a greeting nor a denial."""
+    for turn in turns:
+        said = _joined(turn.get("patient"))
+        if said and not rules_of(language).greeting.fullmatch(simplified(said)) and is_present(said, language):
+            yield said
 
 
 def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> Iterator[Statement]:
-    """The facts in one cell: a text, or a list of texts and of {topic, present, text}."""
-    for entry in value if isinstance(value := parsed(row.get(column)), list) else [value]:
+    """The facts in one cell: a text, or a list of texts and of {topic, present, text}; a bare value under its name."""
+    value = parsed(row.get(column))
+    for entry in _together(column, value, language) if isinstance(value, list) else [value]:
         text = text_of(entry, denial=True)
         if isinstance(entry, Dict):
-            yield _stated(column, entry, topic, language)
+            yield _stated(column, entry, topic, language, test=test)
         elif isinstance(entry, bool):
             yield Statement(topic, *told_by_flag(column, entry, language))
+        elif _BARE.fullmatch(text):
+            name = column.replace("_", " ").strip()
+            yield Statement(topic, True, f"{name[:1].upper()}{name[1:]}: {text}{rules_of(language).stop}")
         elif text and test:
             yield Statement(topic, is_present(text, language), text)
         else:
             yield from statements_of(under(column, text, language), language, topic)
 
 
-def _stated(column: str, entry: Dict[str, Any], topic: str, language: str) -> Statement:
+def _together(column: str, entries: list[Any], language: str) -> list[Any]:
+    """The entries of a list, in one where whoever asks for one means all of them: medicines, allergies, past illnesses."""
+    texts = [text_of(entry) for entry in entries if isinstance(entry, str)]
+    if len(texts) < len(entries) or not all(texts) or not rules_of(language).at_once.search(column.replace("_", " ")):
+        return entries
+    return [(", " if language == EN.code else "、").join(texts)]
+
+
+def _stated(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: bool) -> Statement:
     text = text_of(entry.get("text"), denial=True)
     if not text:
         raise BadRecord(f"column {column!r}: a fact without text; write {{topic, present, text}}")
     present = is_present(text, language) if entry.get("present") is None else entry["present"]
     if not isinstance(present, bool):
         raise BadRecord(f"column {column!r}: present = {present!r} of a fact is neither true nor false")
-    return Statement(text_of(entry.get("topic")) or topic, present, text)
+    if not present and is_present(text, language):
+        text = denied(text, language)
+    own = text_of(entry.get("topic"))
+    return Statement(TESTS[language].format(own) if own and test else own or topic, present, text)
 
 
-def _recorded(column: str, row: Row, language: str) -> Iterator[Statement]:
+def _recorded(column: str, row: Row, language: str) -> list[Dict[str, Any]]:
+    """The turns of a recorded consultation."""
     turns = parsed(row.get(column)) or []
     turns = (
         (text and turns_of(text, language)) or turns if isinstance(turns, str) and (text := text_of(turns)) else turns
     )
+    if isinstance(turns, list) and turns and all(isinstance(t, Dict) and _spoken(t) for t in turns):
+        turns = turns_of("\n".join(_spoken(turn) for turn in turns), language) or None
     if not isinstance(turns, list) or not all(isinstance(t, Dict) and t.keys() & {"doctor", "patient"} for t in turns):
         raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}")
-    yield from _answers(turns, language)
+    return turns
+
+
+def _spoken(turn: Dict[str, Any]) -> str:
+    """A turn of {speaker, text} or {role, content} as a line that begins with who speaks; "" if it is none."""
+    for who, what in (("speaker", "text"), ("role", "content")):
+        if turn.keys() >= {who, what}:
+            speaker = _ROLES.get(str(turn[who]).casefold(), turn[who])
+            return f"{speaker}: {' '.join(text_of(turn[what], denial=True).split())}"
+    return ""
 
 
 def _answers(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[Statement]:
     for turn in turns:
         doctor, patient = (_joined(turn.get(side)) for side in ("doctor", "patient"))
-        if patient:
+        if patient and not rules_of(language).not_known.fullmatch(simplified(patient)):
             yield Statement(doctor or UNASKED[language], is_present(patient, language), patient)
 
 

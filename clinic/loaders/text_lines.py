@@ -19,6 +19,7 @@ _SIGNED = re.compile(
 )
 _THERE = re.compile(r"[+＋是]|(?<!没)有|yes|present|pos", re.IGNORECASE)  # signs
 _SETTING = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
+_STAMP = re.compile(r"\A[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?[\])]?\s*[-–]?\s*")  # of a line of a talk
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
@@ -102,6 +103,7 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
     turns: list[dict[str, str]] = []
     parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
     for line in filter(None, parting.split(_SETTING.sub("", text.strip()))):
+        line = _STAMP.sub("", line)
         for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
             if found := speaker.match(simplified(line)):
                 if not turns or side in turns[-1] or side == "doctor":

@@ -62,6 +62,9 @@ class Rules:
     absent: re.Pattern[str]  # what stands before a list of what is not there, and is no sentence
     denial: str  # that says the same in one
     flags: tuple[str, str]  # behind what is there, and what is not
+    at_once: re.Pattern[str]  # columns whose things are asked for together
+    not_known: re.Pattern[str]  # answers that say nothing
+    greeting: re.Pattern[str]
     speaks: re.Pattern[str]  # where somebody begins to speak within a line
     foreign: re.Pattern[str]  # small words of other European languages
     unmistakable: re.Pattern[str]  # those of which one tells, beside none of its own
@@ -167,6 +170,9 @@ def rules_of(language: str) -> Rules:
         person=re.compile(rf"(?:(?:{'|'.join(said['person'])})(?![^\W\d_])|[\d\W_]+)++", re.IGNORECASE)
         if language == "en"
         else re.compile(rf"(?:{'|'.join(said['person'])}|[\d\W_]+)++"),
+        at_once=any_of(said["at_once"]),
+        not_known=re.compile(rf"\W*(?:{'|'.join(said['not_known'])})\W*", re.IGNORECASE),
+        greeting=re.compile(rf"\W*(?:(?:{'|'.join(said['greeting'])})\W*)+", re.IGNORECASE),
         says=re.compile(rf"(?:{'|'.join(said['says'])})\Z", re.IGNORECASE),
         soap=said["soap"],
         doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),

@@ -4,10 +4,11 @@ An order names what is measured ("CBC", "listen to"), where in the body ("chest"
 of a result, or its text where the heading says nothing. A result answers an order of the same, of what it is a part of
 ("CBC" of hemoglobin), or of a part of it that the record does not hold apart ("potassium" of normal electrolytes), where
 neither place nor specimen contradict. Words that the lexicon does not know must be on the record.
+Under a heading as wide as "Labs" or "Imaging" every part of the text is a result of its own.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -36,6 +37,8 @@ _PURPOSE = re.compile(
     r"\b(?:to (?:rule|look|check|see|evaluate|assess|exclude|confirm|find|detect|diagnose)|r/o|rule out|looking for"
     r"|because|given|in case|if )\b.*"
 )
+_SENTENCE_END = re.compile(r"\n|[.;](?!\d)|(?<!\d)[.;]")  # no point of a number
+_COMMA = re.compile(r",(?!\d)|(?<!\d),")
 _SAYS_NOTHING = re.compile(r"\A\W*(?:not (?:specified|done|performed|available)|n/?a)\W*\Z", re.IGNORECASE)
 _NO_NAMES = frozenset(
     ["finding", "findings", "result", "results", "level", "report", "value", "interpretation", "general"]
@@ -71,6 +74,7 @@ class _Result:
     heading: Named
     leaf: Named  # of the last part of the heading
     text: Named
+    part: bool = False  # whether it is a part of a text under a wide heading
 
 
 class Examinations:
@@ -89,6 +93,7 @@ class Examinations:
         self.drawn = {name: entry["from"] for name, entry in measures.items() if "from" in entry}
         self.panels = frozenset(name for name, entry in measures.items() if entry.get("panel"))
         self.open = frozenset(name for name, entry in measures.items() if entry.get("open"))
+        self.findings = self.with_parts(source["findings"].split())
         self._idle = frozenset(map(stem, source["idle"].split()))
         written = " ".join(entry["words"] for part in ("measures", "places") for entry in source[part].values())
         self._long = sorted({word for word in _WORD.findall(written.lower()) if len(word) >= LEAST_MISSPELT})
@@ -138,12 +143,14 @@ class Examinations:
         looked_at = {name for name in order.measures if EXAMINATION in self.whole[name]}
         fluids = {name for name in order.measures if self.drawn.get(name, "blood") != "blood" and name in self.panels}
         tests = order.measures - vague - looked_at
-        for idle in (vague, looked_at if tests - {"vital_signs"} - self._parts("vital_signs") else set(), fluids):
+        for idle in (vague, looked_at if tests - self.with_parts(["vital_signs"]) else set(), fluids):
             order = replace(order, measures=order.measures - idle or order.measures)
         return order.measures
 
-    def _parts(self, name: str) -> frozenset[str]:
-        return frozenset(part for part, wholes in self.whole.items() if name in wholes)
+    def with_parts(self, names: Iterable[str]) -> frozenset[str]:
+        """Measures and all their parts and kinds."""
+        wide = frozenset(names)
+        return wide | {part for part, wholes in self.whole.items() if wholes & wide}
 
     def _narrowest_places(self, places: Iterable[str]) -> frozenset[str]:
         named = frozenset(places)
@@ -166,7 +173,24 @@ class ExaminationMatcher:
     @cached_property
     def _results(self) -> list[_Result]:
         """What can be answered; read when the first order comes, for most consultations have none."""
-        return [self._result(fact) for fact in self._facts if not _SAYS_NOTHING.match(fact.text)]
+        told = [fact for fact in self._facts if not _SAYS_NOTHING.match(fact.text)]
+        return [
+            result for fact in told for whole in [self._result(fact)] for result in (whole, *self._parts(whole, fact))
+        ]
+
+    def _parts(self, whole: _Result, fact: Fact) -> Iterator[_Result]:
+        """What the parts of a text say, if its heading is no more than "Labs" or "Imaging"."""
+        heading, words = whole.heading, self._words
+        if not heading.measures or heading.measures - (words.open & words.panels):
+            return
+        if not whole.leaf.measures and whole.leaf.rest:  # "Laboratory tests: calcitonin"
+            return
+        other = words.findings | words.open & words.panels
+        if heading.measures == {IMAGING}:  # "calcium" in an artery
+            other |= words.with_parts([LABORATORY])
+        for part in _stated(words, fact.text, other):
+            read = replace(part, places=part.places or heading.places, specimens=part.specimens or heading.specimens)
+            yield _Result(fact.topic, read, read, read, part=True)
 
     def _result(self, fact: Fact) -> _Result:
         heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
@@ -189,7 +213,7 @@ class ExaminationMatcher:
     def _best(self, asked: Named) -> list[str]:
         graded = [(grade, one.topic) for one in self._results if (grade := self._grade(asked, one)) is not None]
         best = max((grade for grade, _ in graded), default=None)
-        return [topic for grade, topic in graded if grade == best]
+        return list(dict.fromkeys(topic for grade, topic in graded if grade == best))
 
     def _asked(self, order: str) -> Named:
         """What an order asks for, without what it is for."""
@@ -221,6 +245,8 @@ class ExaminationMatcher:
         if not graded:
             return None
         best = max(graded, key=lambda name: graded[name])
+        if result.part:
+            return Grade(graded[best].exact, len(met), headed=False)
         return graded[best] if best in self._words.panels else graded[best]._replace(words=len(met))
 
     def _told(self, name: str, asked: Named, result: _Result) -> Grade | None:
@@ -313,6 +339,40 @@ def _without_inner(found: Mapping[str, Spans]) -> dict[str, dict[str, list[tuple
 def _closed(direct: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
     sets = {name: frozenset(wider) for name, wider in direct.items()}
     return {name: closure(name, sets) for name in sets}
+
+
+def _stated(words: Examinations, text: str, other: AbstractSet[str]) -> list[Named]:
+    """What each part of a text names, from one measure to the next: "CRP 120, WBC 16" are two, "CT chest, abdomen" is one.
+    What stands before the first colon of a sentence says what all its parts were measured in; a sentence that names no measure
+    says where, if the one before it does not.
+
+    Args:
+        words: the vocabulary.
+        text: of one fact.
+        other: measures that the text may mention without giving their results.
+    """
+    found: list[Named] = []
+    for sentence in _SENTENCE_END.split(text):
+        parts: list[str] = []
+        for piece in _COMMA.split(sentence):
+            if parts and not (_read(words, piece).measures - other and _read(words, parts[-1]).measures - other):
+                parts[-1] += f",{piece}"
+            else:
+                parts.append(piece)
+        named = [replace(one, measures=one.measures - other) for one in (_read(words, part) for part in parts)]
+        if not named[0].measures:
+            if found and not found[-1].places:
+                found[-1] = replace(found[-1], places=named[0].places)
+            continue
+        fluid = _fluid(words, _read(words, sentence.split(":")[0])) if ":" in parts[0] else frozenset()
+        found += [replace(one, specimens=one.specimens or _fluid(words, one) or fluid) for one in named]
+    return found
+
+
+def _fluid(words: Examinations, named: Named) -> frozenset[str]:
+    """What something else than blood was measured in."""
+    drawn = frozenset(words.drawn[name] for name in named.measures if name in words.drawn)
+    return (named.specimens or drawn) - {"blood"}
 
 
 @lru_cache(maxsize=16384)

@@ -34,6 +34,7 @@ _TEST_TEXT = re.compile(
     r"|\b(?:mg|g)/d?l\b|\bmeq/l\b|\bauscultation\b|\bpalpation\b",
     re.IGNORECASE,
 )
+_ORDERED = re.compile(r"Test results: |检查结果：")  # said of a column by whoever knows it
 _CHINESE_TEST = re.compile(r"检查|化验|体征|查体|血常规|尿常规|影像|超声|心电|X线|结果")
 # a laboratory value or what a test showed, under a heading of the history
 _CHINESE_RESULT = re.compile(
@@ -129,6 +130,8 @@ def kind_of(fact: Fact) -> Kind:
     of neither sort by its text.
     """
     heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
+    if _ORDERED.match(heading):
+        return "test"
     if _CHINESE_TEST.search(simplified(heading)) and len(heading) <= 12 and "？" not in heading:
         return "test"
     if "？" not in heading and _CHINESE_RESULT.search(simplified(fact.text)):

@@ -23,6 +23,7 @@ from clinic.loaders.own import case_of
 from clinic.loaders.rows import Table
 from clinic.loaders.text_lines import turns_of
 from clinic.rejections import by_reason, refuse_too_many, told
+from clinic.understanding.record import kind_of
 
 MAPPING = "name: mine\nvignette: story\ndiagnosis: dx\n"
 STORY = "A man of 40 comes with a sore knee. It began on Sunday. He denies fever, chills, or injury. He takes aspirin."
@@ -387,12 +388,12 @@ def test_a_word_for_nothing_is_nothing(place, split, word):
 @pytest.mark.parametrize(
     ("cell", "text"),
     [
-        (pd.Timestamp("2024-03-05"), "2024-03-05."),
-        (date(2024, 3, 5), "2024-03-05."),
-        (pd.Timestamp("2024-03-05 08:30"), "2024-03-05 08:30:00."),
-        (45.0, "45."),
-        (38.5, "38.5."),
-        ("38.0", "38.0."),
+        (pd.Timestamp("2024-03-05"), "Since: 2024-03-05."),
+        (date(2024, 3, 5), "Since: 2024-03-05."),
+        (pd.Timestamp("2024-03-05 08:30"), "Since: 2024-03-05 08:30:00."),
+        (45.0, "Since: 45."),
+        (38.5, "Since: 38.5."),
+        ("38.0", "Since: 38.0."),
         ("#N/A", None),
         ("#DIV/0!", None),
     ],
@@ -401,6 +402,58 @@ def test_dates_numbers_and_errors_of_a_sheet_are_told_as_people_write_them(place
     source = place([ROW], MAPPING + "facts: [since]\n")
     case = case_of({**ROW, "since": cell}, read_mapping(Path(source.mapping)), source, split)
     assert [fact.text for fact in case.facts if fact.topic == "since"] == ([text] if text else [])
+
+
+def test_what_a_list_or_an_object_says_is_told_so_that_it_can_be_heard(place, split):
+    row = {
+        **ROW,
+        "symptoms": [{"topic": "fever", "present": False, "text": "Fever"}, {"topic": "rash", "text": "no rash"}],
+        "labs": [{"topic": "lipase", "text": "1840 U/L"}],
+        "meds": ["apixaban 5 mg", "furosemide 40 mg"],
+        "signs": ["limp", "red"],
+        "CRP (mg/L)": 187,
+        "Pain score": "bad",
+        "Patient weight": "low",
+    }
+    mapping = MAPPING + 'facts: [symptoms, meds, signs, Pain score]\ntests: [labs, "CRP (mg/L)", Patient weight]\n'
+    (case,), _ = load_source(place([row], mapping), split)
+    told = {(fact.topic, fact.present, fact.text, kind_of(fact)) for fact in case.facts}
+    assert told >= {
+        ("fever", False, "No fever.", "history"),
+        ("rash", False, "no rash", "history"),
+        ("Test results: lipase", True, "1840 U/L", "test"),
+        ("meds", True, "Apixaban 5 mg, furosemide 40 mg.", "history"),
+        ("signs (1)", True, "Limp.", "history"),
+        ("signs (2)", True, "Red.", "history"),
+        ("Test results: CRP (mg/L)", True, "CRP (mg/L): 187.", "test"),
+        ("History: Pain score", True, "Bad.", "history"),
+        ("Test results: Patient weight", True, "low", "test"),
+    }
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [{"doctor": "Hello", "patient": "Hi doctor"}, {"patient": "My toe hurts."}, {"doctor": "Fever?", "patient": "I don't know."}, {"doctor": "Red?", "patient": "Yes, red."}],
+        [{"speaker": "Doctor", "text": "Hello"}, {"speaker": "Patient", "text": "My toe hurts."}, {"speaker": "Doctor", "text": "Fever?"}, {"speaker": "Patient", "text": "Not sure."}, {"speaker": "Dr", "text": "Red?"}, {"speaker": "Pt", "text": "Yes, red."}],
+        [{"role": "assistant", "content": "Hello"}, {"role": "user", "content": "My toe hurts."}, {"role": "assistant", "content": "Red?"}, {"role": "user", "content": "Yes, red."}],
+        "[00:00] DR: Hello\n[00:01] PT: My toe hurts.\n[00:04] DR: Red?\n[00:09] PT: Yes, red.",
+    ],
+)  # fmt: skip
+def test_a_dialogue_alone_is_a_case(place, split, turns):
+    (case,), rejected = load_source(
+        place([{"talk": turns, "dx": "Gout"}], "name: mine\ndialogue: talk\ndiagnosis: dx\n"), split
+    )
+    assert rejected == []
+    assert case.self_report == "My toe hurts."
+    assert ("Red?", "Yes, red.") in [(fact.topic, fact.text) for fact in case.facts]
+    assert not any("know" in fact.text or "sure" in fact.text for fact in case.facts)
+
+
+def test_english_cases_that_are_called_chinese_are_told(place, split):
+    cases, (rejected,) = load_source(place([ROW], MAPPING, language="zh"), split)
+    assert cases == []
+    assert rejected.reason.startswith("its words are not Chinese, but its language is zh")
 
 
 def test_none_is_a_denial_where_something_is_told_of_the_patient(place, split):
@@ -422,9 +475,9 @@ def test_none_is_a_denial_where_something_is_told_of_the_patient(place, split):
         ("Do you smoke?", "1 0", "en", [(True, "Yes."), (False, "No.")]),
         ("发热", "是 否", "zh", [(True, "发热。"), (False, "无发热。")]),
         ("发热", "有 无", "zh", [(True, "发热。"), (False, "无发热。")]),
-        ("Children", "0 1 2", "en", [(True, "0."), (True, "1."), (True, "2.")]),
+        ("Children", "0 1 2", "en", [(True, "Children: 0."), (True, "Children: 1."), (True, "Children: 2.")]),
         ("Smoking", "no often", "en", [(False, "No."), (True, "Often.")]),
-        ("Sex", "F F", "en", [(True, "F."), (True, "F.")]),
+        ("Sex", "F F", "en", [(True, "Sex: F."), (True, "Sex: F.")]),
         ("Smoker", "Y N ex-smoker", "en", [(True, "Smoker."), (False, "No smoker."), (True, "Ex-smoker.")]),
         ("Fever", "1 0 yes maybe", "en", [(True, "Fever."), (False, "No fever."), (True, "Fever."), (True, "Maybe.")]),
         ("Nausea", "Y N U", "en", [(True, "Nausea."), (False, "No nausea."), None]),
@@ -441,13 +494,13 @@ def test_none_is_a_denial_where_something_is_told_of_the_patient(place, split):
         ),
         ("否认发热", "是 否", "zh", [(False, "无发热。"), (True, "发热。")]),
         ("无力", "是 否", "zh", [(True, "无力。"), (False, "无无力。")]),
-        ("Pain", "0 1 8", "en", [(True, "0."), (True, "1."), (True, "8.")]),
+        ("Pain", "0 1 8", "en", [(True, "Pain: 0."), (True, "Pain: 1."), (True, "Pain: 8.")]),
         ("Smoker", ["0", "1", "9"] * 7, "en", [(False, "No smoker."), (True, "Smoker."), None] * 7),
         ("Cough", ["+", "-", "n/a"], "en", [(True, "Cough."), (False, "No cough."), None]),
-        ("age", "49.0 50.0", "en", [(True, "49."), (True, "50.")]),
-        ("temp", "38.0 38.5", "en", [(True, "38.0."), (True, "38.5.")]),
+        ("age", "49.0 50.0", "en", [(True, "Age: 49."), (True, "Age: 50.")]),
+        ("temp", "38.0 38.5", "en", [(True, "Temp: 38.0."), (True, "Temp: 38.5.")]),
         ("Rapid test", "positive negative", "en", [(True, "Positive."), (False, "Negative.")]),
-        ("Pain", "no 0 1 7", "en", [(False, "No."), (True, "0."), (True, "1."), (True, "7.")]),
+        ("Pain", "no 0 1 7", "en", [(False, "No."), (True, "Pain: 0."), (True, "Pain: 1."), (True, "Pain: 7.")]),
     ],
 )
 def test_a_column_of_flags_tells_its_name(place, split, column, cells, language, want):
@@ -566,6 +619,8 @@ def test_recorded_sets_take_the_language_of_their_source(tmp_path, split, name, 
         ("He has no cough and no fever", False),
         ("He does not smoke, drink alcohol or use drugs", False),
         ("No. It began on Sunday.", False),
+        ("A bit sick, but I haven't thrown up.", True),
+        ("Headache, although I never vomited.", True),
         ("None", False),
         ("Urine and blood cultures were negative", False),
         ("Heart, lungs and abdomen were unremarkable.", False),
@@ -920,6 +975,10 @@ def test_a_talk_may_stand_in_one_line(place, split):
         ("He is without fever.", ["-He is without fever."]),
         ("Denies bladder or bowel symptoms.", ["-Denies bladder or bowel symptoms."]),
         ("No chest or back pain.", ["-No chest or back pain."]),
+        ("No known food or drug allergies.", ["-No known food or drug allergies."]),
+        ("No past medical or surgical history.", ["-No past medical or surgical history."]),
+        ("No focal motor, sensory, or visual deficits.", ["-No focal motor, sensory, or visual deficits."]),
+        ("No weight or appetite changes.", ["-No weight or appetite changes."]),
         (
             "No cold or fever, nausea, can't eat (female, 17).",
             ["-No cold.", "-No fever.", "+Nausea, can't eat (female, 17)."],
