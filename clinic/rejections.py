@@ -8,7 +8,7 @@ from clinic.cases import Rejected
 from clinic.errors import ClinicError
 
 SHOWN = 5  # lines of a reason
-_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,]*")
+_VALUE = re.compile(r"0x[0-9a-f]+|'[^']*'|\"[^\"]*\"|\d[\d.,]*")
 
 
 def by_reason(rejected: Sequence[Rejected]) -> list[tuple[str, list[Rejected]]]:
@@ -25,8 +25,20 @@ def told(path: str, rejected: Sequence[Rejected], records: int) -> list[str]:
         return []
     return [
         f"{Path(path).name}: {len(rejected)} of {records} records are no cases",
-        *(f"  {len(found)} x {reason}{_lines(path, found)}" for reason, found in by_reason(rejected)),
+        *(f"  {len(found)} x {_of_all(found)}{_lines(path, found)}" for _, found in by_reason(rejected)),
     ]
+
+
+def _of_all(rejected: Sequence[Rejected]) -> str:
+    """The reason of the first of a kind; where all differ in one value alone, with those of others."""
+    reason = rejected[0].reason
+    columns = list(zip(*(_VALUE.findall(one.reason) for one in rejected), strict=True))
+    varied = [place for place, values in enumerate(columns) if len(set(values)) > 1]
+    if len(varied) != 1:
+        return reason
+    values = list(dict.fromkeys(columns[varied[0]]))
+    begin, end = list(_VALUE.finditer(reason))[varied[0]].span()
+    return f"{reason[:begin]}{', '.join(values[:SHOWN])}{', ...' if len(values) > SHOWN else ''}{reason[end:]}"
 
 
 def _lines(path: str, rejected: Sequence[Rejected]) -> str:

@@ -10,20 +10,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from clinic.actions import question
+from clinic.actions import examination, question
 from clinic.cases import Case, Rejected
 from clinic.config import CaseSource
 from clinic.consultation import at_once
 from clinic.contamination import inherit_groups
 from clinic.errors import ClinicError
-from clinic.events import Asked
+from clinic.events import Asked, Examined
 from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.loaders.cells import text_of, with_flags
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import Mapping, read_mapping
 from clinic.loaders.own import stated_diagnosis
-from clinic.loaders.records import BadRecord, names_of
+from clinic.loaders.records import UNCLASSIFIED, BadRecord, names_of
 from clinic.loaders.rows import FORMATS, Table, read_table, tables_at
 from clinic.matching import normalise
 from clinic.naming import group_of
@@ -64,9 +64,18 @@ COMMON_QUESTIONS = {
     ),
 }
 SHOWN_NAMES = 20
-SHOWN_FACTS = 12  # of a case, with + where they are there and - where they are denied
+SHOWN_FACTS = 60  # of a case, with + where they are there and - where they are denied
+SHOWN_ORDERS = 3  # of examinations and tests
 FEW = 4  # different words of a column that could be codes
-SEVERAL = re.compile(r"[;|]|\bvs\.?\b| / |\A\W*1[.)]\s")  # diagnoses in one cell
+SEVERAL = re.compile(
+    r"[;|；]|\bvs\.?\b| / |(?<=[^\W\d_]{4})/(?=[^\W\d_]{3})|\A\W*1\s*[.)、．]\s*\D"
+)  # diagnoses in one cell
+
+
+TOLD = re.compile(
+    r"\b(?:is|was|were|are|consistent with|established|diagnosed|confirmed by|suggest\w*|findings|presentation)\b|[.。]\W*\Z|(?:\S+\s+){8}|考虑|符合|明确",
+    re.IGNORECASE,
+)  # a diagnosis that is told rather than named
 
 
 def guessed(path: Path, mapping: Path) -> None:
@@ -127,7 +136,8 @@ def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case],
             *_columns(mapping, tables),
             *_unused_corrections(mapping, tables),
             *_empty_splits(params, source, cases),
-            *(line for case in cases[::every][:shown] for line in _meeting(factory, case)),
+            *_names(mapping, tables, cases),
+            *(line for case in cases[::every][:shown] for line in _meeting(factory, case, mapping.tests)),
             *_unknown_names(params, factory, cases),
         ],
     )
@@ -199,6 +209,32 @@ def _columns(mapping: Mapping, tables: Sequence[Table]) -> list[str]:
     ]
 
 
+def _names(mapping: Mapping, tables: Sequence[Table], cases: Sequence[Case]) -> list[str]:
+    """What is doubtful of groups, synonyms and diagnoses."""
+    rows = [row for table in tables for _, row in table.rows if not isinstance(row, BadRecord)]
+    lines = []
+    if isinstance(mapping.group, str) and (alone := sum(not text_of(row.get(mapping.group)) for row in rows)):
+        lines += [
+            f"  rows without a group ({mapping.group} is empty), which may be parted from their patient's: {alone}"
+        ]
+    sentences = [name for name in dict.fromkeys(case.diagnosis for case in cases) if TOLD.search(name)]
+    if sentences:
+        lines += [
+            f"  diagnoses that read like sentences, which few answers will match: {len(sentences)}; name them under `corrections`: {sentences[0]}"
+        ]
+    listed = [name for case in cases for name in case.synonyms if "," in name or "，" in name]
+    if listed:
+        lines += [
+            f"  synonyms with a comma, each taken for one name: {len(listed)}, such as {listed[0]!r}; `separator` is {mapping.separator!r}"
+        ]
+    words = {(case.self_report, tuple(fact.text for fact in case.facts)): set[str]() for case in cases}
+    for case in cases:
+        words[case.self_report, tuple(fact.text for fact in case.facts)].add(case.diagnosis_id)
+    if twice := sum(len(found) > 1 for found in words.values()):
+        lines += [f"  patients with the same words and different diagnoses: {twice}"]
+    return lines
+
+
 def _as_read(cells: Sequence[Any]) -> str:
     flags = Counter(cell for cell in cells if isinstance(cell, bool))
     texts = Counter(text for cell in cells if not isinstance(cell, bool) and (text := text_of(cell, denial=True)))
@@ -223,19 +259,33 @@ def _unused_corrections(mapping: Mapping, tables: Sequence[Table]) -> list[str]:
     return [f"  corrections of diagnoses that no row has: {', '.join(map(repr, unused))}"] if unused else []
 
 
-def _meeting(factory: ConsultationFactory, case: Case) -> list[str]:
-    """A case as a doctor would meet it."""
-    questions = COMMON_QUESTIONS[case.language]
-    consultation = factory.consultation(case, len(questions) + 1)
+def _meeting(factory: ConsultationFactory, case: Case, tests: Sequence[str]) -> list[str]:
+    """A case as a doctor would meet it, who orders the first tests, too."""
+    words, questions, orders = phrases(case.language), COMMON_QUESTIONS[case.language], tests[:SHOWN_ORDERS]
+    consultation = factory.consultation(case, len(questions) + len(orders) + 1)
     opening = consultation.opening()[-1]["content"]
-    lines = ["", f"{case.case_id} (diagnosis: {case.diagnosis}; {len(case.facts)} facts)", f"  patient: {opening}"]
+    lines = ["", f"{case.case_id} (diagnosis: {case.diagnosis}; {len(case.facts)} facts{_beside(case)})"]
+    lines += [f"  patient: {opening}"]
     lines += [f"  {'+' if fact.present else '-'} {fact.topic}: {fact.text}" for fact in case.facts[:SHOWN_FACTS]]
     lines += ["  ..."] if len(case.facts) > SHOWN_FACTS else []
-    for text in questions:
-        event = at_once(consultation.step(question(text, words=phrases(case.language)))).event
-        if isinstance(event, Asked):
+    asked = [(text, question(text, words=words)) for text in questions]
+    asked += [(f"{words.test}{name}", examination(name, words)) for name in orders]
+    for text, turn in asked:
+        event = at_once(consultation.step(turn)).event
+        if isinstance(event, Asked | Examined):
             lines.append(f"  {text} -> {event.reply}")
     return lines
+
+
+def _beside(case: Case) -> str:
+    """What a mapping may say of a case beside what the patient tells."""
+    said = {
+        "also": ", ".join(case.synonyms),
+        "category": case.category if case.category != UNCLASSIFIED else "",
+        "recommendation": case.recommendation,
+        "red flags": ", ".join(case.red_flags),
+    }
+    return "".join(f"; {name}: {text}" for name, text in said.items() if text)
 
 
 def _unknown_names(params: Params, factory: ConsultationFactory, cases: Sequence[Case]) -> list[str]:

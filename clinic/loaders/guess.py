@@ -9,12 +9,15 @@ from clinic.loaders.mapping import TAKEN
 from clinic.loaders.rows import Table
 
 NAMES = {
-    "case_id": ("case id", "id", "number", "编号", "病例号"),
-    "group": ("group", "patient id", "patient", "subject", "subject id", "病人", "患者"),
+    "case_id": ("case id", "case no", "case number", "record id", "visit id", "id", "number", "编号", "病例号", "病案号", "住院号", "门诊号"),
+    "group": ("group", "patient id", "patient no", "mrn", "patient", "subject", "subject id", "患者id", "病人", "患者"),
     "opening": ("opening", "chief complaint", "complaint", "self report", "presenting complaint", "reason for visit", "主诉"),
-    "vignette": ("vignette", "case", "history", "note", "text", "story", "description", "presentation", "hpi", "case text", "病历", "病史", "现病史", "病例"),
-    "dialogue": ("dialogue", "conversation", "transcript", "turns", "对话"),
-    "diagnosis": ("diagnosis", "dx", "final diagnosis", "correct diagnosis", "condition", "disease", "illness", "diagnose", "label", "answer", "诊断", "疾病", "答案"),
+    "vignette": ("vignette", "case", "history", "note", "text", "story", "description", "presentation", "hpi", "case text", "clinical note", "clinical notes",
+        "notes", "narrative", "summary", "病历", "病史", "现病史", "病例"),
+    "dialogue": ("dialogue", "conversation", "transcript", "turns", "messages", "utterances", "对话"),
+    "diagnosis": ("diagnosis", "dx", "final diagnosis", "correct diagnosis", "condition", "disease", "illness", "diagnose", "label", "answer",
+        "primary diagnosis", "principal diagnosis", "main diagnosis", "discharge diagnosis", "final dx", "primary dx", "hauptdiagnose",
+        "诊断", "主要诊断", "最终诊断", "出院诊断", "确诊", "疾病", "答案"),
     "synonyms": ("synonyms", "aliases", "other names", "别名", "同义词"),
     "recommendation": ("recommendation", "next step", "plan", "management", "treatment", "建议", "处理"),
     "category": ("category", "specialty", "department", "科室", "类别"),
@@ -32,10 +35,14 @@ def guess_mapping(table: Table, path: Path) -> str:
         ClinicError: no column looks like a diagnosis, or none like a text.
     """
     plain = {re.sub(r"[\W_]+", " ", column).strip().lower(): column for column in reversed(table.columns)}
+    objects = {column for column in table.columns if _nested(table, column, dict)}
+    lists = {column for column in table.columns if _nested(table, column, list)}
     found = {
-        field: plain[name] for field, names in NAMES.items() if (name := next((n for n in names if n in plain), None))
+        field: plain[name]
+        for field, names in NAMES.items()
+        if (name := next((n for n in names if n in plain and _may_be(field, plain[n], objects, lists)), None))
     }
-    texts = [plain[name] for name in NAMES["vignette"] if name in plain]
+    texts = [plain[name] for name in NAMES["vignette"] if name in plain and plain[name] not in objects | lists]
     if texts:
         found["vignette"] = max(texts, key=lambda column: _length(table, column))
     if not {"vignette", "dialogue"} & set(found):
@@ -43,7 +50,7 @@ def guess_mapping(table: Table, path: Path) -> str:
         if longest and longest not in found.values() and _length(table, longest) >= LONG_TEXT:
             found["vignette"] = longest
     for field, what in (("diagnosis", "a diagnosis"), ("vignette", "a text of the case")):
-        if field not in found and not (field == "vignette" and {"opening", "dialogue"} <= set(found)):
+        if field not in found and not (field == "vignette" and "dialogue" in found):
             raise ClinicError(
                 f"{path.name}: no column looks like {what}; write the mapping by hand (docs/reference/mapping.md). It has: {', '.join(table.columns)}"
             )
@@ -55,6 +62,15 @@ def guess_mapping(table: Table, path: Path) -> str:
         *(f"{field}: {_quoted(column)}" for field, column in found.items()),
     ]
     return "\n".join([*lines, *([f"# not used: {', '.join(left)}"] if left else [])]) + "\n"
+
+
+def _nested(table: Table, column: str, kind: type) -> bool:
+    return any(isinstance(row, dict) and isinstance(row.get(column), kind) for _, row in table.rows)
+
+
+def _may_be(field: str, column: str, objects: set[str], lists: set[str]) -> bool:
+    """No field is an object, and only a dialogue, synonyms and red flags are lists."""
+    return column not in objects and (column not in lists or field in ("dialogue", "synonyms", "red_flags"))
 
 
 def _length(table: Table, column: str) -> float:

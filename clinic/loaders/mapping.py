@@ -73,7 +73,8 @@ class Mapping(_Section):
     )
     dialogue: Column | None = Field(
         default=None,
-        description="column of a recorded consultation, a list of {doctor, patient}, {speaker, text} or {role, content}, or lines that begin with who speaks; each answer is a fact, its question the topic",
+        description="column of a recorded consultation, a list of {doctor, patient}, {speaker, text} or {role, content}, "
+        "or lines that begin with who speaks; each answer is a fact, its question the topic",
     )
     synonyms: Column | None = Field(default=None, description="column of other names of the diagnosis")
     recommendation: Column | Constant | None = Field(default=None, description="the right next step")

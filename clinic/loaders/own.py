@@ -235,12 +235,11 @@ def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> It
     for entry in _together(column, value, language) if isinstance(value, list) else [value]:
         text = text_of(entry, denial=True)
         if isinstance(entry, Dict):
-            yield _stated(column, entry, topic, language, test=test)
+            yield from _in(column, entry, topic, language, test=test)
         elif isinstance(entry, bool):
             yield Statement(topic, *told_by_flag(column, entry, language))
         elif _BARE.fullmatch(text):
-            name = column.replace("_", " ").strip()
-            yield Statement(topic, True, f"{name[:1].upper()}{name[1:]}: {text}{rules_of(language).stop}")
+            yield Statement(topic, True, _named_value(column, text, language))
         elif text and test:
             yield Statement(topic, is_present(text, language), text)
         else:
@@ -253,6 +252,26 @@ def _together(column: str, entries: list[Any], language: str) -> list[Any]:
     if len(texts) < len(entries) or not all(texts) or not rules_of(language).at_once.search(column.replace("_", " ")):
         return entries
     return [(", " if language == EN.code else "、").join(texts)]
+
+
+def _in(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: bool) -> Iterator[Statement]:
+    """What an object tells: {topic, present, text}, or a value under each name ({"CRP": 187, "fever": false})."""
+    if "text" in entry or entry.keys() & {"topic", "present"}:
+        yield _stated(column, entry, topic, language, test=test)
+        return
+    for name, value in entry.items():
+        if isinstance(value, list | Dict):
+            raise BadRecord(f"column {column!r}: {name!r} in it holds a list or an object; it must be one value")
+        own = TESTS[language].format(name) if test else str(name)
+        if isinstance(value, bool):
+            yield Statement(own, *told_by_flag(str(name), value, language))
+        elif text := text_of(value, denial=True):
+            yield Statement(own, is_present(text, language), _named_value(str(name), text, language))
+
+
+def _named_value(name: str, text: str, language: str) -> str:
+    name = name.replace("_", " ").strip()
+    return f"{name[:1].upper()}{name[1:]}: {text}{rules_of(language).stop}"
 
 
 def _stated(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: bool) -> Statement:
@@ -312,7 +331,9 @@ def _field(row: Row, column: str | Constant | None) -> str:
         return column.constant
     value = row.get(column) if column is not None else None
     if isinstance(value, list | Dict):
-        raise BadRecord(f"column {column!r} holds a list or an object; it must be one text")
+        raise BadRecord(
+            f"column {column!r} holds a list or an object; it must be one text, so give it a column of its own"
+        )
     return text_of(value)
 
 

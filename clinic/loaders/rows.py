@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import io
 import re
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,11 +44,13 @@ def is_table(path: Path) -> bool:
 
 
 def tables_at(place: Path) -> list[Path]:
-    """The tables of a folder and of those in it, in the order of their names, without hidden ones; a file is its own."""
+    """The tables of a folder and of those in it, in the order of their names, without hidden ones and Excel's marks of open
+    ones; a file is its own.
+    """
     if not place.is_dir():
         return [place]
     found = (path for path in sorted(place.rglob("*")) if path.is_file() and is_table(path))
-    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(place).parts)]
+    return [path for path in found if not any(part.startswith((".", "~$")) for part in path.relative_to(place).parts)]
 
 
 def read_table(place: str) -> Table:
@@ -75,7 +78,8 @@ def _table(path: Path) -> Table:
             return _sheet(path)
         case ".parquet":
             return _parquet(path)
-    raise ClinicError(f"{path}: a table of cases ends in {', '.join(FORMATS)}; convert or rename it")
+    old = "; save it as .xlsx" if ending.lower() == ".xls" else "; convert it"
+    raise ClinicError(f"{path}: a table of cases ends in {', '.join(FORMATS)}{old}")
 
 
 def _json_lines(path: Path) -> Table:
@@ -161,6 +165,10 @@ def _sheet(path: Path) -> Table:
             [["" if c is None else c for c in row] for row in s.iter_rows(values_only=True)] for s in book.worksheets
         ]
     except Exception as error:  # openpyxl raises zip's, XML's and its own errors
+        if not zipfile.is_zipfile(path):
+            raise ClinicError(
+                f"{path} is no .xlsx, whatever its name; open it in Excel and save it as .xlsx"
+            ) from error
         raise damaged(path, error) from error
     filled = [(sheet, cells) for sheet, cells in zip(book.worksheets, sheets, strict=True) if any(map(_filled, cells))]
     if len(filled) > 1:

@@ -270,7 +270,7 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
         7: "column 'more': a fact without text; write {topic, present, text}",
         8: "column 'more': present = 'maybe' of a fact is neither true nor false",
         10: "the row is empty",
-        11: "column 'dx' holds a list or an object; it must be one text",
+        11: "column 'dx' holds a list or an object; it must be one text, so give it a column of its own",
         12: "column 'talk' is no list of {doctor, patient}",
     }
 
@@ -448,6 +448,38 @@ def test_a_dialogue_alone_is_a_case(place, split, turns):
     assert case.self_report == "My toe hurts."
     assert ("Red?", "Yes, red.") in [(fact.topic, fact.text) for fact in case.facts]
     assert not any("know" in fact.text or "sure" in fact.text for fact in case.facts)
+
+
+def test_an_object_of_names_and_values_tells_each(place, split):
+    row = {**ROW, "labs": {"CRP": "187 mg/L", "HIV": False, "ESR": None}, "seen": {"fever": True, "rash": False}}
+    mapping = MAPPING + "facts: [seen]\ntests: [labs]\n"
+    (case,), _ = load_source(place([row, {**row, "story": "x", "labs": {"CRP": {"value": 1}}}], mapping), split)
+    assert [(f.topic, f.present, f.text) for f in case.facts[-4:]] == [
+        ("fever", True, "Fever."),
+        ("rash", False, "No rash."),
+        ("Test results: CRP", True, "CRP: 187 mg/L."),
+        ("Test results: HIV", False, "No HIV."),
+    ]
+    _, (rejected,) = load_source(place([{**row, "labs": {"CRP": {"value": 1}}}], mapping), split)
+    assert rejected.reason == "column 'labs': 'CRP' in it holds a list or an object; it must be one value"
+
+
+def test_excels_mark_of_an_open_table_is_no_table(place, split, tmp_path):
+    (tmp_path / "months").mkdir()
+    (tmp_path / "months/~$jan.xlsx").write_bytes(b"me")
+    (tmp_path / "months/jan.jsonl").write_text(json.dumps(ROW))
+    source = place([ROW]).model_copy(update={"path": str(tmp_path / "months")})
+    assert len(load_source(source, split)[0]) == 1
+
+
+def test_a_mapping_is_guessed_of_common_headers_and_never_of_objects():
+    row = {"病案号": "1", "history": ["a"], "notes": STORY, "diagnosis": {"name": "x"}, "Discharge diagnosis": "Gout"}
+    guess = guess_mapping(Table(list(row), [(1, row)]), Path("ed.jsonl"))
+    assert "\nvignette: notes\n" in guess
+    assert "\ndiagnosis: Discharge diagnosis\n" in guess
+    assert "\ncase_id: 病案号\n" in guess
+    talk = {"turns": [{"doctor": "Ill?", "patient": "Yes."}], "label": "Gout"}
+    assert "\ndialogue: turns\n" in guess_mapping(Table(list(talk), [(1, talk)]), Path("talks.jsonl"))
 
 
 def test_english_cases_that_are_called_chinese_are_told(place, split):
@@ -1332,7 +1364,11 @@ def test_rejections_are_told_by_reason():
 
 def test_what_has_no_line_is_told_without_one():
     found = [Rejected("mine", 0, f"case 'm{n}' is a near-duplicate of 'm0'") for n in (1, 2)]
-    assert told("near-duplicates", found, 9)[1:] == ["  2 x case 'm1' is a near-duplicate of 'm0'"]
+    assert told("near-duplicates", found, 9)[1:] == ["  2 x case 'm1', 'm2' is a near-duplicate of 'm0'"]
+    codes = [Rejected("x.csv", n, f"diagnosis 'J{n}' is a code, no name") for n in range(8)]
+    assert told("x.csv", codes, 9)[1].startswith("  8 x diagnosis 'J0', 'J1', 'J2', 'J3', 'J4', ... is a code, no name")
+    odd = [Rejected("x.csv", n, f"byte 0x{n}e is no UTF-8; save the file as UTF-8") for n in (9, 8)]
+    assert told("x.csv", odd, 9)[1].startswith("  2 x byte 0x9e, 0x8e is no UTF-8")
 
 
 def test_too_many_rejections_stop_the_stage():

@@ -1,5 +1,7 @@
 """What the look at a table of own cases says, and that it refuses what the stage would."""
 
+import json
+
 import pytest
 
 from clinic.config import CaseSource
@@ -90,6 +92,31 @@ def test_how_columns_were_read_is_shown(place, params, tmp_path):
     assert "  columns that nothing is made of: visit" in lines
     assert "  all have one diagnosis: whoever says it is always right" in lines
     assert {"  + fever: Fever.", "  - fever: No fever."} & set(lines)
+
+
+def test_what_is_doubtful_is_said(place, params, tmp_path):
+    source = place([])
+    told = "It hurts here {0}. It is worse at night {0}."
+    rows = [
+        {"text": told.format(1), "illness": "Gout", "mrn": "7", "also": "Podagra, Uric arthritis", "CRP": 120},
+        {"text": told.format(1), "illness": "Sprain", "mrn": None, "CRP": None},
+        {"text": told.format(2), "illness": "Pulmonary embolism was diagnosed.", "mrn": "8", "CRP": "none"},
+        {"text": told.format(3), "illness": "1.Pneumonia 2.COPD", "mrn": "9"},
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "mine.yaml").write_text(MAPPING + "group: mrn\nsynonyms: also\ntests: [CRP]\n")
+    lines = preview(params(10), source.model_copy(update={"path": str(tmp_path / "mine.jsonl")}), 4)[2]
+    text = "\n".join(lines)
+    assert "rows without a group (mrn is empty), which may be parted from their patient's: 1" in text
+    assert "diagnoses that read like sentences, which few answers will match: 1; " in text
+    assert (
+        "synonyms with a comma, each taken for one name: 1, such as 'Podagra, Uric arthritis'; `separator` is '|'"
+        in text
+    )
+    assert "patients with the same words and different diagnoses: " not in text  # the CRP differs
+    assert "diagnoses that look like several, of which one alone is wrong: 1.Pneumonia 2.COPD" in text
+    assert "  Test: CRP -> CRP: 120." in lines
+    assert any(line.endswith("facts; also: Podagra, Uric arthritis)") for line in lines)
 
 
 def test_without_a_tokenizer_the_rest_is_told(place, params):
