@@ -284,6 +284,7 @@ def _stated(column: str, entry: Dict[str, Any], topic: str, language: str, *, te
     if not present and is_present(text, language):
         text = denied(text, language)
     own = text_of(entry.get("topic"))
+    text = _named_value(own, text, language) if own and _BARE.fullmatch(text) else text
     return Statement(TESTS[language].format(own) if own and test else own or topic, present, text)
 
 

@@ -307,7 +307,8 @@ def named_result(topic: str, text: str) -> str:
     parts = [part.strip() for part in _NUMBERED.sub("", topic).split(":")]
     while len(parts) > 1 and parts[-1].lower() in _NO_NAMES:
         parts.pop()
-    said = f"{parts[-1]}: {text.strip()}"
+    named = text.strip().casefold().startswith(f"{parts[-1]}:".casefold())
+    said = text.strip() if named else f"{parts[-1]}: {text.strip()}"
     return said if said[-1] in ".!?" else f"{said}."
 
 

@@ -421,7 +421,7 @@ def test_what_a_list_or_an_object_says_is_told_so_that_it_can_be_heard(place, sp
     assert told >= {
         ("fever", False, "No fever.", "history"),
         ("rash", False, "no rash", "history"),
-        ("Test results: lipase", True, "1840 U/L", "test"),
+        ("Test results: lipase", True, "Lipase: 1840 U/L.", "test"),
         ("meds", True, "Apixaban 5 mg, furosemide 40 mg.", "history"),
         ("signs (1)", True, "Limp.", "history"),
         ("signs (2)", True, "Red.", "history"),
