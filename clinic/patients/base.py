@@ -9,6 +9,7 @@ from clinic.cases import Case, Fact
 from clinic.language import EN
 from clinic.matching import MATCH_THRESHOLD, Embed, TopicMatcher
 from clinic.understanding.asking import chinese_asking
+from clinic.understanding.chinese_examinations import ChineseExaminationMatcher
 from clinic.understanding.comparison import Compare
 from clinic.understanding.examinations import ExaminationMatcher
 from clinic.understanding.matcher import QuestionMatcher
@@ -73,11 +74,11 @@ def question_matcher(case: Case, embed: Embed | None = None, compare: Compare | 
 
 
 def test_matcher(case: Case) -> Tests:
-    """Matches orders of examinations and tests to their results on record: `clinic.understanding.examinations`; in other
-    languages than English by the words of headings and texts.
+    """Matches orders of examinations and tests to their results on record: `clinic.understanding.examinations`, in Chinese
+    `clinic.understanding.chinese_examinations`.
     """
     results = [fact for fact in case.facts if kind_of(fact) == "test"]
-    return ExaminationMatcher(results).match if case.language == EN.code else _each(_lexical(results))
+    return (ExaminationMatcher if case.language == EN.code else ChineseExaminationMatcher)(results).match
 
 
 def record_matchers(case: Case) -> dict[Kind, Tests]:

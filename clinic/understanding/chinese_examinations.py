@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,23 @@ from clinic.understanding.examinations import MOST, READ
 from clinic.understanding.phrases import closure
 
 FILE = Path(__file__).with_name("chinese_examinations.yaml")
-EXAMINATION, BLOOD = "查体", "血"
+EXAMINATION, TEST, BLOOD = "查体", "辅助检查", "血"
 NOWHERE: frozenset[str] = frozenset()
+SIDES = frozenset("左右")
+SPLIT = 20  # characters of words that may stand in two places
 _HEAD = re.compile(r"\A检查结果:(?=.)|\s*\(\d+\)\Z")
 _SENTENCE = re.compile(r"[^。;!?\n]+")
 _COMMA = re.compile(r",(?!\d)|(?<!\d),")
 _PART = re.compile(r"(?:(?!和|及|与)[^,、;。+/()\s])+")  # of an order
 _NEW = re.compile(r"[a-z][a-z0-9-]+|[\u4e00-\u9fff]{2,}")  # words that can be looked for
+_LETTER = re.compile(r"[a-z\u4e00-\u9fff]")
 _BLANK = re.compile(r"(?<=[\u4e00-\u9fff])\s+|\s+(?=[\u4e00-\u9fff])")
 _NOT_DONE = re.compile(
     r"未(?:做|行|完善|进行|查(?![见出及体])|测(?![出到及])|检(?![出见测查]))|拒绝|拒[查做行]|(?:结果)?(?:待|未)回报?|待[查做]"
 )
 _ADVICE = re.compile(r"(?:建议|必要时|择期|拟[行做查]).*")
-_NORMAL = re.compile(r"正常|(?:未见|无)(?:明显)?异常|阴性")
+_BESIDE = re.compile(r"[、和及与]")
+_NORMAL = re.compile(r"正常|(?:未见|无)(?:明显)?异常|阴性|\(-\)")
 _PURPOSE = re.compile(
     r"(?:以|用于|为了?|来)?(?:排除|除外|明确|了解|看看|判断|评估|鉴别|确认|寻找|观察|是否|有没有|有无).*"
 )
@@ -50,6 +54,7 @@ class Named:
     places: frozenset[str]
     sides: frozenset[str]
     said: str  # the sentence around it
+    start: int = 0  # where in the text
     normal: bool = False  # whether nothing but that all is normal is said of it
     rest: frozenset[str] = frozenset()  # of an order: words beside it that the vocabulary does not know
 
@@ -85,8 +90,12 @@ class ChineseExaminations:
         self._around = re.compile(rf"\A(?:{idle})+|(?:{idle})+\Z")
 
     def is_examination(self, measure: str) -> bool:
-        """Whether a hand or an eye finds it, no laboratory and no machine."""
+        """Whether a hand or an eye finds it."""
         return measure == EXAMINATION or EXAMINATION in self.whole[measure]
+
+    def is_test(self, measure: str) -> bool:
+        """Whether a laboratory or a machine finds it. There is what is neither: "眼底"."""
+        return measure == TEST or TEST in self.whole[measure]
 
     def touch(self, ordered: AbstractSet[str], found: AbstractSet[str]) -> bool:
         """Whether two sets of places have one in common, or one that lies in another."""
@@ -109,65 +118,54 @@ class ChineseExaminations:
             plain: the text, as `plain_chinese` gives it.
             drawn: what is measured here if the text does not say it: blood, urine.
         """
-        measures, places = self.spans(plain)
         found: list[Named] = []
         for sentence in _SENTENCE.finditer(plain):
-            start, end, fluid = *sentence.span(), drawn
-            inside = [span for span in measures if start <= span[0] < end]
-            for i, (a, b, name) in enumerate(inside):
+            said, fluid = sentence[0], drawn
+            measures, places = self.spans(said)
+            for start, end, name in measures:
                 fluid = self.drawn.get(name, fluid)
                 if name in self.shared and fluid not in ("", BLOOD):
                     continue
-                limits = (
-                    max(start, inside[i - 1][1]) if i else start,
-                    inside[i + 1][0] if i + 1 < len(inside) else end,
-                )
-                where, sides = self._where(plain, places, (a, b, name), (start, *limits))
-                follows = _COMMA.split(plain[b : limits[1]])[0]
+                begins = max((b for _, b, _ in measures if b <= start), default=0)
+                further = min((a for a, _, _ in measures if a >= end), default=None)
+                until = len(said) if further is None else _parted(said, end, further)
+                where, sides = self._where(said, places, (start, end, name), (begins, until))
                 found.append(
                     Named(
                         measure=self.named_as.get(name, name),
                         places=where,
                         sides=sides,
-                        said=sentence[0],
-                        normal=_NORMAL.search(follows) is not None,
+                        said=said,
+                        start=sentence.start() + start,
+                        normal=_says_normal(said, end, measures),
                     )
                 )
         return found
 
     def _where(
-        self, plain: str, places: Sequence[Span], span: Span, limits: tuple[int, int, int]
+        self, said: str, places: Sequence[Span], span: Span, reach: tuple[int, int]
     ) -> tuple[frozenset[str], frozenset[str]]:
         """Places and sides of one measure: named before it, behind it, or by what it is; of an examination also before that.
 
         Args:
-            plain: the text.
+            said: the sentence.
             places: named in it.
             span: of the measure.
-            limits: where its sentence begins, and how far the words reach that belong to no other measure.
+            reach: from where to where nothing belongs to another measure.
         """
-        start, name = span[0], span[2]
-        clause = max([limits[1], *(limits[1] + comma.end() for comma in _COMMA.finditer(plain[limits[1] : start]))])
-        behind = _COMMA.search(plain, span[1], limits[2])
-        regions = [(clause, start), (span[1], behind.start() if behind else limits[2])]
-        if not self.is_examination(name):
-            regions.append((span[1], limits[2]))
-        for low, high in regions:
-            if there := frozenset(place for a, b, place in places if low <= a and b <= high):
-                return there, frozenset(plain[low:high]) & {"左", "右"}
-        if name in self.at:
-            return self.at[name], NOWHERE
-        if self.is_examination(name):
-            return self._before(plain, places, limits[0], start), NOWHERE
-        return NOWHERE, NOWHERE
-
-    @staticmethod
-    def _before(plain: str, places: Sequence[Span], low: int, high: int) -> frozenset[str]:
-        """The places of the last clause that names any."""
-        named = [(b, place) for a, b, place in places if low <= a and b <= high]
-        commas = [low, *(low + comma.end() for comma in _COMMA.finditer(plain[low:high]))]
-        last = max((comma for comma in commas if named and comma <= named[-1][0]), default=low)
-        return frozenset(place for end, place in named if end > last)
+        (start, end, name), (begins, until) = span, reach
+        comma = _COMMA.search(said, end, until)
+        before, behind = (_clause(said, begins, start), start), (end, comma.start() if comma else until)
+        regions = [before]
+        if name not in self.at:
+            regions += [behind] if self.is_examination(name) else [behind, (end, until)]
+        for a, b in regions:
+            if there := _within(places, a, b):
+                return there, frozenset(said[a:b]) & SIDES
+        if name in self.at or not self.is_examination(name):
+            return self.at.get(name, NOWHERE), NOWHERE
+        last = max((b for _, b, _ in places if b <= start), default=0)
+        return _within(places, _clause(said, 0, last), last), NOWHERE
 
 
 class ChineseExaminationMatcher:
@@ -213,10 +211,8 @@ class ChineseExaminationMatcher:
 
     def _answers(self, wanted: Named, told: Named, result: _Result, wide: bool) -> bool:
         words = self._words
-        if wide:
-            named = told.normal and told.measure in words.whole[wanted.measure] - words.open
-        else:
-            named = told.measure == wanted.measure or wanted.measure in words.whole[told.measure]
+        parts = words.whole[wanted.measure] - words.open if wide and told.normal else NOWHERE
+        named = told.measure in parts if wide else wanted.measure in {told.measure, *words.whole[told.measure]}
         if not named or any(word not in told.said and word not in result.heading for word in wanted.rest):
             return False
         if len(wanted.sides) == len(told.sides) == 1 and wanted.sides != told.sides:
@@ -233,61 +229,60 @@ def plain_chinese(text: str) -> str:
     return _BLANK.sub("", simplified(unicodedata.normalize("NFKC", text)).lower())
 
 
+@lru_cache(maxsize=4096)
 def _result(words: ChineseExaminations, topic: str, text: str) -> _Result | None:
     """A fact as a result; None: it says only that nothing was done."""
-    heading, whole = _HEAD.sub("", plain_chinese(topic)), _sentences(plain_chinese(text))
-    done = _done(whole)
-    if not done.strip("。,") and whole:
+    heading, done = _HEAD.sub("", plain_chinese(topic)), _done(plain_chinese(text))
+    if text.strip() and not done:
         return None
-    headed = words.read(heading)
-    fluid = next((words.drawn[one.measure] for one in headed if one.measure in words.drawn), "")
-    told = list(_results_only(words, words.read(done, fluid), headed))
+    headed = words.read(heading) or _place_alone(words, heading)
     places = frozenset[str]().union(*(one.places for one in headed))
-    told = [one if one.places or not places else _at(one, places) for one in told]
+    fluid = next((words.drawn[one.measure] for one in headed if one.measure in words.drawn), "")
+    told = [replace(one, places=one.places or places) for one in _results_only(words, words.read(done, fluid), headed)]
     normal = not told and _NORMAL.search(done) is not None
-    for one in headed:
-        told.append(Named(measure=one.measure, places=one.places, sides=one.sides, said=done, normal=normal))
+    told += [
+        replace(one, said=done, normal=normal, places=one.places or _shown(words, one.measure, done)) for one in headed
+    ]
     if headed and all(words.is_examination(one.measure) for one in headed):
         told += _looked_at(words, done)
     return _Result(topic, heading, done, frozenset(one.measure for one in headed), tuple(told))
 
 
-def _at(named: Named, places: frozenset[str]) -> Named:
-    return Named(measure=named.measure, places=places, sides=named.sides, said=named.said, normal=named.normal)
+def _shown(words: ChineseExaminations, measure: str, plain: str) -> frozenset[str]:
+    """Where a test looked that does not say it in its heading."""
+    if not words.is_test(measure):
+        return NOWHERE
+    return frozenset(place for said in _SENTENCE.findall(plain) for _, _, place in words.spans(said)[1])
+
+
+def _place_alone(words: ChineseExaminations, plain: str) -> list[Named]:
+    """A heading or an order that names nothing but where: an examination there."""
+    where = frozenset(place for _, _, place in words.spans(plain)[1])
+    return [Named(measure=EXAMINATION, places=where, sides=frozenset(plain) & SIDES, said=plain)] if where else []
 
 
 def _results_only(words: ChineseExaminations, told: Iterable[Named], headed: Sequence[Named]) -> Iterator[Named]:
     """Without what a test shows in words of an examination: "胸部CT：淋巴结肿大"."""
-    tests = any(not words.is_examination(one.measure) for one in headed)
+    tests = any(words.is_test(one.measure) for one in headed)
     sentence, tested = "", False
     for one in told:
         if one.said != sentence or one.measure == EXAMINATION:
             sentence, tested = one.said, False
-        if not words.is_examination(one.measure):
-            tested = True
-        elif tests or tested:
-            continue
-        yield one
+        tested |= words.is_test(one.measure)
+        if not (words.is_examination(one.measure) and (tests or tested)):
+            yield one
 
 
 def _looked_at(words: ChineseExaminations, text: str) -> Iterator[Named]:
     """The places of an examination, clause by clause, whatever was done there."""
     for clause in _SENTENCE.findall(_COMMA.sub("\n", text)):
-        _, places = words.spans(clause)
-        where = frozenset(place for _, _, place in places)
-        if where:
-            yield Named(measure=EXAMINATION, places=where, sides=frozenset(clause) & {"左", "右"}, said=clause)
-
-
-def _sentences(plain: str) -> str:
-    """With one kind of stop; a point of a number is none."""
-    return re.sub(r"\.(?!\d)", "。", plain)
+        yield from _place_alone(words, clause)
 
 
 def _done(plain: str) -> str:
     """A text without what was not done or is only advised."""
     sentences = []
-    for sentence in _SENTENCE.findall(plain):
+    for sentence in _SENTENCE.findall(re.sub(r"\.(?!\d)", "。", plain)):
         clauses = [_ADVICE.sub("", clause) for clause in _COMMA.split(sentence) if not _NOT_DONE.search(clause)]
         sentences.append(",".join(clause for clause in clauses if clause))
     return "。".join(sentence for sentence in sentences if sentence)
@@ -298,49 +293,64 @@ def _asked(words: ChineseExaminations, plain: str) -> tuple[list[Named], list[st
     alone = _PURPOSE.sub("", plain)
     plain = alone if words.spans(alone)[0] else plain
     measures, places = words.spans(plain)
-    parts = [(part.start(), part.end()) for part in _PART.finditer(plain)]
-    rest = {part: _unknown(words, plain, part, [*measures, *places]) for part in parts}
-    named = words.read(plain)
-    wanted: list[Named] = []
-    for one in named:
-        wanted.append(one)
-    literal = []
-    for (low, high), unknown in rest.items():
-        inside = [span for span in measures if low <= span[0] < high]
-        if not inside and unknown and not (measures and _PURPOSE.search(plain[low:high])):
-            literal.append(words.bare(plain[low:high]))
-    where = frozenset(place for _, _, place in places)
-    if not named and where and not literal:
-        sides = frozenset(plain) & {"左", "右"}
-        wanted = [Named(measure=EXAMINATION, places=where, sides=sides, said=plain)]
-    return wanted, literal
+    named, wanted, literal = words.read(plain), [], []
+    for part in _PART.finditer(plain):
+        unknown = _unknown(words, plain, part.span(), [*measures, *places])
+        inside = [one for one in named if part.start() <= one.start < part.end()]
+        told = [one for one in inside if one.measure not in words.open] or inside  # "神经系统查体"
+        wanted += [replace(one, rest=frozenset(_NEW.findall(unknown))) for one in told]
+        if not inside and _LETTER.search(unknown) and not (measures and _PURPOSE.search(part[0])):
+            literal.append(words.bare(part[0]))
+    return wanted or ([] if literal else _place_alone(words, plain)), literal
 
 
-def _unknown(words: ChineseExaminations, plain: str, part: tuple[int, int], known: Iterable[Span]) -> frozenset[str]:
-    """Words of a part of an order that nothing accounts for."""
+def _unknown(words: ChineseExaminations, plain: str, part: tuple[int, int], known: Iterable[Span]) -> str:
+    """A part of an order without what is accounted for."""
     low, high = part
     left = list(plain)
     for a, b, _ in known:
         left[a:b] = " " * (b - a)
-    return frozenset(_NEW.findall(words.idle.sub(" ", "".join(left[low:high]))))
+    return words.idle.sub(" ", "".join(left[low:high]))
 
 
 def _written(words: str, result: _Result) -> bool:
     """Whether a result has these words, in one place or in two of a clause ("支原体IgM抗体")."""
     if len(words) < 2:
         return False
-    halves = [words, *(f"{words[:i]}\n{words[i:]}" for i in range(2, len(words) - 1))]
+    cuts = range(2, len(words) - 1) if len(words) <= SPLIT else ()
+    halves = [words, *(f"{words[:i]}\n{words[i:]}" for i in cuts)]
     forms = "|".join(re.escape(half).replace("\\\n", "[^,。]{0,6}") for half in halves)
     return re.search(rf"(?<![a-z])(?:{forms})(?![a-z])", f"{result.heading}。{result.text}") is not None
 
 
 def _pattern(words: str) -> re.Pattern[str]:
-    """Words parted by blanks; letters at either end are a whole word."""
-    bounded = [
-        f"{'(?<![a-z])' if re.match('[a-z]', word) else ''}(?:{word}){'(?![a-z])' if re.search('[a-z]$', word) else ''}"
-        for word in words.split()
-    ]
-    return re.compile("|".join(sorted(bounded, key=len, reverse=True)))
+    """Words parted by blanks; what begins or ends with a letter is a whole word."""
+    edge = "(?:(?<![a-z])|(?![a-z]))"
+    return re.compile("|".join(f"{edge}(?:{word}){edge}" for word in sorted(words.split(), key=len, reverse=True)))
+
+
+def _says_normal(said: str, end: int, measures: Sequence[Span]) -> bool:
+    """Whether what follows a measure, or the last of several ("血常规、电解质正常"), is that all is normal."""
+    for low, further, _ in measures:
+        if low > end and _BESIDE.fullmatch(said, end, low):
+            end = further
+    until = min((low for low, _, _ in measures if low >= end), default=len(said))
+    return _NORMAL.search(_COMMA.split(said[end:until])[0]) is not None
+
+
+def _parted(plain: str, low: int, high: int) -> int:
+    """Where the words begin that belong to a measure at `high`: behind the last comma or "、"."""
+    parting = [*_COMMA.finditer(plain, low, high), *_BESIDE.finditer(plain, low, high)]
+    return max((match.start() for match in parting), default=high)
+
+
+def _clause(plain: str, low: int, high: int) -> int:
+    """Where the clause begins that ends at `high`, after `low` at the earliest."""
+    return max([low, *(comma.end() for comma in _COMMA.finditer(plain, low, high))])
+
+
+def _within(places: Iterable[Span], low: int, high: int) -> frozenset[str]:
+    return frozenset(place for start, end, place in places if low <= start and end <= high)
 
 
 def _found(patterns: Mapping[str, re.Pattern[str]], plain: str) -> list[Span]:
@@ -348,9 +358,7 @@ def _found(patterns: Mapping[str, re.Pattern[str]], plain: str) -> list[Span]:
 
 
 def _longest(spans: Sequence[Span]) -> list[Span]:
-    return [
-        (a, b, n) for a, b, n in spans if not any(x <= a and b <= y and b - a < y - x for x, y, _ in spans if x <= a)
-    ]
+    return [(a, b, n) for a, b, n in spans if not any(x <= a and b <= y and b - a < y - x for x, y, _ in spans)]
 
 
 def _closed(direct: Mapping[str, str]) -> dict[str, frozenset[str]]:

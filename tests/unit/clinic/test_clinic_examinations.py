@@ -117,6 +117,68 @@ def test_no_order_brings_more_than_the_most():
     assert len(ExaminationMatcher(facts).match("abdominal examination")) == MOST
 
 
+LABS = "CRP 120 mg/L, WBC 16.2 x10^9/L, Hb 13.1 g/dL"
+SCANS = "CT abdomen: gallstones, wall 6 mm. Chest x-ray normal."
+MIXED = "FBC: Hb 9.1, platelets 450. Urine dip: WBC +, nitrites negative; HSV PCR positive. Blood culture: no growth"
+
+
+@pytest.mark.parametrize("heading", ["Lab", "Labs", "Laboratory", "Lab results", "Blood tests", "Bloods"])
+@pytest.mark.parametrize(
+    ("order", "found"),
+    [
+        ("CRP", True),
+        ("white cell count", True),
+        ("blood count", True),
+        ("haemoglobin", True),
+        ("labs", True),
+        ("troponin", False),
+        ("platelets", False),
+        ("urinalysis", False),
+        ("liver function tests", False),
+    ],
+)
+def test_a_laboratory_column_answers_by_its_content(heading, order, found):
+    matcher = ExaminationMatcher([Fact(f"Test results: {heading}", True, LABS)])
+    assert matcher.match(order) == ([f"Test results: {heading}"] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("heading", "text", "found", "off"),
+    [
+        (
+            "Imaging",
+            SCANS,
+            ["CT abdomen", "chest x-ray", "CT", "abdominal imaging", "imaging"],
+            ["MRI head", "CT head", "CT chest", "abdominal x-ray", "ultrasound abdomen", "physical examination"],
+        ),
+        (
+            "Imaging",
+            "CT chest, abdomen and pelvis: calcium in the coronary arteries, no rectal mass",
+            ["CT chest", "pelvic CT"],
+            ["calcium", "rectal exam", "CT head"],
+        ),
+        ("Imaging", "CT. Head: no bleeding", ["CT head"], ["CT abdomen"]),
+        ("Imaging: Abdominal imaging", "CT shows appendicitis", ["CT abdomen"], ["CT head"]),
+        (
+            "Labs",
+            MIXED,
+            ["FBC", "urinalysis", "nitrites", "HSV PCR", "blood culture"],
+            ["WBC", "EBV PCR", "urine culture"],
+        ),
+        ("Labs", "WBC 12,400/mm3,Hb 11", ["white cells", "Hb"], ["platelets"]),
+        ("Laboratory: Calcitonin", "120 pg/mL, calcium normal", ["calcitonin", "labs"], ["calcium"]),
+    ],
+)
+def test_a_wide_heading_answers_by_the_parts_of_its_text(heading, text, found, off):
+    matcher = ExaminationMatcher([Fact(f"Test results: {heading}", True, text)])
+    assert [order for order in (*found, *off) if matcher.match(order)] == found
+
+
+def test_a_precise_heading_goes_before_a_part_of_a_wide_one():
+    facts = [Fact("Test results: Labs", True, LABS), Fact("C-reactive protein", True, "4 mg/L")]
+    assert ExaminationMatcher(facts).match("CRP") == ["C-reactive protein"]
+
+
 def test_every_measure_place_and_specimen_reads_its_own_words():
     words = examinations()
     for part, patterns in words._patterns.items():
