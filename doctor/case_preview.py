@@ -22,7 +22,7 @@ from clinic.loaders import load_source
 from clinic.loaders.cells import text_of, with_flags
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import Mapping, read_mapping
-from clinic.loaders.own import stated_diagnosis
+from clinic.loaders.own import TESTS, stated_diagnosis
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, names_of
 from clinic.loaders.rows import FORMATS, Table, read_table, tables_at
 from clinic.matching import normalise
@@ -64,6 +64,7 @@ COMMON_QUESTIONS = {
     ),
 }
 SHOWN_NAMES = 20
+_NUMBER = re.compile(r" \(\d+\)\Z")  # of a topic that comes more than once
 SHOWN_FACTS = 60  # of a case, with + where they are there and - where they are denied
 SHOWN_ORDERS = 3  # of examinations and tests
 FEW = 4  # different words of a column that could be codes
@@ -137,7 +138,7 @@ def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case],
             *_unused_corrections(mapping, tables),
             *_empty_splits(params, source, cases),
             *_names(mapping, tables, cases),
-            *(line for case in cases[::every][:shown] for line in _meeting(factory, case, mapping.tests)),
+            *(line for case in cases[::every][:shown] for line in _meeting(factory, case)),
             *_unknown_names(params, factory, cases),
         ],
     )
@@ -237,7 +238,8 @@ def _names(mapping: Mapping, tables: Sequence[Table], cases: Sequence[Case]) -> 
 
 def _as_read(cells: Sequence[Any]) -> str:
     flags = Counter(cell for cell in cells if isinstance(cell, bool))
-    texts = Counter(text for cell in cells if not isinstance(cell, bool) and (text := text_of(cell, denial=True)))
+    given = [cell for cell in cells if not isinstance(cell, bool) and cell not in ([], {})]
+    texts = Counter(text for cell in given if (text := text_of(cell, denial=True)))
     empty = len(cells) - flags.total() - texts.total()
     counts = [f"{flags[True]} yes", f"{flags[False]} no"] if flags else []
     counts += [f"{texts.total()} texts"] if texts else []
@@ -259,9 +261,11 @@ def _unused_corrections(mapping: Mapping, tables: Sequence[Table]) -> list[str]:
     return [f"  corrections of diagnoses that no row has: {', '.join(map(repr, unused))}"] if unused else []
 
 
-def _meeting(factory: ConsultationFactory, case: Case, tests: Sequence[str]) -> list[str]:
+def _meeting(factory: ConsultationFactory, case: Case) -> list[str]:
     """A case as a doctor would meet it, who orders the first tests, too."""
-    words, questions, orders = phrases(case.language), COMMON_QUESTIONS[case.language], tests[:SHOWN_ORDERS]
+    words, questions, ordered = phrases(case.language), COMMON_QUESTIONS[case.language], TESTS[case.language].format("")
+    tests = (fact.topic for fact in case.facts if fact.topic.startswith(ordered))
+    orders = [_NUMBER.sub("", topic.removeprefix(ordered)) for topic in tests][:SHOWN_ORDERS]
     consultation = factory.consultation(case, len(questions) + len(orders) + 1)
     opening = consultation.opening()[-1]["content"]
     lines = ["", f"{case.case_id} (diagnosis: {case.diagnosis}; {len(case.facts)} facts{_beside(case)})"]

@@ -13,8 +13,8 @@ from clinic.loaders.records import BadRecord
 from clinic.loaders.rows import Row
 
 NOTHING = frozenset(
-    ["-", "--", "?", ".", "n/a", "n.a.", "na", "nan", "<na>", "null", "unknown", "tbd", "pending", "未知", "不详", "未做", "未查", "未测"]
-    + [f"not {done}" for done in ("available", "done", "performed", "sent", "tested", "recorded", "asked", "sure")]
+    ["-", "--", "—", "——", "?", ".", "n/a", "n.a.", "na", "nan", "<na>", "null", "unknown", "tbd", "pending", "未知", "不详", "未做", "未查", "未测", "未记录", "unk"]
+    + [f"not {done}" for done in ("available", "done", "performed", "sent", "tested", "recorded", "documented", "assessed", "reported", "asked", "sure")]
     + ["unsure", "refused", "declined", "未问", "不清楚"]
 )  # fmt: skip
 ERRORS = frozenset(["#n/a", "#ref!", "#value!", "#name?", "#div/0!", "#null!", "#num!"])  # of Excel, nothing too

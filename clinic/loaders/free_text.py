@@ -26,13 +26,15 @@ MAX_BARE_WORDS = 4  # of a thing in a list of denials that semicolons part
 FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
 _CAPITAL = re.compile(r"[.!?…]\s+[A-Z]")
 _LETTER = re.compile(r"\b\w\.\Z")
-_SOAP = re.compile(r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)([SOAP])[ \t]*:[ \t]*(?=\S)")
+_SOAP = re.compile(
+    r"(?m)(?:^[ \t]*|(?<=[.;!?])[ \t]+)(A/P|A&P|[SOAP])[ \t]*(?:[:)]|[-–](?=[ \t])|(?=\n))[ \t]*(?:\n[ \t]*[-–•*]?[ \t]*)?(?=\S)"
+)
 _FLAGGED = re.compile(r"[:：]\s*(?i:yes|no|none|nil|有|无)(?:\s*\([^()]{1,20}\))?\W*\Z")
 _SAYS = re.compile(
     r"\b(?:is|are|was|were|has|have|had|no|not|without|den\w+|show\w*|disclosed|reveal\w*)\b", re.IGNORECASE
 )
 _ASIDE = re.compile(
-    r"\s*\([^()]*,[^()]*\)|\s*[(（](?:(?:no|without|denies|never)\s+\w|(?:无|没有|未)\w)[^()（）]*[)）]"
+    r"\s*\([^()]*,[^()]*\)|\s*[(（](?:(?:no|not(?! (?:present|seen|detected|found|palpable|felt|heard)\b)|without|denies|never)\s+\w|(?:无|没有|未)\w)[^()（）]*[)）]"
 )
 _COMMA = re.compile("[,，]")
 _OR = re.compile(r"\bn?or\b")
@@ -150,8 +152,8 @@ def is_present(text: str, language: str) -> bool:
     clauses = [clause for clause in rules.clause.split(_ASIDE.sub("", simplified(text))) if clause]
     if not clauses or rules.affirms.match(clauses[0]):
         return True
-    if rules.denies.fullmatch(clauses[0]):
-        return False
+    if rules.denies.fullmatch(clauses[0]) and (len(clauses) == 1 or " " not in clauses[0].strip()):
+        return rules.still_there.match(clauses[0]) is not None
     bare = denied = carried = False
     for clause in clauses:
         said = rules.still_there.sub(" ", clause).strip()
@@ -174,8 +176,8 @@ def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tupl
     """
     heading, concluded = "", False
     text = plain(text, rules)
-    if {"S", "O", "A"} <= set(_SOAP.findall(text)):
-        text = _SOAP.sub(lambda found: f"\n{rules.soap[found[1]]}", text)
+    if {"S", "O", "A"} <= {letters[0] for letters in _SOAP.findall(text)}:
+        text = _SOAP.sub(lambda found: f"\n{rules.soap[found[1][0]]}", text)
     end = rules.end if _CAPITAL.search(text) else rules.lower_end
     for line in chain.from_iterable(map(items_of, re.split(r"\s*\n\s*", text.strip()))):
         item = MARK.sub("", line)

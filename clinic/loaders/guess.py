@@ -34,7 +34,9 @@ def guess_mapping(table: Table, path: Path) -> str:
     Raises:
         ClinicError: no column looks like a diagnosis, or none like a text.
     """
-    plain = {re.sub(r"[\W_]+", " ", column).strip().lower(): column for column in reversed(table.columns)}
+    plain = {
+        re.sub(r"[\W_]+|(?<=[a-z])(?=[A-Z])", " ", column).strip().lower(): column for column in reversed(table.columns)
+    }
     objects = {column for column in table.columns if _nested(table, column, dict)}
     lists = {column for column in table.columns if _nested(table, column, list)}
     found = {

@@ -27,7 +27,7 @@ from clinic.loaders.free_text import (
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
 from clinic.loaders.rows import Row, read_table, tables_at
-from clinic.loaders.text_lines import turns_of
+from clinic.loaders.text_lines import options_of, turns_of
 from clinic.loaders.text_rules import rules_of
 from clinic.matching import normalise
 from clinic.simplified import simplified
@@ -40,6 +40,7 @@ _ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _UNDOTTED = r"(?:[A-TV-Z]\d\d[\dA-Z]{1,4}|ICD-?\d*(?:-CM)?:?\s*[A-TV-Z]\d[\dA-Z]{1,5})"  # alone: J189, ICD-10: J45
 _CODE = re.compile(rf"\A\W*{_ICD}\W*|\s*[(\[（]\s*{_ICD}\s*[)\]）]|[\s,;:–-]+{_ICD}\W*\Z")  # of ICD-10, with its dot
+_LETTERED = re.compile(r"\A\(?[A-Ha-h][).:]\s+(?=\w{3})")  # "B) Gout"
 _NO_NAME = re.compile(
     rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|{_UNDOTTED}|[A-TV-Z]\d\d|\d{{3}}\.\d{{1,2}})\W*"
 )  # 3, A, J18.9: what stands for a name in a key elsewhere
@@ -51,7 +52,9 @@ _LIKE_A_TEST = re.compile(
 _BARE = re.compile(
     r"[<>≤≥~]?\s*[-+]?\d[\d.,:/ ×x*^-]*\s*(?:%|°?[CF]|[^\W\d_]{1,6}(?:/[^\W\d_]{1,5})?)?|(?!No)[A-Z][A-Za-z]?|[男女]"
 )  # a value that says nothing without its name
+_NAMES, _VALUES = ("name", "test", "item", "code"), ("value", "result", "valueQuantity", "dose")  # keys of an object
 _ROLES = {"assistant": "doctor", "user": "patient"}
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")  # between the words of familyHistory
 _AROUND = ' "“”'  # what a spreadsheet or a slip leaves around a name
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
@@ -162,6 +165,8 @@ def _refuse_another_language(opening: str, statements: Iterable[Statement], lang
 def _names(row: Row, mapping: Mapping) -> tuple[str, tuple[str, ...]]:
     """The diagnosis without a code of ICD-10, corrected, and the names in it."""
     stated, named = stated_diagnosis(row, mapping)
+    if len(named) == 1 and isinstance(mapping.vignette, str):  # the letter of an exam question's option
+        named = options_of(text_of(row.get(mapping.vignette))).get(named.upper(), named)
     if not stated:
         raise BadRecord(f"no diagnosis: column {mapping.diagnosis!r} {_blank(row.get(mapping.diagnosis))}")
     corrected = {normalise(wrong): right for wrong, right in mapping.corrections.items()}
@@ -180,7 +185,7 @@ def _names(row: Row, mapping: Mapping) -> tuple[str, tuple[str, ...]]:
 def stated_diagnosis(row: Row, mapping: Mapping) -> tuple[str, str]:
     """The diagnosis of a row as it stands there, and without a code of ICD-10; corrections may name either."""
     stated = " ".join(_field(row, mapping.diagnosis).split()).strip(_AROUND)
-    return stated, _CODE.sub("", stated).strip() or stated
+    return stated, _LETTERED.sub("", _CODE.sub("", stated)).strip() or stated
 
 
 def _blank(value: Any) -> str:
@@ -201,7 +206,8 @@ def _statements(row: Row, mapping: Mapping, language: str) -> Iterator[Statement
     if vignette := _field(row, mapping.vignette):
         yield from told_by_vignette(vignette, language)
     for column in mapping.facts:
-        topic = HISTORY[language].format(column) if _LIKE_A_TEST.search(column) else column
+        name = _CAMEL.sub(" ", column)
+        topic = HISTORY[language].format(name) if _LIKE_A_TEST.search(name) else name
         yield from _told(column, topic, row, language, test=False)
     for column in mapping.tests:
         yield from _told(column, TESTS[language].format(column), row, language, test=True)
@@ -231,8 +237,7 @@ def _complaints(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[str]
 
 def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> Iterator[Statement]:
     """The facts in one cell: a text, or a list of texts and of {topic, present, text}; a bare value under its name."""
-    value = parsed(row.get(column))
-    for entry in _together(column, value, language) if isinstance(value, list) else [value]:
+    for entry in _entries(column, parsed(row.get(column)), language):
         text = text_of(entry, denial=True)
         if isinstance(entry, Dict):
             yield from _in(column, entry, topic, language, test=test)
@@ -246,12 +251,16 @@ def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> It
             yield from statements_of(under(column, text, language), language, topic)
 
 
-def _together(column: str, entries: list[Any], language: str) -> list[Any]:
-    """The entries of a list, in one where whoever asks for one means all of them: medicines, allergies, past illnesses."""
-    texts = [text_of(entry) for entry in entries if isinstance(entry, str)]
-    if len(texts) < len(entries) or not all(texts) or not rules_of(language).at_once.search(column.replace("_", " ")):
+def _entries(column: str, value: Any, language: str) -> list[Any]:
+    """What a cell holds, one by one; in one what is asked for at once: medicines, allergies, past illnesses."""
+    entries = value if isinstance(value, list) else [value]
+    if not rules_of(language).at_once.search(_CAMEL.sub(" ", column).replace("_", " ")):
         return entries
-    return [(", " if language == EN.code else "、").join(texts)]
+    entries = [_in_words(entry) for entry in entries]
+    if not all(isinstance(entry, str) and text_of(entry, denial=True) for entry in entries):
+        return entries
+    comma = ", " if language == EN.code else "、"
+    return [comma.join(re.sub(r"\s*[;；]\s*(?=\S)", comma, entry) for entry in entries)]
 
 
 def _in(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: bool) -> Iterator[Statement]:
@@ -259,6 +268,14 @@ def _in(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: 
     if "text" in entry or entry.keys() & {"topic", "present"}:
         yield _stated(column, entry, topic, language, test=test)
         return
+    if name := next((key for key in _NAMES if isinstance(entry.get(key), str)), None):
+        value = next((entry[key] for key in _VALUES if entry.get(key) is not None), None)
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and entry.get("unit"):
+            value = f"{text_of(value)} {text_of(entry['unit'])}"
+        entry = {entry[name]: value if value is not None or not entry.keys() & set(_VALUES) else ""}
+        if list(entry.values()) == [None]:  # a name alone: {"name": "metformin"}
+            yield from statements_of(next(iter(entry)), language, topic)
+            return
     for name, value in entry.items():
         if isinstance(value, list | Dict):
             raise BadRecord(f"column {column!r}: {name!r} in it holds a list or an object; it must be one value")
@@ -267,6 +284,16 @@ def _in(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: 
             yield Statement(own, *told_by_flag(str(name), value, language))
         elif text := text_of(value, denial=True):
             yield Statement(own, is_present(text, language), _named_value(str(name), text, language))
+
+
+def _in_words(entry: Any) -> Any:
+    """An object with a name in words ("metformin 1000 mg"), anything else as it is."""
+    if not isinstance(entry, Dict) or not (
+        name := next((key for key in _NAMES if isinstance(entry.get(key), str)), None)
+    ):
+        return entry
+    said = [entry[name], *(entry[key] for key in (*_VALUES, "unit") if isinstance(entry.get(key), str | int | float))]
+    return " ".join(filter(None, map(text_of, said)))
 
 
 def _named_value(name: str, text: str, language: str) -> str:
@@ -313,7 +340,10 @@ def _spoken(turn: Dict[str, Any]) -> str:
 def _answers(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[Statement]:
     for turn in turns:
         doctor, patient = (_joined(turn.get(side)) for side in ("doctor", "patient"))
-        if patient and not rules_of(language).not_known.fullmatch(simplified(patient)):
+        if not patient or rules_of(language).not_known.fullmatch(simplified(patient)):
+            continue
+        told = doctor and not set(doctor) & set("?？")  # what a doctor says, and is agreed to
+        if not (told and rules_of(language).greeting.fullmatch(simplified(patient))):
             yield Statement(doctor or UNASKED[language], is_present(patient, language), patient)
 
 

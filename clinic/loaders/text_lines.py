@@ -9,6 +9,7 @@ from itertools import pairwise
 from clinic.loaders.text_rules import Rules, rules_of
 from clinic.simplified import simplified
 
+MOST_BEFORE = 2
 MAX_SIGNED = 80  # characters of a thing with a sign
 MARK = re.compile(r"\A(?:[-–—•·●▪■□○◦‣➢➤►→✓✔*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
 _TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
@@ -20,6 +21,15 @@ _SIGNED = re.compile(
 _THERE = re.compile(r"[+＋是]|(?<!没)有|yes|present|pos", re.IGNORECASE)  # signs
 _SETTING = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
 _STAMP = re.compile(r"\A[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?[\])]?\s*[-–]?\s*")  # of a line of a talk
+_OPTION = re.compile(
+    r"(?s)(?:\A|\s|[?？])[(（]?([A-Ha-h]|[1-8])[)）.、:：]\s*(.+?)(?=\s+[(（]?(?:[A-Ha-h]|[1-8])[)）.、:：]\s|\s*\Z)"
+)
+_BRACKETED = re.compile(r"\s*【([^】\n]{1,12})】\s*[:：]?\s*")  # a heading
+_OPTIONS = re.compile(
+    r"(?is)(?:(?:which|what)\b[^?.\n]{5,200}\?|(?:the )?most likely (?:diagnosis|cause)[^?.\n]{0,40}[:?]"
+    r"|(?:^|(?<=[。！\n]))[^。！？?\n]{0,60}[\u4e00-\u9fff][？?])"
+    r"\s*(?:(?:options|choices|answers|选项)\s*[:：]\s*)?[(（]?[a1][)）.、:：]\s*\S.*?\s[(（]?[b2][)）.、:：].*\Z"
+)  # of an exam question, and itself
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
@@ -33,7 +43,18 @@ _VE = re.compile(r"(?<!\w)([-−–+＋])\s?ve\b")
 def plain(text: str, rules: Rules) -> str:
     """A text without marks of Markdown, in which every thing that is there or not is said in words."""
     text = _cells(_EMPHASIS.sub(r"\2", _TITLE.sub("", text)), rules)
+    text = _BRACKETED.sub(r"\n\1：", _OPTIONS.sub("", text))
     return _without_absent(rules.asked.sub(r" \1: \2", text), rules)
+
+
+def options_of(text: str) -> dict[str, str]:
+    """The options of the exam question that a text ends with, by their letters; {} if it is none."""
+    asked = _OPTIONS.search(text)
+    return (
+        {letter.upper(): " ".join(name.split()).strip(" .;") for letter, name in _OPTION.findall(asked[0])}
+        if asked
+        else {}
+    )
 
 
 def _cells(text: str, rules: Rules) -> str:
@@ -102,8 +123,9 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
     rules, count = rules_of(language), Counter[str]()
     turns: list[dict[str, str]] = []
     parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
+    before = MOST_BEFORE  # lines before the first who speaks
     for line in filter(None, parting.split(_SETTING.sub("", text.strip()))):
-        line = _STAMP.sub("", line)
+        line = _STAMP.sub("", _EMPHASIS.sub(r"\2", line))
         for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
             if found := speaker.match(simplified(line)):
                 if not turns or side in turns[-1] or side == "doctor":
@@ -112,7 +134,7 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
                 count[side] += 1
                 break
         else:
-            if not turns and line[-1] in ":：":
+            if not turns and (before := before - 1) >= 0:
                 continue
             if not turns:
                 return []

@@ -175,8 +175,8 @@ def rules_of(language: str) -> Rules:
         greeting=re.compile(rf"\W*(?:(?:{'|'.join(said['greeting'])})\W*)+", re.IGNORECASE),
         says=re.compile(rf"(?:{'|'.join(said['says'])})\Z", re.IGNORECASE),
         soap=said["soap"],
-        doctor=re.compile(rf"\s*(?:{doctor})\s*[:：]\s*", re.IGNORECASE),
-        patient=re.compile(rf"\s*(?:{patient})\s*[:：]\s*", re.IGNORECASE),
+        doctor=re.compile(rf"\s*(?:{doctor})(?:\.?\s+[A-Z][\w'’-]+)?(?:\s*[:：]|\s+[-–]\s)\s*", re.IGNORECASE),
+        patient=re.compile(rf"\s*(?:{patient})(?:\s*[:：]|\s+[-–]\s)\s*", re.IGNORECASE),
         speaks=re.compile(
             rf"(?:\s+|(?<=[。？！]))(?=(?:(?i:{_words_of(doctor)}|{_words_of(patient)})|[DQPA])\s*[:：])"
         ),

@@ -168,6 +168,9 @@ class ChineseExaminations:
         return _within(places, _clause(said, 0, last), last), NOWHERE
 
 
+COLUMN = "检查结果："  # before the column of an own case
+
+
 class ChineseExaminationMatcher:
     """The results of one record by what was ordered."""
 
@@ -175,7 +178,7 @@ class ChineseExaminationMatcher:
         """Args: the results on record; the vocabulary, or None for the bundled one."""
         self._words = words or chinese_examinations()
         self._facts = facts
-        self._topics = {normalise(fact.topic): fact.topic for fact in facts}
+        self._topics = {normalise(name): f.topic for f in facts for name in (f.topic.removeprefix(COLUMN), f.topic)}
 
     @cached_property
     def _results(self) -> list[_Result]:

@@ -161,6 +161,9 @@ class Examinations:
         return any(a == b or a in self.around[b] or b in self.around[a] for a in ordered for b in found)
 
 
+COLUMN = "Test results: "  # before the column of an own case
+
+
 class ExaminationMatcher:
     """The results of one record by what was ordered."""
 
@@ -168,7 +171,9 @@ class ExaminationMatcher:
         """Args: the results on record; the vocabulary, or None for the bundled one."""
         self._words = words or examinations()
         self._facts = facts
-        self._topics = {normalise(fact.topic): fact.topic for fact in facts}
+        self._topics = {
+            normalise(name): fact.topic for fact in facts for name in (fact.topic.removeprefix(COLUMN), fact.topic)
+        }
 
     @cached_property
     def _results(self) -> list[_Result]:

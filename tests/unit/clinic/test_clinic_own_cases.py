@@ -409,13 +409,18 @@ def test_what_a_list_or_an_object_says_is_told_so_that_it_can_be_heard(place, sp
         **ROW,
         "symptoms": [{"topic": "fever", "present": False, "text": "Fever"}, {"topic": "rash", "text": "no rash"}],
         "labs": [{"topic": "lipase", "text": "1840 U/L"}],
-        "meds": ["apixaban 5 mg", "furosemide 40 mg"],
+        "meds": ["apixaban 5 mg", {"name": "furosemide", "value": 40, "unit": "mg"}],
+        "seen": [{"name": "Glucose", "value": 412, "unit": "mg/dL"}, {"test": "Nitrite", "result": "negative"}],
+        "familyHistory": "gout; asthma",
         "signs": ["limp", "red"],
         "CRP (mg/L)": 187,
         "Pain score": "bad",
         "Patient weight": "low",
     }
-    mapping = MAPPING + 'facts: [symptoms, meds, signs, Pain score]\ntests: [labs, "CRP (mg/L)", Patient weight]\n'
+    mapping = (
+        MAPPING
+        + 'facts: [symptoms, meds, signs, Pain score, familyHistory]\ntests: [labs, seen, "CRP (mg/L)", Patient weight]\n'
+    )
     (case,), _ = load_source(place([row], mapping), split)
     told = {(fact.topic, fact.present, fact.text, kind_of(fact)) for fact in case.facts}
     assert told >= {
@@ -423,6 +428,9 @@ def test_what_a_list_or_an_object_says_is_told_so_that_it_can_be_heard(place, sp
         ("rash", False, "no rash", "history"),
         ("Test results: lipase", True, "Lipase: 1840 U/L.", "test"),
         ("meds", True, "Apixaban 5 mg, furosemide 40 mg.", "history"),
+        ("Test results: Glucose", True, "Glucose: 412 mg/dL.", "test"),
+        ("Test results: Nitrite", False, "Nitrite: negative.", "test"),
+        ("family History", True, "Gout, asthma.", "history"),
         ("signs (1)", True, "Limp.", "history"),
         ("signs (2)", True, "Red.", "history"),
         ("Test results: CRP (mg/L)", True, "CRP (mg/L): 187.", "test"),
@@ -480,6 +488,57 @@ def test_a_mapping_is_guessed_of_common_headers_and_never_of_objects():
     assert "\ncase_id: 病案号\n" in guess
     talk = {"turns": [{"doctor": "Ill?", "patient": "Yes."}], "label": "Gout"}
     assert "\ndialogue: turns\n" in guess_mapping(Table(list(talk), [(1, talk)]), Path("talks.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "stated"),
+    [
+        ("Which of the following is the most likely diagnosis?\nA. Gout\nB. Sprain", "A"),
+        ("What is the most likely diagnosis? a) Sprain b) Gout c) Bursitis", "b"),
+        ("The most likely diagnosis is:\n(A) Sprain\n(B) Gout", "B"),
+        ("Which fits best? Options: A. Sprain; B. Gout", "B) Gout"),
+        ("What is the most likely diagnosis?\n1) Sprain\n2) Gout", "2"),
+        ("What is it? A. Sprain B. Gout", "Gout"),
+    ],
+)
+def test_the_options_of_an_exam_question_tell_nothing_but_what_its_letter_means(place, split, asked, stated):
+    story = "A man has a red toe since May. He has no fever. " + asked
+    (case,), rejected = load_source(place([{**ROW, "story": story, "dx": stated}], MAPPING), split)
+    assert (rejected, case.diagnosis, case.self_report) == ([], "Gout", "A man has a red toe since May.")
+    assert [fact.text for fact in case.facts] == ["A man has a red toe since May.", "He has no fever."]
+
+
+@pytest.mark.parametrize(
+    ("note", "want"),
+    [
+        ("S) Toe pain since May.\nO) Red toe.\nA) Gout\nP) Colchicine", ["+Red toe."]),
+        ("S: Toe pain since May. No fall.\nO: US: tophi. CXR: clear.\nA/P: Gout, colchicine", ["-No fall.", "+US: tophi.", "+CXR: clear."]),
+        ("S:\n- Toe pain since May\nO:\n- Red toe\nA:\n- Gout\nP:\n- Colchicine", ["+Red toe."]),
+        ("【主诉】Toe pain since May【查体】Red toe.【诊断】Gout", ["+Red toe."]),
+    ],
+)  # fmt: skip
+def test_what_a_note_concludes_stays_out_however_its_letters_are_written(note, want):
+    language = "zh" if "【" in note else "en"
+    assert opening_of(note, language).strip(".") == "Toe pain since May"
+    assert [f"{'-+'[s.present]}{s.text}" for s in statements_of(note, language)][1:] == want
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        "Nurse: Hello, what is it?\nCaller: I feel dizzy.\nNurse: Since when?\nCaller: Since May.",
+        "**Doctor:** What is it?\n**Patient:** I feel dizzy.\n**Doctor:** Since when?\n**Patient:** Since May.",
+        "Doctor - What is it?\nPatient - I feel dizzy.\nDoctor - Since when?\nPatient - Since May.",
+        "Dr. Smith: What is it?\nPatient: I feel dizzy.\nDr. Smith: Since when?\nPatient: Since May.",
+        "Call received 14:32\nDoctor: What is it?\nPatient: I feel dizzy.\nDoctor: Since when?\nPatient: Since May.\nDoctor: I think it is Gout.\nPatient: Right.",
+    ],
+)  # fmt: skip
+def test_talks_are_read_however_speakers_are_marked(place, split, talk):
+    (case,), rejected = load_source(
+        place([{"talk": talk, "dx": "Gout"}], "name: mine\ndialogue: talk\ndiagnosis: dx\n"), split
+    )
+    assert (rejected, case.self_report) == ([], "I feel dizzy.")
+    assert [(fact.topic, fact.text) for fact in case.facts][1:] == [("Since when?", "Since May.")]
 
 
 def test_english_cases_that_are_called_chinese_are_told(place, split):
@@ -901,6 +960,11 @@ def test_an_opening_leaves_something_to_ask(text, language, opening, rest):
         ("Heart and lungs are clear.", ["+Heart and lungs are clear."]),
         ("Positive for Giardia and negative for Salmonella.", ["+Positive for Giardia.", "-Negative for Salmonella."]),
         ("The pain is not relieved by rest.", ["+The pain is not relieved by rest."]),
+        ("No fever, eats well.", ["-No fever.", "+Eats well."]),
+        ("No headache, husband noticed slurred speech.", ["-No headache.", "+Husband noticed slurred speech."]),
+        ("No rash, appetite good.", ["-No rash.", "+Appetite good."]),
+        ("CBD 4 mm (not dilated).", ["+CBD 4 mm (not dilated)."]),
+        ("Not great. Thirsty.", ["+Not great.", "+Thirsty."]),
         ("He is not without nausea.", ["+He is not without nausea."]),
         (
             "Visit 2. AE review: nausea = yes (gr1), rash = no, fever = none.",
