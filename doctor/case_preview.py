@@ -20,9 +20,10 @@ from clinic.events import Asked, Examined
 from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.loaders.cells import text_of, with_flags
+from clinic.loaders.facts import TESTS
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import Mapping, read_mapping
-from clinic.loaders.own import TESTS, stated_diagnosis
+from clinic.loaders.own import stated_diagnosis
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, names_of
 from clinic.loaders.rows import FORMATS, Table, read_table, tables_at
 from clinic.matching import normalise
@@ -31,6 +32,7 @@ from clinic.openings import chart_opening
 from clinic.rejections import refuse_too_many, told
 from clinic.splits import refuse_empty_splits
 from clinic.vocabulary import Term, Vocabulary, read_vocabulary
+from doctor.case_doubts import doubts
 from doctor.environments import ConsultationFactory, open_factory
 from doctor.parameters import ROOT, Params
 from rl.chat import ChatFormat
@@ -68,15 +70,6 @@ _NUMBER = re.compile(r" \(\d+\)\Z")  # of a topic that comes more than once
 SHOWN_FACTS = 60  # of a case, with + where they are there and - where they are denied
 SHOWN_ORDERS = 3  # of examinations and tests
 FEW = 4  # different words of a column that could be codes
-SEVERAL = re.compile(
-    r"[;|；]|\bvs\.?\b| / |(?<=[^\W\d_]{4})/(?=[^\W\d_]{3})|\A\W*1\s*[.)、．]\s*\D"
-)  # diagnoses in one cell
-
-
-TOLD = re.compile(
-    r"\b(?:is|was|were|are|consistent with|established|diagnosed|confirmed by|suggest\w*|findings|presentation)\b|[.。]\W*\Z|(?:\S+\s+){8}|考虑|符合|明确",
-    re.IGNORECASE,
-)  # a diagnosis that is told rather than named
 
 
 def guessed(path: Path, mapping: Path) -> None:
@@ -137,7 +130,7 @@ def preview(params: Params, source: CaseSource, shown: int) -> tuple[list[Case],
             *_columns(mapping, tables),
             *_unused_corrections(mapping, tables),
             *_empty_splits(params, source, cases),
-            *_names(mapping, tables, cases),
+            *doubts(mapping, tables, cases),
             *(line for case in cases[::every][:shown] for line in _meeting(factory, case)),
             *_unknown_names(params, factory, cases),
         ],
@@ -178,7 +171,6 @@ def _summary(cases: Sequence[Case]) -> list[str]:
     groups = Counter(case.group_id for case in cases)
     common = ", ".join(f"{name} ({count})" for name, count in diagnoses.most_common(5))
     flagged = sum(bool(case.flags) for case in cases)
-    several = [name for name in dict.fromkeys(case.diagnosis for case in cases) if SEVERAL.search(name)]
     return [
         f"{len(cases)} cases of source {cases[0].source!r}: {', '.join(f'{splits[name]} {name}' for name in sorted(splits))}",
         f"  facts in a case: {median(len(case.facts) for case in cases):g} (median), {sum(not fact.present for fact in facts) / len(facts):.0%} of them denied",
@@ -186,11 +178,6 @@ def _summary(cases: Sequence[Case]) -> list[str]:
         f"  cases that share a group with another, and so a split: {sum(count for count in groups.values() if count > 1)}, at most {max(groups.values())} in one",
         *([f"  opening words that name the diagnosis (masked, flagged): {flagged}"] if flagged else []),
         *(["  all have one diagnosis: whoever says it is always right"] if len(diagnoses) == 1 else []),
-        *(
-            [f"  diagnoses that look like several, of which one alone is wrong: {', '.join(several[:5])}"]
-            if several
-            else []
-        ),
     ]
 
 
@@ -208,32 +195,6 @@ def _columns(mapping: Mapping, tables: Sequence[Table]) -> list[str]:
         *(f"  column {column}: {_as_read([row.get(column) for row in rows])}" for column in of_facts),
         *([f"  columns that nothing is made of: {', '.join(unused)}"] if unused else []),
     ]
-
-
-def _names(mapping: Mapping, tables: Sequence[Table], cases: Sequence[Case]) -> list[str]:
-    """What is doubtful of groups, synonyms and diagnoses."""
-    rows = [row for table in tables for _, row in table.rows if not isinstance(row, BadRecord)]
-    lines = []
-    if isinstance(mapping.group, str) and (alone := sum(not text_of(row.get(mapping.group)) for row in rows)):
-        lines += [
-            f"  rows without a group ({mapping.group} is empty), which may be parted from their patient's: {alone}"
-        ]
-    sentences = [name for name in dict.fromkeys(case.diagnosis for case in cases) if TOLD.search(name)]
-    if sentences:
-        lines += [
-            f"  diagnoses that read like sentences, which few answers will match: {len(sentences)}; name them under `corrections`: {sentences[0]}"
-        ]
-    listed = [name for case in cases for name in case.synonyms if "," in name or "，" in name]
-    if listed:
-        lines += [
-            f"  synonyms with a comma, each taken for one name: {len(listed)}, such as {listed[0]!r}; `separator` is {mapping.separator!r}"
-        ]
-    words = {(case.self_report, tuple(fact.text for fact in case.facts)): set[str]() for case in cases}
-    for case in cases:
-        words[case.self_report, tuple(fact.text for fact in case.facts)].add(case.diagnosis_id)
-    if twice := sum(len(found) > 1 for found in words.values()):
-        lines += [f"  patients with the same words and different diagnoses: {twice}"]
-    return lines
 
 
 def _as_read(cells: Sequence[Any]) -> str:

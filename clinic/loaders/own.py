@@ -14,27 +14,17 @@ from clinic.cases import Case, Rejected
 from clinic.config import CaseSource, SplitParams
 from clinic.errors import ClinicError
 from clinic.language import EN, PHRASES
-from clinic.loaders.cells import parsed, text_of, told_by_flag, with_flags
-from clinic.loaders.free_text import (
-    Statement,
-    denied,
-    is_foreign,
-    is_present,
-    opening_of,
-    statements_of,
-    under,
-)
+from clinic.loaders.cells import parsed, text_of, with_flags
+from clinic.loaders.facts import told_by_facts, told_by_tests
+from clinic.loaders.free_text import Statement, is_foreign, opening_of, statements_of
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
 from clinic.loaders.rows import Row, read_table, tables_at
-from clinic.loaders.text_lines import options_of, turns_of
-from clinic.loaders.text_rules import rules_of
+from clinic.loaders.talks import answers, complaints, recorded, turns_of
+from clinic.loaders.text_lines import options_of
 from clinic.matching import normalise
-from clinic.simplified import simplified
 from clinic.splits import split_of
 
-TESTS = {"en": "Test results: {}", "zh": "检查结果：{}"}  # how the topic of a test is told from that of a history
-HISTORY = {"en": "History: {}", "zh": "病史：{}"}  # and of a history whose column sounds like a test
 RED_FLAG = {"en": "Warning sign", "zh": "危险信号"}
 _ICD = r"(?:ICD-?\d*(?:-CM)?:?\s*)?[A-TV-Z]\d[\dA-Z]\.[\dA-Z]{1,4}(?![A-Za-z\d])"
 _HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -45,18 +35,7 @@ _NO_NAME = re.compile(
     rf"(?=\W*\w)[\W\d_]*[A-Za-z]?[\W_]*|\W*(?:{_ICD}|{_UNDOTTED}|[A-TV-Z]\d\d|\d{{3}}\.\d{{1,2}})\W*"
 )  # 3, A, J18.9: what stands for a name in a key elsewhere
 _NO_DISEASE = frozenset(["other", "others", "unspecified", "undiagnosed", "no diagnosis", "none of the above", "其他", "其它", "待查"])  # fmt: skip
-_LIKE_A_TEST = re.compile(
-    r"\b(?:scores?|factors?|levels?|screen\w*|observations?|temperature|cultures?|monitoring|evaluation|interventions?|parameters|appearance)\b",
-    re.IGNORECASE,
-)
-_BARE = re.compile(
-    r"[<>≤≥~]?\s*[-+]?\d[\d.,:/ ×x*^-]*\s*(?:%|°?[CF]|[^\W\d_]{1,6}(?:/[^\W\d_]{1,5})?)?|(?!No)[A-Z][A-Za-z]?|[男女]"
-)  # a value that says nothing without its name
-_NAMES, _VALUES = ("name", "test", "item", "code"), ("value", "result", "valueQuantity", "dose")  # keys of an object
-_ROLES = {"assistant": "doctor", "user": "patient"}
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")  # between the words of familyHistory
 _AROUND = ' "“”'  # what a spreadsheet or a slip leaves around a name
-UNASKED = {"en": "Unasked", "zh": "未问"}
 
 
 def load(source: CaseSource, split: SplitParams) -> tuple[list[Case], list[Rejected]]:
@@ -102,7 +81,7 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     vignette = _field(row, mapping.vignette)
     opening = _field(row, mapping.opening) or opening_of(_first_words(vignette, language), language)
     if not opening and mapping.dialogue is not None and not mapping.opening:
-        opening = next(_complaints(_recorded(mapping.dialogue, row, language), language), "")
+        opening = next(complaints(recorded(mapping.dialogue, row.get(mapping.dialogue), language), language), "")
     if not opening:
         column = mapping.opening or mapping.vignette or mapping.dialogue
         lacks = "tells nothing of the patient beside questions and conclusions" if vignette else "is empty"
@@ -206,151 +185,23 @@ def _statements(row: Row, mapping: Mapping, language: str) -> Iterator[Statement
     if vignette := _field(row, mapping.vignette):
         yield from told_by_vignette(vignette, language)
     for column in mapping.facts:
-        name = _CAMEL.sub(" ", column)
-        topic = HISTORY[language].format(name) if _LIKE_A_TEST.search(name) else name
-        yield from _told(column, topic, row, language, test=False)
+        yield from told_by_facts(column, row.get(column), language)
     for column in mapping.tests:
-        yield from _told(column, TESTS[language].format(column), row, language, test=True)
+        yield from told_by_tests(column, row.get(column), language)
     if mapping.dialogue is not None:
-        yield from _answers(_recorded(mapping.dialogue, row, language), language)
+        yield from answers(recorded(mapping.dialogue, row.get(mapping.dialogue), language), language)
 
 
 def told_by_vignette(vignette: str, language: str) -> Iterator[Statement]:
     """What a free text tells, which may be a talk."""
     turns = turns_of(vignette, language)
-    return _answers(turns, language) if turns else statements_of(vignette, language)
+    return answers(turns, language) if turns else statements_of(vignette, language)
 
 
 def _first_words(vignette: str, language: str) -> str:
     """What a vignette begins with: where it is a talk, what the patient says first."""
     turns = turns_of(vignette, language)
-    return next(chain(_complaints(turns, language), (turn["patient"] for turn in turns if "patient" in turn)), vignette)
-
-
-def _complaints(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[str]:
-    """What a patient says in a talk that may be what brings it: neither a greeting nor a denial."""
-    for turn in turns:
-        said = _joined(turn.get("patient"))
-        if said and not rules_of(language).greeting.fullmatch(simplified(said)) and is_present(said, language):
-            yield said
-
-
-def _told(column: str, topic: str, row: Row, language: str, *, test: bool) -> Iterator[Statement]:
-    """The facts in one cell: a text, or a list of texts and of {topic, present, text}; a bare value under its name."""
-    for entry in _entries(column, parsed(row.get(column)), language):
-        text = text_of(entry, denial=True)
-        if isinstance(entry, Dict):
-            yield from _in(column, entry, topic, language, test=test)
-        elif isinstance(entry, bool):
-            yield Statement(topic, *told_by_flag(column, entry, language))
-        elif _BARE.fullmatch(text):
-            yield Statement(topic, True, _named_value(column, text, language))
-        elif text and test:
-            yield Statement(topic, is_present(text, language), text)
-        else:
-            yield from statements_of(under(column, text, language), language, topic)
-
-
-def _entries(column: str, value: Any, language: str) -> list[Any]:
-    """What a cell holds, one by one; in one what is asked for at once: medicines, allergies, past illnesses."""
-    entries = value if isinstance(value, list) else [value]
-    if not rules_of(language).at_once.search(_CAMEL.sub(" ", column).replace("_", " ")):
-        return entries
-    entries = [_in_words(entry) for entry in entries]
-    if not all(isinstance(entry, str) and text_of(entry, denial=True) for entry in entries):
-        return entries
-    comma = ", " if language == EN.code else "、"
-    return [comma.join(re.sub(r"\s*[;；]\s*(?=\S)", comma, entry) for entry in entries)]
-
-
-def _in(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: bool) -> Iterator[Statement]:
-    """What an object tells: {topic, present, text}, or a value under each name ({"CRP": 187, "fever": false})."""
-    if "text" in entry or entry.keys() & {"topic", "present"}:
-        yield _stated(column, entry, topic, language, test=test)
-        return
-    if name := next((key for key in _NAMES if isinstance(entry.get(key), str)), None):
-        value = next((entry[key] for key in _VALUES if entry.get(key) is not None), None)
-        if isinstance(value, str | int | float) and not isinstance(value, bool) and entry.get("unit"):
-            value = f"{text_of(value)} {text_of(entry['unit'])}"
-        entry = {entry[name]: value if value is not None or not entry.keys() & set(_VALUES) else ""}
-        if list(entry.values()) == [None]:  # a name alone: {"name": "metformin"}
-            yield from statements_of(next(iter(entry)), language, topic)
-            return
-    for name, value in entry.items():
-        if isinstance(value, list | Dict):
-            raise BadRecord(f"column {column!r}: {name!r} in it holds a list or an object; it must be one value")
-        own = TESTS[language].format(name) if test else str(name)
-        if isinstance(value, bool):
-            yield Statement(own, *told_by_flag(str(name), value, language))
-        elif text := text_of(value, denial=True):
-            yield Statement(own, is_present(text, language), _named_value(str(name), text, language))
-
-
-def _in_words(entry: Any) -> Any:
-    """An object with a name in words ("metformin 1000 mg"), anything else as it is."""
-    if not isinstance(entry, Dict) or not (
-        name := next((key for key in _NAMES if isinstance(entry.get(key), str)), None)
-    ):
-        return entry
-    said = [entry[name], *(entry[key] for key in (*_VALUES, "unit") if isinstance(entry.get(key), str | int | float))]
-    return " ".join(filter(None, map(text_of, said)))
-
-
-def _named_value(name: str, text: str, language: str) -> str:
-    name = name.replace("_", " ").strip()
-    return f"{name[:1].upper()}{name[1:]}: {text}{rules_of(language).stop}"
-
-
-def _stated(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: bool) -> Statement:
-    text = text_of(entry.get("text"), denial=True)
-    if not text:
-        raise BadRecord(f"column {column!r}: a fact without text; write {{topic, present, text}}")
-    present = is_present(text, language) if entry.get("present") is None else entry["present"]
-    if not isinstance(present, bool):
-        raise BadRecord(f"column {column!r}: present = {present!r} of a fact is neither true nor false")
-    if not present and is_present(text, language):
-        text = denied(text, language)
-    own = text_of(entry.get("topic"))
-    text = _named_value(own, text, language) if own and _BARE.fullmatch(text) else text
-    return Statement(TESTS[language].format(own) if own and test else own or topic, present, text)
-
-
-def _recorded(column: str, row: Row, language: str) -> list[Dict[str, Any]]:
-    """The turns of a recorded consultation."""
-    turns = parsed(row.get(column)) or []
-    turns = (
-        (text and turns_of(text, language)) or turns if isinstance(turns, str) and (text := text_of(turns)) else turns
-    )
-    if isinstance(turns, list) and turns and all(isinstance(t, Dict) and _spoken(t) for t in turns):
-        turns = turns_of("\n".join(_spoken(turn) for turn in turns), language) or None
-    if not isinstance(turns, list) or not all(isinstance(t, Dict) and t.keys() & {"doctor", "patient"} for t in turns):
-        raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}")
-    return turns
-
-
-def _spoken(turn: Dict[str, Any]) -> str:
-    """A turn of {speaker, text} or {role, content} as a line that begins with who speaks; "" if it is none."""
-    for who, what in (("speaker", "text"), ("role", "content")):
-        if turn.keys() >= {who, what}:
-            speaker = _ROLES.get(str(turn[who]).casefold(), turn[who])
-            return f"{speaker}: {' '.join(text_of(turn[what], denial=True).split())}"
-    return ""
-
-
-def _answers(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[Statement]:
-    for turn in turns:
-        doctor, patient = (_joined(turn.get(side)) for side in ("doctor", "patient"))
-        if not patient or rules_of(language).not_known.fullmatch(simplified(patient)):
-            continue
-        told = doctor and not set(doctor) & set("?？")  # what a doctor says, and is agreed to
-        if not (told and rules_of(language).greeting.fullmatch(simplified(patient))):
-            yield Statement(doctor or UNASKED[language], is_present(patient, language), patient)
-
-
-def _joined(said: Any) -> str:
-    return " ".join(
-        text for part in (said if isinstance(said, list) else [said]) if (text := text_of(part, denial=True))
-    )
+    return next(chain(complaints(turns, language), (turn["patient"] for turn in turns if "patient" in turn)), vignette)
 
 
 def _named(text: str, statements: list[Statement]) -> bool:

@@ -1,15 +1,12 @@
 """What stands in free text instead of sentences, brought into lines and words: tables, boxes to be ticked, signs, questions
-with their yes or no, numbered things, lists of what is not there, and talks.
+with their yes or no, numbered things, and lists of what is not there.
 """
 
 import re
-from collections import Counter
 from itertools import pairwise
 
-from clinic.loaders.text_rules import Rules, rules_of
-from clinic.simplified import simplified
+from clinic.loaders.text_rules import Rules
 
-MOST_BEFORE = 2
 MAX_SIGNED = 80  # characters of a thing with a sign
 MARK = re.compile(r"\A(?:[-–—•·●▪■□○◦‣➢➤►→✓✔*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
 _TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
@@ -19,8 +16,6 @@ _SIGNED = re.compile(
     r"|\s+(?:[+＋]{1,4}|[-−–－])|没有|(?<![没未偶时常亦也])有|无)?\W*"
 )
 _THERE = re.compile(r"[+＋是]|(?<!没)有|yes|present|pos", re.IGNORECASE)  # signs
-_SETTING = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
-_STAMP = re.compile(r"\A[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?[\])]?\s*[-–]?\s*")  # of a line of a talk
 _OPTION = re.compile(
     r"(?s)(?:\A|\s|[?？])[(（]?([A-Ha-h]|[1-8])[)）.、:：]\s*(.+?)(?=\s+[(（]?(?:[A-Ha-h]|[1-8])[)）.、:：]\s|\s*\Z)"
 )
@@ -30,7 +25,7 @@ _OPTIONS = re.compile(
     r"|(?:^|(?<=[。！\n]))[^。！？?\n]{0,60}[\u4e00-\u9fff][？?])"
     r"\s*(?:(?:options|choices|answers|选项)\s*[:：]\s*)?[(（]?[a1][)）.、:：]\s*\S.*?\s[(（]?[b2][)）.、:：].*\Z"
 )  # of an exam question, and itself
-_EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
+EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
 _EMPTY, _TICKED = "□☐", "☑☒✅■√✓"
@@ -42,7 +37,7 @@ _VE = re.compile(r"(?<!\w)([-−–+＋])\s?ve\b")
 
 def plain(text: str, rules: Rules) -> str:
     """A text without marks of Markdown, in which every thing that is there or not is said in words."""
-    text = _cells(_EMPHASIS.sub(r"\2", _TITLE.sub("", text)), rules)
+    text = _cells(EMPHASIS.sub(r"\2", _TITLE.sub("", text)), rules)
     text = _BRACKETED.sub(r"\n\1：", _OPTIONS.sub("", text))
     return _without_absent(rules.asked.sub(r" \1: \2", text), rules)
 
@@ -114,30 +109,3 @@ def signs_of(text: str) -> list[tuple[bool, str]]:
     if not all(sign and len(sign) == 1 for sign in signs):
         return []
     return [(bool(_THERE.search(sign[0])), item) for sign, item in zip(signs, items, strict=True) if sign]
-
-
-def turns_of(text: str, language: str) -> list[dict[str, str]]:
-    """The turns of a talk whose lines, or parts of one line, begin with who speaks ("Doctor: ...", "Patient: ..."), a
-    patient's behind the doctor's before it; [] where it is none, or each speaks once.
-    """
-    rules, count = rules_of(language), Counter[str]()
-    turns: list[dict[str, str]] = []
-    parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
-    before = MOST_BEFORE  # lines before the first who speaks
-    for line in filter(None, parting.split(_SETTING.sub("", text.strip()))):
-        line = _STAMP.sub("", _EMPHASIS.sub(r"\2", line))
-        for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
-            if found := speaker.match(simplified(line)):
-                if not turns or side in turns[-1] or side == "doctor":
-                    turns.append({})
-                turns[-1][side] = line[found.end() :].strip(' \t"“”')
-                count[side] += 1
-                break
-        else:
-            if not turns and (before := before - 1) >= 0:
-                continue
-            if not turns:
-                return []
-            last = list(turns[-1])[-1]
-            turns[-1][last] += f" {line}"
-    return turns if min(count["doctor"], count["patient"]) > 1 else []

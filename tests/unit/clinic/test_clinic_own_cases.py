@@ -21,7 +21,7 @@ from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import read_mapping
 from clinic.loaders.own import case_of
 from clinic.loaders.rows import Table
-from clinic.loaders.text_lines import turns_of
+from clinic.loaders.talks import turns_of
 from clinic.rejections import by_reason, refuse_too_many, told
 from clinic.understanding.record import kind_of
 

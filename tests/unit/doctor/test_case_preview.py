@@ -102,19 +102,23 @@ def test_what_is_doubtful_is_said(place, params, tmp_path):
         {"text": told.format(1), "illness": "Sprain", "mrn": None, "CRP": None},
         {"text": told.format(2), "illness": "Pulmonary embolism was diagnosed.", "mrn": "8", "CRP": "none"},
         {"text": told.format(3), "illness": "1.Pneumonia 2.COPD", "mrn": "9"},
+        {"text": f"{told.format(4)} Known gout.", "illness": "Gout", "mrn": "10"},
+        {"text": told.format(5), "illness": "r/o pneumonia", "mrn": "11"},
     ]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "mine.yaml").write_text(MAPPING + "group: mrn\nsynonyms: also\ntests: [CRP]\n")
-    lines = preview(params(10), source.model_copy(update={"path": str(tmp_path / "mine.jsonl")}), 4)[2]
+    lines = preview(params(10), source.model_copy(update={"path": str(tmp_path / "mine.jsonl")}), 6)[2]
     text = "\n".join(lines)
     assert "rows without a group (mrn is empty), which may be parted from their patient's: 1" in text
-    assert "diagnoses that read like sentences, which few answers will match: 1; " in text
+    assert "match; name them under `corrections`: 1, Pulmonary embolism was diagnosed." in text
     assert (
         "synonyms with a comma, each taken for one name: 1, such as 'Podagra, Uric arthritis'; `separator` is '|'"
         in text
     )
     assert "patients with the same words and different diagnoses: " not in text  # the CRP differs
-    assert "diagnoses that look like several, of which one alone is wrong: 1.Pneumonia 2.COPD" in text
+    assert "diagnoses that look like several, of which one alone is wrong: 1, 1.Pneumonia 2.COPD" in text
+    assert "diagnoses that are in doubt, ruled out or past: 1, r/o pneumonia" in text
+    assert "masked where it is told: 1, such as History of present illness (2): Known gout." in text
     assert "  Test: CRP -> CRP: 120." in lines
     assert any(line.endswith("facts; also: Podagra, Uric arthritis)") for line in lines)
 

@@ -1,0 +1,98 @@
+"""Recorded talks of a doctor and a patient: who speaks, what brings the patient, and what it answers."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from collections.abc import Mapping as Dict
+from typing import Any
+
+from clinic.loaders.cells import parsed, text_of
+from clinic.loaders.free_text import Statement, is_present
+from clinic.loaders.records import BadRecord
+from clinic.loaders.text_lines import EMPHASIS
+from clinic.loaders.text_rules import rules_of
+from clinic.simplified import simplified
+
+MOST_BEFORE = 2
+_SETTING = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
+_STAMP = re.compile(r"\A[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?[\])]?\s*[-–]?\s*")  # of a line of a talk
+_ROLES = {"assistant": "doctor", "user": "patient"}
+UNASKED = {"en": "Unasked", "zh": "未问"}
+
+
+def turns_of(text: str, language: str) -> list[dict[str, str]]:
+    """The turns of a talk whose lines, or parts of one line, begin with who speaks ("Doctor: ...", "Patient: ..."), a
+    patient's behind the doctor's before it; [] where it is none, or each speaks once.
+    """
+    rules, count = rules_of(language), Counter[str]()
+    turns: list[dict[str, str]] = []
+    parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
+    before = MOST_BEFORE  # lines before the first who speaks
+    for line in filter(None, parting.split(_SETTING.sub("", text.strip()))):
+        line = _STAMP.sub("", EMPHASIS.sub(r"\2", line))
+        for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
+            if found := speaker.match(simplified(line)):
+                if not turns or side in turns[-1] or side == "doctor":
+                    turns.append({})
+                turns[-1][side] = line[found.end() :].strip(' \t"“”')
+                count[side] += 1
+                break
+        else:
+            if not turns and (before := before - 1) >= 0:
+                continue
+            if not turns:
+                return []
+            last = list(turns[-1])[-1]
+            turns[-1][last] += f" {line}"
+    return turns if min(count["doctor"], count["patient"]) > 1 else []
+
+
+def recorded(column: str, cell: Any, language: str) -> list[Dict[str, Any]]:
+    """The turns of a recorded consultation, as `turns_of` gives them.
+
+    Raises:
+        BadRecord: the cell of this column holds none.
+    """
+    turns = parsed(cell) or []
+    turns = (
+        (text and turns_of(text, language)) or turns if isinstance(turns, str) and (text := text_of(turns)) else turns
+    )
+    if isinstance(turns, list) and turns and all(isinstance(t, Dict) and _spoken(t) for t in turns):
+        turns = turns_of("\n".join(_spoken(turn) for turn in turns), language) or None
+    if not isinstance(turns, list) or not all(isinstance(t, Dict) and t.keys() & {"doctor", "patient"} for t in turns):
+        raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}")
+    return turns
+
+
+def _spoken(turn: Dict[str, Any]) -> str:
+    """A turn of {speaker, text} or {role, content} as a line that begins with who speaks; "" if it is none."""
+    for who, what in (("speaker", "text"), ("role", "content")):
+        if turn.keys() >= {who, what}:
+            speaker = _ROLES.get(str(turn[who]).casefold(), turn[who])
+            return f"{speaker}: {' '.join(text_of(turn[what], denial=True).split())}"
+    return ""
+
+
+def answers(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[Statement]:
+    """What a patient answers, under what was asked; not what says nothing, nor that it agrees to what it was told."""
+    for turn in turns:
+        doctor, patient = (_joined(turn.get(side)) for side in ("doctor", "patient"))
+        if not patient or rules_of(language).not_known.fullmatch(simplified(patient)):
+            continue
+        told = doctor and not set(doctor) & set("?？")  # what a doctor says, and is agreed to
+        if not (told and rules_of(language).greeting.fullmatch(simplified(patient))):
+            yield Statement(doctor or UNASKED[language], is_present(patient, language), patient)
+
+
+def _joined(said: Any) -> str:
+    return " ".join(
+        text for part in (said if isinstance(said, list) else [said]) if (text := text_of(part, denial=True))
+    )
+
+
+def complaints(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[str]:
+    """What a patient says in a talk that may be what brings it: neither a greeting nor a denial."""
+    for turn in turns:
+        said = _joined(turn.get("patient"))
+        if said and not rules_of(language).greeting.fullmatch(simplified(said)) and is_present(said, language):
+            yield said
