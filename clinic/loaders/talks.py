@@ -13,7 +13,7 @@ from clinic.loaders.text_lines import EMPHASIS
 from clinic.loaders.text_rules import rules_of
 from clinic.simplified import simplified
 
-MOST_BEFORE = 2
+MOST_BEFORE, SHORT = 2, 8  # lines before the first who speaks, and words of one
 _SETTING = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
 _STAMP = re.compile(r"\A[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?[\])]?\s*[-–]?\s*")  # of a line of a talk
 _ROLES = {"assistant": "doctor", "user": "patient"}
@@ -27,7 +27,7 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
     rules, count = rules_of(language), Counter[str]()
     turns: list[dict[str, str]] = []
     parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
-    before = MOST_BEFORE  # lines before the first who speaks
+    before = MOST_BEFORE
     for line in filter(None, parting.split(_SETTING.sub("", text.strip()))):
         line = _STAMP.sub("", EMPHASIS.sub(r"\2", line))
         for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
@@ -38,7 +38,7 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
                 count[side] += 1
                 break
         else:
-            if not turns and (before := before - 1) >= 0:
+            if not turns and (line[-1] in ":：" or (rules.length(line) <= SHORT and (before := before - 1) >= 0)):
                 continue
             if not turns:
                 return []
@@ -60,7 +60,8 @@ def recorded(column: str, cell: Any, language: str) -> list[Dict[str, Any]]:
     if isinstance(turns, list) and turns and all(isinstance(t, Dict) and _spoken(t) for t in turns):
         turns = turns_of("\n".join(_spoken(turn) for turn in turns), language) or None
     if not isinstance(turns, list) or not all(isinstance(t, Dict) and t.keys() & {"doctor", "patient"} for t in turns):
-        raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}")
+        lines = ", nor a text whose lines begin with who speaks (Doctor: ...)" if isinstance(turns, str) else ""
+        raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}{lines}")
     return turns
 
 

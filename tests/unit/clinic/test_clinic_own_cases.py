@@ -266,7 +266,7 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
         2: "the line is no JSON object",
         4: "byte 0xe9 is no UTF-8; save the file as UTF-8",
         5: "language 'fr' is not spoken here; use one of: en, zh",
-        6: "column 'talk' is no list of {doctor, patient}",
+        6: "column 'talk' is no list of {doctor, patient}, nor a text whose lines begin with who speaks (Doctor: ...)",
         7: "column 'more': a fact without text; write {topic, present, text}",
         8: "column 'more': present = 'maybe' of a fact is neither true nor false",
         10: "the row is empty",
@@ -539,6 +539,12 @@ def test_talks_are_read_however_speakers_are_marked(place, split, talk):
     )
     assert (rejected, case.self_report) == ([], "I feel dizzy.")
     assert [(fact.topic, fact.text) for fact in case.facts][1:] == [("Since when?", "Since May.")]
+
+
+def test_what_stands_before_a_talk_is_not_lost_where_it_tells_something():
+    talk = "Doctor: What is it?\nPatient: I feel dizzy.\nDoctor: Since when?\nPatient: Since May."
+    assert turns_of(f"Call of May 3\n{talk}", "en")
+    assert turns_of(f"A man of 60 with diabetes calls because he feels dizzy.\n{talk}", "en") == []
 
 
 def test_english_cases_that_are_called_chinese_are_told(place, split):
