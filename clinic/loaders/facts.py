@@ -21,9 +21,10 @@ _LIKE_A_TEST = re.compile(
     re.IGNORECASE,
 )
 _BARE = re.compile(
-    r"[<>≤≥~]?\s*[-+]?\d[\d.,:/ ×x*^-]*\s*(?:%|°?[CF]|[^\W\d_]{1,6}(?:/[^\W\d_]{1,5})?)?|(?!No)[A-Z][A-Za-z]?|[男女]"
+    r"[<>≤≥~]?\s*[-+]?\d[\d.,:/ ×x*^-]*\s*(?:%|°?[CF]|[^\W\d_]{1,6}(?:/[^\W\d_]{1,5})?)?|[A-Z]|Ex|[男女]"
 )  # a value that says nothing without its name
 _NAMES, _VALUES = ("name", "test", "item", "code"), ("value", "result", "valueQuantity", "dose")  # keys of an object
+_ABOUT = re.compile(r"\b(?:tests?|status|adherence|number|count|date)\b", re.IGNORECASE)  # of medicines, not they
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")  # between the words of familyHistory
 
 
@@ -58,28 +59,36 @@ def _told(column: str, topic: str, cell: Any, language: str, *, test: bool) -> I
 def _entries(column: str, value: Any, language: str) -> list[Any]:
     """What a cell holds, one by one; in one what is asked for at once: medicines, allergies, past illnesses."""
     entries = value if isinstance(value, list) else [value]
-    if not rules_of(language).at_once.search(_CAMEL.sub(" ", column).replace("_", " ")):
+    name = _CAMEL.sub(" ", column).replace("_", " ")
+    if not rules_of(language).at_once.search(name) or _ABOUT.search(name):
         return entries
     entries = [_in_words(entry) for entry in entries]
     if not all(isinstance(entry, str) and text_of(entry, denial=True) for entry in entries):
         return entries
-    comma = ", " if language == EN.code else "、"
-    return [comma.join(re.sub(r"\s*[;；]\s*(?=\S)", comma, entry) for entry in entries)]
+    parts = [part for entry in entries for part in re.split(r"\s*[;；]\s*", entry) if part.strip()]
+    there = [part for part in parts if is_present(part, language)]
+    together = [(", " if language == EN.code else "、").join(there)] if there else []
+    return [*together, *(part for part in parts if part not in there)]
 
 
 def _in(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: bool) -> Iterator[Statement]:
     """What an object tells: {topic, present, text}, or a value under each name ({"CRP": 187, "fever": false})."""
+    name = _name_of(entry)
     if "text" in entry or entry.keys() & {"topic", "present"}:
-        yield _stated(column, entry, topic, language, test=test)
+        yield _stated(column, {"text": entry.get(name), **entry} if name else entry, topic, language, test=test)
         return
-    if name := next((key for key in _NAMES if isinstance(entry.get(key), str)), None):
-        value = next((entry[key] for key in _VALUES if entry.get(key) is not None), None)
-        if isinstance(value, str | int | float) and not isinstance(value, bool) and entry.get("unit"):
-            value = f"{text_of(value)} {text_of(entry['unit'])}"
-        entry = {entry[name]: value if value is not None or not entry.keys() & set(_VALUES) else ""}
-        if list(entry.values()) == [None]:  # a name alone: {"name": "metformin"}
-            yield from statements_of(next(iter(entry)), language, topic)
+    if name:
+        if unknown := entry.keys() - {name, "unit", *_VALUES}:
+            raise BadRecord(
+                f"column {column!r}: what {sorted(unknown)[0]!r} of an object means is not known; write {{name, value, unit}} or {{topic, present, text}}"
+            )
+        if not entry.keys() & set(_VALUES):  # a name alone: {"name": "metformin"}
+            yield from statements_of(text_of(entry[name]), language, topic)
             return
+        value = next((entry[key] for key in _VALUES if text_of(entry.get(key), denial=True)), "")
+        if not isinstance(value, bool | list | Dict) and entry.get("unit"):
+            value = f"{text_of(value)} {text_of(entry['unit'])}"
+        entry = {entry[name]: value}
     for name, value in entry.items():
         if isinstance(value, list | Dict):
             raise BadRecord(f"column {column!r}: {name!r} in it holds a list or an object; it must be one value")
@@ -90,11 +99,15 @@ def _in(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: 
             yield Statement(own, is_present(text, language), _named_value(str(name), text, language))
 
 
+def _name_of(entry: Dict[str, Any]) -> str | None:
+    """The key under which an object has its name."""
+    return next((key for key in _NAMES if isinstance(entry.get(key), str)), None)
+
+
 def _in_words(entry: Any) -> Any:
-    """An object with a name in words ("metformin 1000 mg"), anything else as it is."""
-    if not isinstance(entry, Dict) or not (
-        name := next((key for key in _NAMES if isinstance(entry.get(key), str)), None)
-    ):
+    """An object of name, value and unit in words ("metformin 1000 mg"), anything else as it is."""
+    name = _name_of(entry) if isinstance(entry, Dict) else None
+    if not name or entry.keys() - {name, "unit", *_VALUES}:
         return entry
     said = [entry[name], *(entry[key] for key in (*_VALUES, "unit") if isinstance(entry.get(key), str | int | float))]
     return " ".join(filter(None, map(text_of, said)))

@@ -37,7 +37,6 @@ _ASIDE = re.compile(
     r"\s*\([^()]*,[^()]*\)|\s*[(（](?:(?:no|not(?! (?:present|seen|detected|found|palpable|felt|heard)\b)|without|denies|never)\s+\w|(?:无|没有|未)\w)[^()（）]*[)）]"
 )
 _COMMA = re.compile("[,，]")
-_OR = re.compile(r"\bn?or\b")
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
@@ -284,10 +283,10 @@ def _apart(part: str, rules: Rules) -> Iterator[str]:
     if not (found := _denial(part, rules)):
         yield part
         return
-    rest, once = part[found.start("rest") :], found["cue"].lower().startswith(("without", "with no", "不"))
+    rest, once = part[found.start("rest") :], found["cue"] == "不"
     end, after = _reach(rest, rules)
     first = _COMMA.search(rest, 0, end)
-    if once and first and not _OR.search(rest[:end]):  # one thing behind another is rarely a list
+    if once and first:  # one thing behind another is rarely a list
         end, after = first.span()
     yield part[: found.start("rest") + end]
     if after:
@@ -373,8 +372,7 @@ def _reach(rest: str, rules: Rules) -> tuple[int, int]:
         before, behind = compared[: comma.start()], compared[comma.end() :]
         if not _closed(before):
             continue
-        ended = comma[0].strip() == "," and _OR.search(before) and not _OR.search(behind)  # "no cold or fever, nausea"
-        if ended or rules.own.match(compared, comma.end()) or rules.denied.match(behind):
+        if rules.own.match(compared, comma.end()) or rules.denied.match(behind):
             return comma.start(), comma.end()
     return len(rest), 0
 

@@ -4,7 +4,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Dict
 from itertools import chain
 from pathlib import Path
@@ -86,7 +86,7 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
         column = mapping.opening or mapping.vignette or mapping.dialogue
         lacks = "tells nothing of the patient beside questions and conclusions" if vignette else "is empty"
         raise BadRecord(f"nothing to begin with: column {column!r} {lacks}")
-    _refuse_another_language(opening, statements, language)
+    _refuse_another_language(opening, statements, language, diagnosis)
     flags = _several(row, mapping.red_flags, mapping.separator)
     statements += [Statement(RED_FLAG[language], True, flag) for flag in flags if not _named(flag, statements)]
     facts = numbered([(s.topic, s.present, s.text) for s in statements])
@@ -125,13 +125,13 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     )
 
 
-def _refuse_another_language(opening: str, statements: Iterable[Statement], language: str) -> None:
+def _refuse_another_language(opening: str, statements: Sequence[Statement], language: str, diagnosis: str) -> None:
     """Words that are not of the language in which they would be read."""
     if language == EN.code and 2 * len(_HAN.findall(opening)) > len(opening):
         raise BadRecord(
             "its words are Chinese, but its language is en; say `language: zh` of the source, or --language zh"
         )
-    if language != EN.code and not _HAN.search(" ".join([opening, *(s.text for s in statements)])):
+    if language != EN.code and not _HAN.search(" ".join([opening, diagnosis, *(s.text for s in statements)])):
         raise BadRecord(
             f"its words are not Chinese, but its language is {language}; say `language: en` of the source, or --language en"
         )

@@ -16,6 +16,7 @@ from clinic.simplified import simplified
 MOST_BEFORE, SHORT = 2, 8  # lines before the first who speaks, and words of one
 _SETTING = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
 _STAMP = re.compile(r"\A[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?[\])]?\s*[-–]?\s*")  # of a line of a talk
+_DASH = re.compile(r"[\w. ]{1,30}\s[-–]\s")
 _ROLES = {"assistant": "doctor", "user": "patient"}
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
@@ -27,8 +28,9 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
     rules, count = rules_of(language), Counter[str]()
     turns: list[dict[str, str]] = []
     parting = re.compile(r"\s*\n\s*") if "\n" in text.strip() else rules.speaks  # a talk may stand in one line
-    before = MOST_BEFORE
+    before, loose = MOST_BEFORE, False  # a list of people, or of times and measurements, may look like a talk
     for line in filter(None, parting.split(_SETTING.sub("", text.strip()))):
+        loose = loose or bool(_STAMP.match(line)) or bool(_DASH.match(line))
         line = _STAMP.sub("", EMPHASIS.sub(r"\2", line))
         for side, speaker in (("doctor", rules.doctor), ("patient", rules.patient)):
             if found := speaker.match(simplified(line)):
@@ -39,12 +41,14 @@ def turns_of(text: str, language: str) -> list[dict[str, str]]:
                 break
         else:
             if not turns and (line[-1] in ":：" or (rules.length(line) <= SHORT and (before := before - 1) >= 0)):
+                loose = True
                 continue
             if not turns:
                 return []
             last = list(turns[-1])[-1]
             turns[-1][last] += f" {line}"
-    return turns if min(count["doctor"], count["patient"]) > 1 else []
+    asks = any(set(turn.get("doctor", "")) & set("?？") for turn in turns)
+    return turns if min(count["doctor"], count["patient"]) > 1 and (asks or not loose) else []
 
 
 def recorded(column: str, cell: Any, language: str) -> list[Dict[str, Any]]:

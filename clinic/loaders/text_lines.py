@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from clinic.loaders.text_rules import Rules
 
+LONGEST_OPTION = 12  # words
 MAX_SIGNED = 80  # characters of a thing with a sign
 MARK = re.compile(r"\A(?:[-–—•·●▪■□○◦‣➢➤►→✓✔*]\s*|[(（]?\d{1,2}[.、)）]\s*)(?=\D)")  # of an item of a list
 _TITLE = re.compile(r"(?m)^\s*#{1,6}\s+")  # of Markdown
@@ -20,16 +21,23 @@ _OPTION = re.compile(
     r"(?s)(?:\A|\s|[?？])[(（]?([A-Ha-h]|[1-8])[)）.、:：]\s*(.+?)(?=\s+[(（]?(?:[A-Ha-h]|[1-8])[)）.、:：]\s|\s*\Z)"
 )
 _BRACKETED = re.compile(r"\s*【([^】\n]{1,12})】\s*[:：]?\s*")  # a heading
-_OPTIONS = re.compile(
-    r"(?is)(?:(?:which|what)\b[^?.\n]{5,200}\?|(?:the )?most likely (?:diagnosis|cause)[^?.\n]{0,40}[:?]"
-    r"|(?:^|(?<=[。！\n]))[^。！？?\n]{0,60}[\u4e00-\u9fff][？?])"
-    r"\s*(?:(?:options|choices|answers|选项)\s*[:：]\s*)?[(（]?[a1][)）.、:：]\s*\S.*?\s[(（]?[b2][)）.、:：].*\Z"
-)  # of an exam question, and itself
+_ASKED = re.compile(
+    r"(?i)(?:(?:which|what)\b(?=[^?.\n]{0,200}\b(?:diagnos\w*|likely|cause|explains?|fits|following|it)\b)[^?.\n]{3,200}\?"
+    r"|(?:the )?most likely (?:diagnosis|cause)[^?.\n]{0,40}[:?]"
+    r"|(?:^|(?<=[。！\n]))[^。！？?\n]{0,40}(?:诊断|最可能|下列|哪[项种一])[^。！？?\n]{0,20}[？?])"
+    r"\s*(?:(?:options|choices|answers|选项)\s*[:：]\s*)?(?=[(（]?[aA1][)）.、:：])"
+)  # a question for the diagnosis before its options
 EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
-_EMPTY, _TICKED = "□☐", "☑☒✅■√✓"
-_SQUARE = re.compile(rf"([{_EMPTY}{_TICKED}])\s*([^{_EMPTY}{_TICKED}\n;；。]+)[;；。]?")  # one to be ticked, too
+_EMPTY, _TICKED = "□☐", "☑☒✅■"
+_BOXED = re.compile(
+    rf"(?m)(?:^|(?<=[。；！？])|(?<=[.;!?]\s))[ \t]*(?:[^:：\n{_EMPTY}{_TICKED}]{{1,12}}[:：][ \t]*)?(?=[{_EMPTY}{_TICKED}])"
+    rf"(?!.*[{_EMPTY}{_TICKED}][ \t]*(?i:yes|no|有|无|是|否)(?![^\W\d_])).*$"
+)  # what begins with one
+_SQUARE = re.compile(
+    rf"([{_EMPTY}{_TICKED}])\s*((?:(?!\.(?:\s|$))[^{_EMPTY}{_TICKED}\n;；。])+)[;；。.]?"
+)  # one to be ticked, too
 _FLAG = re.compile(r"(?im)(?:(?<=[\w)])\s*=\s*(y|n|yes|no|none|nil)\b|\s*[-–—:=]\s*(y|n)[ \t]*$)")
 _SPACED = re.compile(r"(?<![,;:])[ \t]+(?=[+＋−-][^\W\d_])")  # before a sign
 _VE = re.compile(r"(?<!\w)([-−–+＋])\s?ve\b")
@@ -38,15 +46,39 @@ _VE = re.compile(r"(?<!\w)([-−–+＋])\s?ve\b")
 def plain(text: str, rules: Rules) -> str:
     """A text without marks of Markdown, in which every thing that is there or not is said in words."""
     text = _cells(EMPHASIS.sub(r"\2", _TITLE.sub("", text)), rules)
-    text = _BRACKETED.sub(r"\n\1：", _OPTIONS.sub("", text))
+    if asked := _exam_question(text):
+        text = text[: asked.start()]
+    text = _BRACKETED.sub(lambda found: f"\n{found[1]}：" if _heads(found, rules) else found[0], text)
     return _without_absent(rules.asked.sub(r" \1: \2", text), rules)
+
+
+def _heads(found: re.Match[str], rules: Rules) -> bool:
+    """Whether what stands in brackets is a heading: at the beginning of a sentence, or one that is known."""
+    before, name = found.string[: found.start()].rstrip(" \t"), f"{found[1]}："
+    return (
+        not before
+        or before[-1] in "\n。；;.!?！？"
+        or bool(rules.sections.match(name) or rules.verdicts.match(name))
+        or found[1].endswith("史")
+    )
+
+
+def _exam_question(text: str) -> re.Match[str] | None:
+    """The question for a diagnosis that a text ends with, if nothing but short options follows."""
+    for found in _ASKED.finditer(text):
+        options = _OPTION.findall(text[found.end() :])
+        marks = [mark.lower() for mark, _ in options]
+        short = all(len(name.split()) <= LONGEST_OPTION and "\n" not in name.strip() for _, name in options)
+        if short and len(marks) > 1 and marks in ([*"abcdefgh"][: len(marks)], [*"12345678"][: len(marks)]):
+            return found
+    return None
 
 
 def options_of(text: str) -> dict[str, str]:
     """The options of the exam question that a text ends with, by their letters; {} if it is none."""
-    asked = _OPTIONS.search(text)
+    asked = _exam_question(text)
     return (
-        {letter.upper(): " ".join(name.split()).strip(" .;") for letter, name in _OPTION.findall(asked[0])}
+        {letter.upper(): " ".join(name.split()).strip(" .;") for letter, name in _OPTION.findall(text[asked.end() :])}
         if asked
         else {}
     )
@@ -61,7 +93,7 @@ def _cells(text: str, rules: Rules) -> str:
 
     text = _BOX.sub(box, text)
     if set(_EMPTY) & set(text) and set(_TICKED) & set(text):  # one kind alone marks the items of a list
-        text = _SQUARE.sub(box, text)
+        text = _BOXED.sub(lambda line: _SQUARE.sub(box, line[0]), text)
     bars = (line.replace("|", "\n") if line.count("|") > 1 else line for line in text.splitlines())
     text = _FLAG.sub(lambda found: f": {there if (found[1] or found[2])[0] in 'yY' else away}", "\n".join(bars))
     text = _VE.sub(lambda found: "positive" if found[1] in "+＋" else "negative", text)
