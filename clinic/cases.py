@@ -20,6 +20,10 @@ SPLITS = ("train", "validation", "test")
 QUESTIONS = "questions"  # the source of single-turn questions, which stand in the table as cases without a patient
 PERSONAS = ("plain", "terse", "talkative", "worried", "reluctant")
 OPENING_STATES_DIAGNOSIS = "opening_states_diagnosis"
+ORDERED = {
+    "en": "Test results: ",
+    "zh": "检查结果：",
+}  # how the topic of a result begins that a column of a table holds
 # a letter or digit of a script that parts its words, so that a Chinese term is found inside a sentence
 _LETTER = r"[^\W_\u3040-\u30ff\u3400-\u9fff]"
 

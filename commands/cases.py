@@ -1,5 +1,5 @@
 """A table of your own cases, checked and shown before a run: what is rejected and why, five cases as
-a doctor would meet them, names that no vocabulary knows, charts that do not fit.
+a doctor would meet them, what is doubtful, names that no vocabulary knows, charts that do not fit.
 
 Ends with status 1 if the table or its mapping is unusable, or if more is rejected than
 patient_cases.max_rejected_share.

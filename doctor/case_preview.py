@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from clinic.actions import examination, question
-from clinic.cases import Case, Rejected
+from clinic.cases import ORDERED, Case, Rejected
 from clinic.config import CaseSource
 from clinic.consultation import at_once
 from clinic.contamination import inherit_groups
@@ -20,7 +20,6 @@ from clinic.events import Asked, Examined
 from clinic.language import phrases
 from clinic.loaders import load_source
 from clinic.loaders.cells import text_of, with_flags
-from clinic.loaders.facts import TESTS
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import Mapping, read_mapping
 from clinic.loaders.own import stated_diagnosis
@@ -224,7 +223,7 @@ def _unused_corrections(mapping: Mapping, tables: Sequence[Table]) -> list[str]:
 
 def _meeting(factory: ConsultationFactory, case: Case) -> list[str]:
     """A case as a doctor would meet it, who orders the first tests, too."""
-    words, questions, ordered = phrases(case.language), COMMON_QUESTIONS[case.language], TESTS[case.language].format("")
+    words, questions, ordered = phrases(case.language), COMMON_QUESTIONS[case.language], ORDERED[case.language]
     tests = (fact.topic for fact in case.facts if fact.topic.startswith(ordered))
     orders = [_NUMBER.sub("", topic.removeprefix(ordered)) for topic in tests][:SHOWN_ORDERS]
     consultation = factory.consultation(case, len(questions) + len(orders) + 1)

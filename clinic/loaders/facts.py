@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from collections.abc import Mapping as Dict
 from typing import Any
 
+from clinic.cases import ORDERED
 from clinic.language import EN
 from clinic.loaders.cells import parsed, text_of, told_by_flag
-from clinic.loaders.free_text import Statement, denied, is_present, statements_of, under
+from clinic.loaders.free_text import Statement, as_denial, is_present, statements_of, under
 from clinic.loaders.records import BadRecord
 from clinic.loaders.text_rules import rules_of
 
-TESTS = {"en": "Test results: {}", "zh": "检查结果：{}"}  # how the topic of a test is told from that of a history
-HISTORY = {"en": "History: {}", "zh": "病史：{}"}  # and of a history whose column sounds like a test
+HISTORY = {"en": "History: ", "zh": "病史："}  # how the topic of a history begins whose column sounds like a test
 _LIKE_A_TEST = re.compile(
     r"\b(?:scores?|factors?|levels?|screen\w*|observations?|temperature|cultures?|monitoring|evaluation|interventions?|parameters|appearance)\b",
     re.IGNORECASE,
@@ -31,13 +31,13 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")  # between the words of familyHistor
 def told_by_facts(column: str, cell: Any, language: str) -> Iterator[Statement]:
     """What the cell of a column of `facts` tells: history, whatever the column is called."""
     name = _CAMEL.sub(" ", column)
-    topic = HISTORY[language].format(name) if _LIKE_A_TEST.search(name) else name
+    topic = HISTORY[language] + name if _LIKE_A_TEST.search(name) else name
     yield from _told(column, topic, cell, language, test=False)
 
 
 def told_by_tests(column: str, cell: Any, language: str) -> Iterator[Statement]:
     """What the cell of a column of `tests` tells, when it is ordered."""
-    yield from _told(column, TESTS[language].format(column), cell, language, test=True)
+    yield from _told(column, ORDERED[language] + column, cell, language, test=True)
 
 
 def _told(column: str, topic: str, cell: Any, language: str, *, test: bool) -> Iterator[Statement]:
@@ -92,7 +92,7 @@ def _in(column: str, entry: Dict[str, Any], topic: str, language: str, *, test: 
     for name, value in entry.items():
         if isinstance(value, list | Dict):
             raise BadRecord(f"column {column!r}: {name!r} in it holds a list or an object; it must be one value")
-        own = TESTS[language].format(name) if test else str(name)
+        own = f"{ORDERED[language]}{name}" if test else str(name)
         if isinstance(value, bool):
             yield Statement(own, *told_by_flag(str(name), value, language))
         elif text := text_of(value, denial=True):
@@ -126,7 +126,7 @@ def _stated(column: str, entry: Dict[str, Any], topic: str, language: str, *, te
     if not isinstance(present, bool):
         raise BadRecord(f"column {column!r}: present = {present!r} of a fact is neither true nor false")
     if not present and is_present(text, language):
-        text = denied(text, language)
+        text = as_denial(text, language)
     own = text_of(entry.get("topic"))
     text = _named_value(own, text, language) if own and _BARE.fullmatch(text) else text
-    return Statement(TESTS[language].format(own) if own and test else own or topic, present, text)
+    return Statement(ORDERED[language] + own if own and test else own or topic, present, text)

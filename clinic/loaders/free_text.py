@@ -130,7 +130,7 @@ def under(heading: str, text: str, language: str) -> str:
     return f"{label} {text}" if rules_of(language).absent.fullmatch(label) and is_present(text, language) else text
 
 
-def denied(text: str, language: str) -> str:
+def as_denial(text: str, language: str) -> str:
     """What is not there, in words that say so: "No fever."."""
     rules = rules_of(language)
     first = text[:1] if text[:2].isupper() else text[:1].lower()

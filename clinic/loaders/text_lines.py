@@ -31,9 +31,13 @@ EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _NUMBERED = re.compile(r"(?:\A|\s+)(?=[(（]?(\d{1,2})[.、)）]\s*[^\W\d])")  # an item of a list within a line
 _BOX = re.compile(r"\[([xX✓√ ])\]\s*([^\[\n]+)")  # to be ticked
 _EMPTY, _TICKED = "□☐", "☑☒✅■"
+_CHOICE = re.compile(
+    rf"(?:[{_EMPTY}{_TICKED}][ \t]*(?i:yes|no|有|无|是|否)(?![^\W\d_])[ \t/]*)+"
+)  # boxes with their yes and no
+_CHOSEN = re.compile(rf"[{_TICKED}][ \t]*(\w+)")
 _BOXED = re.compile(
     rf"(?m)(?:^|(?<=[。；！？])|(?<=[.;!?]\s))[ \t]*(?:[^:：\n{_EMPTY}{_TICKED}]{{1,12}}[:：][ \t]*)?(?=[{_EMPTY}{_TICKED}])"
-    rf"(?!.*[{_EMPTY}{_TICKED}][ \t]*(?i:yes|no|有|无|是|否)(?![^\W\d_])).*$"
+    r".*$"
 )  # what begins with one
 _SQUARE = re.compile(
     rf"([{_EMPTY}{_TICKED}])\s*((?:(?!\.(?:\s|$))[^{_EMPTY}{_TICKED}\n;；。])+)[;；。.]?"
@@ -84,6 +88,12 @@ def options_of(text: str) -> dict[str, str]:
     )
 
 
+def _chosen(found: re.Match[str]) -> str:
+    """The yes or no whose box is ticked ("□ yes ☑ no"); all of them where it is not one."""
+    chosen = _CHOSEN.findall(found[0])
+    return chosen[0] if len(chosen) == 1 else found[0]
+
+
 def _cells(text: str, rules: Rules) -> str:
     """A text whose bars ("Fever=N | Cough=Y") and boxes ("[x] fever [ ] cough") are lines of a thing and its yes or no."""
     there, away = rules.flags
@@ -92,6 +102,7 @@ def _cells(text: str, rules: Rules) -> str:
         return f"\n{found[2].strip()}: {there if found[1].strip(f' {_EMPTY}') else away}{rules.stop}\n"
 
     text = _BOX.sub(box, text)
+    text = _CHOICE.sub(_chosen, text)
     if set(_EMPTY) & set(text) and set(_TICKED) & set(text):  # one kind alone marks the items of a list
         text = _BOXED.sub(lambda line: _SQUARE.sub(box, line[0]), text)
     bars = (line.replace("|", "\n") if line.count("|") > 1 else line for line in text.splitlines())

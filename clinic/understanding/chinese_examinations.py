@@ -16,7 +16,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from clinic.cases import Fact
+from clinic.cases import ORDERED, Fact
 from clinic.matching import normalise
 from clinic.simplified import simplified
 from clinic.understanding.examinations import MOST, READ
@@ -168,9 +168,6 @@ class ChineseExaminations:
         return _within(places, _clause(said, 0, last), last), NOWHERE
 
 
-COLUMN = "检查结果："  # before the column of an own case
-
-
 class ChineseExaminationMatcher:
     """The results of one record by what was ordered."""
 
@@ -178,7 +175,9 @@ class ChineseExaminationMatcher:
         """Args: the results on record; the vocabulary, or None for the bundled one."""
         self._words = words or chinese_examinations()
         self._facts = facts
-        self._topics = {normalise(name): f.topic for f in facts for name in (f.topic.removeprefix(COLUMN), f.topic)}
+        self._topics = {
+            normalise(name): f.topic for f in facts for name in (f.topic.removeprefix(ORDERED["zh"]), f.topic)
+        }
 
     @cached_property
     def _results(self) -> list[_Result]:

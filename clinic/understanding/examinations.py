@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
-from clinic.cases import Fact
+from clinic.cases import ORDERED, Fact
 from clinic.matching import normalise
 from clinic.telling import one_slip
 from clinic.understanding.lexicon import plain_text, stem
@@ -161,9 +161,6 @@ class Examinations:
         return any(a == b or a in self.around[b] or b in self.around[a] for a in ordered for b in found)
 
 
-COLUMN = "Test results: "  # before the column of an own case
-
-
 class ExaminationMatcher:
     """The results of one record by what was ordered."""
 
@@ -172,7 +169,9 @@ class ExaminationMatcher:
         self._words = words or examinations()
         self._facts = facts
         self._topics = {
-            normalise(name): fact.topic for fact in facts for name in (fact.topic.removeprefix(COLUMN), fact.topic)
+            normalise(name): fact.topic
+            for fact in facts
+            for name in (fact.topic.removeprefix(ORDERED["en"]), fact.topic)
         }
 
     @cached_property

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from clinic.cases import Case, Fact
+from clinic.cases import ORDERED, Case, Fact
 from clinic.language import EN, ZH
 from clinic.simplified import simplified
 from clinic.understanding.chinese import ChineseLexicon, chinese, typed_parts
@@ -34,7 +34,6 @@ _TEST_TEXT = re.compile(
     r"|\b(?:mg|g)/d?l\b|\bmeq/l\b|\bauscultation\b|\bpalpation\b",
     re.IGNORECASE,
 )
-_ORDERED = re.compile(r"Test results: |检查结果：")  # said of a column by whoever knows it
 _CHINESE_TEST = re.compile(r"检查|化验|体征|查体|血常规|尿常规|影像|超声|心电|X线|结果")
 # a laboratory value or what a test showed, under a heading of the history
 _CHINESE_RESULT = re.compile(
@@ -130,7 +129,7 @@ def kind_of(fact: Fact) -> Kind:
     of neither sort by its text.
     """
     heading = _NUMBERED.sub("", fact.topic).replace("_", " ")
-    if _ORDERED.match(heading):
+    if heading.startswith(tuple(ORDERED.values())):
         return "test"
     if _CHINESE_TEST.search(simplified(heading)) and len(heading) <= 12 and "？" not in heading:
         return "test"
