@@ -38,8 +38,8 @@ SHARED = {"critic": {"trunk": "shared", "warmup_rollout_steps": 0}}
 SOFT_TOKENS, OPENING = 2, (11, 23, 35, 47)
 ROA = {
     "critic": {"warmup_rollout_steps": 0},
-    "feature": {"tokens": SOFT_TOKENS, "chart": "facts"},
-    "adaptation": {"layers": 1, "mini_batch_size": 16, "num_epochs": 1},
+    "feature": {"tokens": SOFT_TOKENS, "chart": "facts", "learning_rate": 1e-3},
+    "adaptation": {"layers": 1, "mini_batch_size": 16, "num_epochs": 1, "learning_rate": 1e-3},
     "regularisation": {"coefficient": 0.1, "ramp_steps": 0},
 }
 VARIANTS: dict[str, dict[str, Any]] = {
