@@ -80,7 +80,7 @@ def case_of(row: Row, mapping: Mapping, source: CaseSource, split: SplitParams) 
     statements = list(_statements(row, mapping, language))
     vignette = _field(row, mapping.vignette)
     opening = _field(row, mapping.opening) or opening_of(_first_words(vignette, language), language)
-    if not opening and mapping.dialogue is not None and not mapping.opening:
+    if not opening and mapping.dialogue is not None:
         opening = next(complaints(recorded(mapping.dialogue, row.get(mapping.dialogue), language), language), "")
     if not opening:
         column = mapping.opening or mapping.vignette or mapping.dialogue

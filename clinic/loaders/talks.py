@@ -17,7 +17,9 @@ MOST_BEFORE, SHORT = 2, 8  # lines before the first who speaks, and words of one
 _SETTING = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of a talk
 _STAMP = re.compile(r"\A[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?[\])]?\s*[-–]?\s*")  # of a line of a talk
 _DASH = re.compile(r"[\w. ]{1,30}\s[-–]\s")
-_ROLES = {"assistant": "doctor", "user": "patient"}
+_MESSAGE = (("speaker", "text"), ("role", "content"), ("from", "value"))  # who speaks, and what
+_ROLES = {"assistant": "doctor", "gpt": "doctor", "user": "patient", "human": "patient"}
+_UNHEARD = ("system", "tool", "function", "observation")
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
 
@@ -55,27 +57,55 @@ def recorded(column: str, cell: Any, language: str) -> list[Dict[str, Any]]:
     """The turns of a recorded consultation, as `turns_of` gives them.
 
     Raises:
-        BadRecord: the cell of this column holds none.
+        BadRecord: the cell of this column holds none, the patient says nothing, or somebody speaks who is neither of both.
     """
     turns = parsed(cell) or []
-    turns = (
-        (text and turns_of(text, language)) or turns if isinstance(turns, str) and (text := text_of(turns)) else turns
-    )
-    if isinstance(turns, list) and turns and all(isinstance(t, Dict) and _spoken(t) for t in turns):
-        turns = turns_of("\n".join(_spoken(turn) for turn in turns), language) or None
+    if isinstance(turns, str):
+        turns = (text := text_of(turns)) and turns_of(text, language) or turns
+    elif isinstance(turns, list) and turns and all(isinstance(turn, Dict) and _keys(turn) for turn in turns):
+        turns = _behind_each_other(column, turns, language)
     if not isinstance(turns, list) or not all(isinstance(t, Dict) and t.keys() & {"doctor", "patient"} for t in turns):
         lines = ", nor a text whose lines begin with who speaks (Doctor: ...)" if isinstance(turns, str) else ""
-        raise BadRecord(f"column {column!r} is no list of {{doctor, patient}}{lines}")
+        raise BadRecord(f"column {column!r} is no list of {{doctor, patient}} or {{role, content}}{lines}")
     return turns
 
 
-def _spoken(turn: Dict[str, Any]) -> str:
-    """A turn of {speaker, text} or {role, content} as a line that begins with who speaks; "" if it is none."""
-    for who, what in (("speaker", "text"), ("role", "content")):
-        if turn.keys() >= {who, what}:
-            speaker = _ROLES.get(str(turn[who]).casefold(), turn[who])
-            return f"{speaker}: {' '.join(text_of(turn[what], denial=True).split())}"
-    return ""
+def _keys(turn: Dict[str, Any]) -> tuple[str, str] | None:
+    """Under which keys a turn says who speaks, and what."""
+    return next((keys for keys in _MESSAGE if turn.keys() >= set(keys)), None)
+
+
+def _behind_each_other(column: str, messages: Iterable[Dict[str, Any]], language: str) -> list[Dict[str, Any]]:
+    """Messages of one speaker each as turns; what stands before a chat as its instructions is left out."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        who, what = _keys(message) or _MESSAGE[0]
+        if str(message[who]).casefold() in _UNHEARD:
+            continue
+        if (side := _side(str(message[who]), language)) is None:
+            raise BadRecord(f"column {column!r}: {who} {message[who]!r} is neither doctor nor patient")
+        if not turns or side in turns[-1] or side == "doctor":
+            turns.append({})
+        turns[-1][side] = " ".join(_said(message[what]).split())
+    if not any("patient" in turn for turn in turns):
+        raise BadRecord(f"column {column!r}: no message is the patient's")
+    return turns
+
+
+def _side(speaker: str, language: str) -> str | None:
+    """Whether it is the doctor or the patient who is called so: in the language of the case or in English, as keys are."""
+    name = f"{_ROLES.get(speaker.casefold(), simplified(speaker))}:"
+    for rules in (rules_of(language), rules_of("en")):
+        for side, called in (("doctor", rules.doctor), ("patient", rules.patient)):
+            if called.fullmatch(name):
+                return side
+    return None
+
+
+def _said(content: Any) -> str:
+    """The text of a message, which may have parts."""
+    parts = content if isinstance(content, list) else [content]
+    return " ".join(text_of(part.get("text") if isinstance(part, Dict) else part, denial=True) for part in parts)
 
 
 def answers(turns: Iterable[Dict[str, Any]], language: str) -> Iterator[Statement]:

@@ -255,6 +255,8 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
         json.dumps({"story": " ", "dx": None}).encode(),
         json.dumps({**ROW, "dx": ["Gout", "Podagra"]}).encode(),
         json.dumps({**ROW, "talk": [{"role": "doctor", "content": "Is it red?"}]}).encode(),
+        json.dumps({**ROW, "talk": [{"speaker": "SPEAKER_1", "text": "My toe hurts."}]}).encode(),
+        json.dumps({**ROW, "talk": [{"said": "My toe hurts."}]}).encode(),
     ]
     mapping = MAPPING + "language: lang\ndialogue: talk\nfacts: [more]\n"
     cases, rejected = load_source(place(b"\n".join(lines), mapping), split)
@@ -266,12 +268,14 @@ def test_bad_json_lines_are_rejected_with_line_and_reason(place, split):
         2: "the line is no JSON object",
         4: "byte 0xe9 is no UTF-8; save the file as UTF-8",
         5: "language 'fr' is not spoken here; use one of: en, zh",
-        6: "column 'talk' is no list of {doctor, patient}, nor a text whose lines begin with who speaks (Doctor: ...)",
+        6: "column 'talk' is no list of {doctor, patient} or {role, content}, nor a text whose lines begin with who speaks (Doctor: ...)",
         7: "column 'more': a fact without text; write {topic, present, text}",
         8: "column 'more': present = 'maybe' of a fact is neither true nor false",
         10: "the row is empty",
         11: "column 'dx' holds a list or an object; it must be one text, so give it a column of its own",
-        12: "column 'talk' is no list of {doctor, patient}",
+        12: "column 'talk': no message is the patient's",
+        13: "column 'talk': speaker 'SPEAKER_1' is neither doctor nor patient",
+        14: "column 'talk' is no list of {doctor, patient} or {role, content}",
     }
 
 
@@ -461,6 +465,24 @@ def test_a_dialogue_alone_is_a_case(place, split, turns):
     assert case.self_report == "My toe hurts."
     assert ("Red?", "Yes, red.") in [(fact.topic, fact.text) for fact in case.facts]
     assert not any("know" in fact.text or "sure" in fact.text for fact in case.facts)
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [{"role": "patient", "content": "头疼三天了。"}, {"role": "doctor", "content": "发热吗？"}, {"role": "patient", "content": "没有发热。"}],
+        [{"role": "system", "content": "你是医生。"}, {"role": "user", "content": "头疼三天了。"}, {"role": "assistant", "content": "发热吗？"}, {"role": "user", "content": "没有发热。"}],
+        [{"from": "human", "value": "头疼三天了。"}, {"from": "gpt", "value": "发热吗？"}, {"from": "human", "value": "没有发热。"}],
+        [{"speaker": "患者", "text": "头疼三天了。"}, {"speaker": "医生", "text": "发热吗？"}, {"speaker": "母亲", "text": "没有发热。"}],
+        [{"role": "user", "content": [{"type": "text", "text": "头疼三天了。"}]}, {"role": "assistant", "content": "发热吗？"}, {"role": "user", "content": ["没有发热。"]}],
+    ],
+)  # fmt: skip
+def test_messages_have_english_roles_in_any_language(place, split, turns):
+    row = {"talk": turns, "dx": "偏头痛", "complaint": ""}
+    mapping = "name: mine\nopening: complaint\ndialogue: talk\ndiagnosis: dx\n"
+    (case,), rejected = load_source(place([row], mapping, language="zh"), split)
+    assert (rejected, case.self_report) == ([], "头疼三天了。")
+    assert ("发热吗？", False, "没有发热。") in [(fact.topic, fact.present, fact.text) for fact in case.facts]
 
 
 def test_an_object_of_names_and_values_tells_each(place, split):
