@@ -14,7 +14,8 @@ What is measured:
                 NAME it goes on from there with the questions of the writers whose names begin so
                 and some of the others
     orders      data/calibration/orders_*.jsonl: orders of examinations and tests to the same patients
-    patient_zh  the same in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are included
+    patient_zh  questions in Chinese: data/calibration/patient_zh_*.jsonl, whose cases are included
+    orders_zh   orders in Chinese: data/calibration/orders_zh_*.jsonl, to patients of those cases
     questions   agreement of both ways of matching with data/calibration/questions_*.jsonl: right
                 topic, or rightly none
     names       recall and precision of the matching of diagnoses on data/calibration/diagnoses_*.jsonl
@@ -72,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
             "fit_cross_encoder",
             "orders",
             "patient_zh",
+            "orders_zh",
             "names",
             "notes",
             "leaks",
@@ -119,14 +121,14 @@ def _measured(given: argparse.Namespace) -> Iterable[str]:
     from doctor.calibration import judge_lines, questions, recorded_pairs
     from doctor.naming_calibration import hearing_lines, naming_lines
     from doctor.notes_calibration import note_lines
-    from doctor.order_calibration import order_lines
+    from doctor.order_calibration import chinese_order_lines, order_lines
     from doctor.parameters import load_params
     from doctor.patient_calibration import chinese_patient_lines, patient_lines
     from doctor.patient_fitting import fit_lines
     from doctor.search_calibration import own_search_lines, search_lines
 
-    if given.what in ("leaks", "notes", "orders"):  # of no parameters
-        of_files = {"leaks": hearing_lines, "notes": note_lines}
+    if given.what in ("leaks", "notes", "orders", "orders_zh"):  # of no parameters
+        of_files = {"leaks": hearing_lines, "notes": note_lines, "orders_zh": chinese_order_lines}
         return of_files[given.what]() if given.what in of_files else order_lines(given.cases)
     params = load_params()
     match given.what:

@@ -19,7 +19,7 @@ from clinic.cases import Case, Fact
 from clinic.patients.base import Tests, test_matcher
 from clinic.understanding.examinations import MOST
 from doctor.calibration import CALIBRATION, read_lines
-from doctor.patient_calibration import cases_of
+from doctor.patient_calibration import cases_of, chinese_cases
 
 HALVES = ("open", "third", "sealed", "fourth")
 SHARES = ("right", "wrong", "unknown", "whole", "invented")
@@ -71,9 +71,16 @@ def order_lines(folder: Path) -> list[str]:
     Raises:
         ParameterError: a set is not in the folder.
     """
-    cases, lines = cases_of(folder), []
-    for half in HALVES:
-        found = found_by(read_lines(CALIBRATION / f"orders_{half}.jsonl"), cases)
-        shares = ", ".join(f"{name} {found[name]:.3f}" for name in SHARES)
-        lines.append(f"{half:<7} {shares} ({found['on_record']:.0f} on record, {found['off_record']:.0f} off)")
-    return lines
+    cases = cases_of(folder)
+    return [_line(half, cases) for half in HALVES]
+
+
+def chinese_order_lines() -> list[str]:
+    """The same for the Chinese halves, whose cases are in the repository."""
+    return [_line(f"zh_{half}", chinese_cases(f"third {half}")) for half in ("open", "sealed")]
+
+
+def _line(half: str, cases: Mapping[str, Case]) -> str:
+    found = found_by(read_lines(CALIBRATION / f"orders_{half}.jsonl"), cases)
+    shares = ", ".join(f"{name} {found[name]:.3f}" for name in SHARES)
+    return f"{half:<9} {shares} ({found['on_record']:.0f} on record, {found['off_record']:.0f} off)"

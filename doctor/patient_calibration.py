@@ -38,12 +38,13 @@ FILES = {
     "mtmeddialog": ("mtmeddialog_cases", "mtmeddialog_sft_cases.jsonl.gz"),
     "primock57": ("", "primock57.jsonl.gz"),
 }
-HALVES_ZH = ("open", "sealed", "fresh open", "fresh sealed")
+FIRST = ("open", "sealed", "fresh open", "fresh sealed")
+HALVES_ZH = (*FIRST, "third open", "third sealed")
 FITTED = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 """Hands after the first two, whose questions the weights of hybrid matching are fitted to."""
 BLIND = ("twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth")
 """From whose questions nothing is learned."""
-HALVES = (*HALVES_ZH, *(f"{hand} sealed" for hand in (*FITTED, *BLIND)))
+HALVES = (*FIRST, *(f"{hand} sealed" for hand in (*FITTED, *BLIND)))
 WAYS = ("lexical", "hybrid", "cross_encoder")  # of matching; the last is the bundled embedder's
 SHARES = ("right", "wrong", "unknown", "unplaced", "invented")
 _SPLIT = SplitParams(salt="calibration", validation=0.0, test=0.0)
@@ -229,7 +230,8 @@ def chinese_patient_lines(params: Params) -> list[str]:
 
 def chinese_cases(half: str) -> dict[str, Case]:
     """The Chinese cases of one of `HALVES_ZH`, by id; each hand wrote cases of its own."""
-    table = CALIBRATION / ("patient_zh_fresh_cases.jsonl" if half.startswith("fresh") else "patient_zh_cases.jsonl")
+    hand = half.removesuffix("sealed").removesuffix("open").strip()
+    table = CALIBRATION / f"patient_zh_{hand}_cases.jsonl".replace("__", "_")
     source = {"format": "own", "path": str(table), "mapping": str(table.with_suffix(".mapping.yaml"))}
     given = CaseSource.model_validate({**source, "language": ZH.code, "cases": 0, "licence": "CC0-1.0"})
     return {case.case_id: case for case in load_source(given, _SPLIT)[0]}

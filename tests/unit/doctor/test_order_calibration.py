@@ -6,7 +6,7 @@ from clinic.cases import Fact
 from doctor.calibration import CALIBRATION, read_lines
 from doctor.order_calibration import HALVES, digest, found_by
 from doctor.parameters import ROOT
-from doctor.patient_calibration import cases_of, untold_case
+from doctor.patient_calibration import cases_of, chinese_cases, untold_case
 
 FOLDER = ROOT.parent / "shared/data/cases"
 # least share right; most with a result that was not ordered, and most that came though nothing is on record
@@ -56,3 +56,16 @@ def test_the_labelled_orders_are_understood_as_well_as_is_said():
         assert found["right"] >= right, (half, found)
         assert found["wrong"] <= wrong, (half, found)
         assert found["invented"] <= invented, (half, found)
+
+
+@pytest.mark.parametrize(
+    ("half", "right", "wrong", "invented"), [("open", 0.95, 0.02, 0.0), ("sealed", 0.75, 0.04, 0.0)]
+)
+def test_chinese_orders_are_understood_as_well_as_is_said(half, right, wrong, invented):
+    rows, cases = read_lines(CALIBRATION / f"orders_zh_{half}.jsonl"), chinese_cases(f"third {half}")
+    for row in rows:
+        assert set(row["answers"]) <= set(map(digest, cases[row["case_id"]].facts))
+    found = found_by(rows, cases)
+    assert found["right"] >= right
+    assert found["wrong"] <= wrong
+    assert found["invented"] <= invented
