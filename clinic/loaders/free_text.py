@@ -23,7 +23,6 @@ MAX_DENIED_WORDS = 8  # an item of a list of denials is short; a longer one is a
 MAX_OPENING_WORDS = 60
 MIN_OPENING_WORDS = 3  # before a semicolon
 MAX_BARE_WORDS = 4  # of a thing in a list of denials that semicolons part
-FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
 _CAPITAL = re.compile(r"[.!?…]\s+[A-Z]")
 _LETTER = re.compile(r"\b\w\.\Z")
 _SOAP = re.compile(
@@ -37,6 +36,12 @@ _ASIDE = re.compile(
     r"\s*\([^()]*,[^()]*\)|\s*[(（](?:(?:no|not(?! (?:present|seen|detected|found|palpable|felt|heard)\b)|without|denies|never)\s+\w|(?:无|没有|未)\w)[^()（）]*[)）]"
 )
 _COMMA = re.compile("[,，]")
+_BESIDE = re.compile(
+    r"(?:(?<=[不没]\w)|(?<=[不没]\w\w)|(?<=[不没]\w\w\w)|(?<=[不没]\w\w\w\w))、(?=[^，,、。；;不没无未]{1,6}(?:[、，。；]|\Z))"
+)  # of a list that one 不 denies
+_STOP = re.compile("(?<=[。！])")
+_COUNTED = re.compile(r"\d+(?=[张片粒颗次天日周月年个支瓶])")  # of treatment elsewhere
+_RESULT = re.compile(r"[：:示\d]|[可未]见")
 _ADJECTIVE = re.compile(r"\A\w+(?:al|ar|ary|ic|ive|ous)\Z")  # "urinary or fecal incontinence" is no list of two things
 
 
@@ -148,25 +153,38 @@ def is_present(text: str, language: str) -> bool:
         return any(present for present, _ in signs)
     if answered := rules.answered.match(text):
         text = text[answered.end() :]
+    text = _BESIDE.sub("及", text)
     clauses = [clause for clause in rules.clause.split(_ASIDE.sub("", simplified(text))) if clause]
     if not clauses or rules.affirms.match(clauses[0]):
         return True
     if rules.denies.fullmatch(clauses[0]) and (len(clauses) == 1 or " " not in clauses[0].strip()):
         return rules.still_there.match(clauses[0]) is not None
+    sentences = [one for one in _STOP.split(text) if one.strip()] if rules.characters else []
+    if len(sentences) > 1 and not rules.denies.fullmatch(clauses[0]):
+        return any(is_present(one, language) for one in sentences)
+    return not _all_denied(clauses, rules)
+
+
+def _all_denied(clauses: Sequence[str], rules: Rules) -> bool:
+    """Whether the clauses of a sentence say of everything that it is not there."""
     bare = denied = carried = False
     for clause in clauses:
         said = rules.still_there.sub(" ", clause).strip()
-        if rules.denies.search(said):
+        if rules.others.match(said):  # beside what was said before
+            if bare:
+                return False
+            denied, carried = True, False
+        elif rules.denies.search(said):
             if bare and (any(rule.match(said) for rule in (rules.denies, rules.denied, rules.acts)) or ": " in said):
-                return True
+                return False
             bare, denied, carried = False, True, rules.carries.search(said) is not None
         elif rules.leads.match(said):
             continue
         elif said != clause.strip() or rules.own.match(said) or (denied and (not carried or ": " in said)):
-            return True
+            return False
         else:
             bare = not denied
-    return not denied
+    return denied
 
 
 def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tuple[str, str]]:
@@ -192,7 +210,8 @@ def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tupl
                 rules.says.search(found[1]) or (things[0] and (_is_answered(sentence, rules) or any(things[1:])))
             ):
                 found = None
-            if place and things[place]:
+            findings = rules.found.fullmatch(simplified(heading)) is not None
+            if place and (rules.unless.match(simplified(sentence)) if findings else things[place]):
                 heading = ""
             named = found or (None if place and concluded else rules.sections.match(simplified(sentence)))
             if named:
@@ -200,7 +219,8 @@ def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tupl
                 heading = "" if rules.nameless.fullmatch(heading) else heading
             concluded = concluded or rules.verdicts.match(simplified(sentence)) is not None
             stripped = _unquoted(sentence[found.end() if found and headed else 0 :])
-            if stripped and stripped[-1] not in "?？:：" and not concluded:
+            asks = stripped[-1:] in tuple("?？:：") and (headed or not rules.doubted.fullmatch(stripped))
+            if stripped and not asks and not concluded:
                 yield heading, stripped
 
 
@@ -238,7 +258,11 @@ def _ended(line: str, end: re.Pattern[str], rules: Rules) -> Iterator[str]:
 
 
 def _own_kind(sentence: str, rules: Rules) -> str:
-    return next((kind for kind, words in rules.kinds if words.search(simplified(sentence))), "")
+    compared = simplified(sentence)
+    told = rules.elsewhere.search(compared) and not _RESULT.search(_COUNTED.sub("", compared))
+    return next(
+        (kind for kind, words in rules.kinds if words.search(compared) and not (told and kind in rules.goes_on)), ""
+    )
 
 
 def _kind(sentence: str, rules: Rules, before: str) -> str:
@@ -356,13 +380,6 @@ def _listed(sentence: str, rules: Rules) -> list[str]:
         things[len(things) - alone :] = [f"{things[-1]}, {item}" if alone else item]
         alone = not mark and " " not in item
     return things
-
-
-def is_foreign(text: str, language: str) -> bool:
-    """Whether a text called English has more of the small words of other European languages than of English ones."""
-    rules = rules_of(language)
-    others, own = len(rules.foreign.findall(text)), len(rules.native.findall(text))
-    return others > own and (others >= FOREIGN_WORDS or bool(not own and rules.unmistakable.search(text)))
 
 
 def _reach(rest: str, rules: Rules) -> tuple[int, int]:

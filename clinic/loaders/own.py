@@ -16,12 +16,13 @@ from clinic.errors import ClinicError
 from clinic.language import EN, PHRASES
 from clinic.loaders.cells import parsed, text_of, with_flags
 from clinic.loaders.facts import told_by_facts, told_by_tests
-from clinic.loaders.free_text import Statement, is_foreign, opening_of, statements_of
+from clinic.loaders.free_text import Statement, opening_of, statements_of
 from clinic.loaders.mapping import Constant, Mapping, check_columns, read_mapping
 from clinic.loaders.records import UNCLASSIFIED, BadRecord, collect, diagnosis_id, names_of, numbered
 from clinic.loaders.rows import Row, read_table, tables_at
 from clinic.loaders.talks import answers, complaints, recorded, turns_of
 from clinic.loaders.text_lines import options_of
+from clinic.loaders.text_rules import is_foreign
 from clinic.matching import normalise
 from clinic.splits import split_of
 

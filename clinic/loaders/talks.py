@@ -61,7 +61,7 @@ def recorded(column: str, cell: Any, language: str) -> list[Dict[str, Any]]:
     """
     turns = parsed(cell) or []
     if isinstance(turns, str):
-        turns = (text := text_of(turns)) and turns_of(text, language) or turns
+        turns = turns_of(text_of(turns), language) or turns
     elif isinstance(turns, list) and turns and all(isinstance(turn, Dict) and _keys(turn) for turn in turns):
         turns = _behind_each_other(column, turns, language)
     if not isinstance(turns, list) or not all(isinstance(t, Dict) and t.keys() & {"doctor", "patient"} for t in turns):
@@ -75,7 +75,7 @@ def _keys(turn: Dict[str, Any]) -> tuple[str, str] | None:
     return next((keys for keys in _MESSAGE if turn.keys() >= set(keys)), None)
 
 
-def _behind_each_other(column: str, messages: Iterable[Dict[str, Any]], language: str) -> list[Dict[str, Any]]:
+def _behind_each_other(column: str, messages: Iterable[Dict[str, Any]], language: str) -> list[dict[str, Any]]:
     """Messages of one speaker each as turns; what stands before a chat as its instructions is left out."""
     turns: list[dict[str, Any]] = []
     for message in messages:

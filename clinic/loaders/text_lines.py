@@ -20,6 +20,9 @@ _THERE = re.compile(r"[+＋是]|(?<!没)有|yes|present|pos", re.IGNORECASE)  # 
 _OPTION = re.compile(
     r"(?s)(?:\A|\s|[?？])[(（]?([A-Ha-h]|[1-8])[)）.、:：]\s*(.+?)(?=\s+[(（]?(?:[A-Ha-h]|[1-8])[)）.、:：]\s|\s*\Z)"
 )
+_SPREAD = re.compile(
+    r"(?m)^[ \t\u3000]*((?:[\u4e00-\u9fff][ \t\u3000]+){1,4}[\u4e00-\u9fff]{1,3})[ \t\u3000]*(?=[:：])"
+)
 _BRACKETED = re.compile(r"\s*【([^】\n]{1,12})】\s*[:：]?\s*")  # a heading
 _ASKED = re.compile(
     r"(?i)(?:(?:which|what)\b(?=[^?.\n]{0,200}\b(?:diagnos\w*|likely|cause|explains?|fits|following|it)\b)[^?.\n]{3,200}\?"
@@ -52,6 +55,9 @@ def plain(text: str, rules: Rules) -> str:
     text = _cells(EMPHASIS.sub(r"\2", _TITLE.sub("", text)), rules)
     if asked := _exam_question(text):
         text = text[: asked.start()]
+    text = _SPREAD.sub(lambda found: re.sub(r"\s", "", found[1]), text)
+    if about := [said for line in rules.header.finditer(text) for said in rules.about.findall(line[0])]:
+        text = f"{rules.header.sub('', text)}\n患者：{'，'.join(about)}"  # it is not what brings them
     text = _BRACKETED.sub(lambda found: f"\n{found[1]}：" if _heads(found, rules) else found[0], text)
     return _without_absent(rules.asked.sub(r" \1: \2", text), rules)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
+FOREIGN_WORDS = 3  # fewer may be names ("de Quervain")
 _END = r"(?:(?<=[.!?…])|(?<=[.!?…][\"”']))\s+(?=[A-Z\d\"“(]|[+＋]\s?[a-z])|(?<=[a-z]\.)(?=[A-Z][a-z])"
 _ONLY_THERE = (
     r"(?:at (?:rest|night|work|home|school)|with (?:rest|exercise|meals|food|activity|exertion)"
@@ -58,6 +59,12 @@ class Rules:
     acts: re.Pattern[str]  # verbs at the beginning of a clause that is no end of a list
     leads: re.Pattern[str]  # how one begins that tells nothing yet
     affirms: re.Pattern[str]
+    others: re.Pattern[str]  # how a clause begins that denies all but what was said
+    elsewhere: re.Pattern[str]  # where else a patient was seen, and can tell of the tests there
+    found: re.Pattern[str]  # sections of examinations and tests
+    doubted: re.Pattern[str]  # what stands in a column with a question mark, and asks nothing
+    header: re.Pattern[str]  # a line that is the head of a form
+    about: re.Pattern[str]  # what of it is told
     begins: re.Pattern[str]  # words that begin a sentence, whatever letter stands before
     absent: re.Pattern[str]  # what stands before a list of what is not there, and is no sentence
     denial: str  # that says the same in one
@@ -118,10 +125,10 @@ _PATTERNS = {
         "end": r"(?<=[。！？；])\s*",
         "lower_end": r"(?<=[。！？；])\s*",
         "turn": r"[；;，,]\s*(?=[但而且]?(?:无|没有|否认|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉|出现|再)|不伴"
-        r"|不(?:发[热烧]|咳|呕|吐|恶心|头[晕痛疼]|腹[泻痛胀]|胸[闷痛])))|[；;]|，(?=但)"
+        r"|不(?:发[热烧]|咳|呕|吐|恶心|头[晕痛疼]|腹[泻痛胀]|胸[闷痛]|[吸抽]烟|[饮喝]酒|嗜|酗酒|[畏怕][光冷风])))|[；;]|，(?=但)"
         r"|[，,](?=[^，,、。；：]{1,8}阴性)|[，,](?=[^，,、。；：无未不]{1,4}(?:(?:无|未见|未闻及|未触及)[^，,。；]{1,8}|也?不[痛疼痒肿红])(?:[，,。；]|\Z))",
         "denied": r"(?s)\A(?P<who>患者|病人|[\u4e00-\u9fff]{2,8}[：:])?[但而且]?"
-        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉|出现|再)|不伴有?|不(?=发[热烧]|咳|呕|吐|恶心|头[晕痛疼]|腹[泻痛胀]|胸[闷痛]))(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
+        r"(?P<cue>无明显|无|没有|否认有?|未见明显|未(?:见|闻及|触及|扪及|探及|引出|查见|发现|诉|出现|再)|不伴有?|不(?=发[热烧]|咳|呕|吐|恶心|头[晕痛疼]|腹[泻痛胀]|胸[闷痛]|[吸抽]烟|[饮喝]酒|嗜|酗酒|[畏怕][光冷风]))(?P<rest>(?!.*家族(?:遗传)?病?史).+?)[。，]?\Z",
         "clause": r"[，,；;、。！]|(?=但)",
         "comma": r"[、，,]|及|或",
         "absent": r"(?m)(?:^|(?<=[。；！]))\s*(?:(?:重要|相关|有意义的?)?阴性(?:症状|体征|表现|病史)|否认)[：:]\s*",
@@ -188,6 +195,14 @@ def rules_of(language: str) -> Rules:
         acts=any_of(said["acts"]),
         leads=any_of(said["leads"]),
         affirms=any_of(said["affirms"]),
+        others=any_of(said["others"]),
+        elsewhere=any_of(said["elsewhere"]),
+        found=any_of(said["found"]),
+        doubted=re.compile(said["doubted"][0]),
+        header=re.compile(
+            rf"(?m)^[ \t]*(?:(?:{'|'.join(said['identity'] + said['about'])})\s*[:：][^:：\n，,；;]{{0,16}}(?:[ \t，,；;]+|$)){{2,}}$"
+        ),
+        about=re.compile(rf"(?:{'|'.join(said['about'])})\s*[:：]\s*([^\s:：，,；;]+)"),
         begins=re.compile(whole.format("|".join(said["begins"]))),
         describes=any_of(said["describes"]),
         foreign=any_of(said["foreign"]),
@@ -199,3 +214,10 @@ def rules_of(language: str) -> Rules:
 def _words_of(names: str) -> str:
     """Those of more than a letter."""
     return "|".join(name for name in names.split("|") if len(name) > 1 or not name.isascii())
+
+
+def is_foreign(text: str, language: str) -> bool:
+    """Whether a text called English has more of the small words of other European languages than of English ones."""
+    rules = rules_of(language)
+    others, own = len(rules.foreign.findall(text)), len(rules.native.findall(text))
+    return others > own and (others >= FOREIGN_WORDS or bool(not own and rules.unmistakable.search(text)))

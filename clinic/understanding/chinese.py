@@ -24,14 +24,18 @@ OF_ALLERGY = frozenset({"rash", "itching", "face_swelling", "swelling", "breathl
 _GAP = r"[^，。！？；,.!?;]{0,6}?"  # between two words of one clause
 _RUN = re.compile(r"[\u3400-\u9fff]+")
 _NO = re.compile(
-    r"无(?!力|法|(?:明显)?(?:诱因|缓解|好转|改善|效))|没(?!力|劲|精神|胃口|兴趣|看|当|管用|什么用|效|拉干净|休息好|睡好|办法|多久|一会|几)|否认|不(?!适|舒服|好|太|稳|着|规律|准|管用|顶|清|住|敢|下|动|干净)|未(?!缓解|好转|愈)|正常"
+    r"无(?!力|法|(?:明显)?(?:诱因|缓解|好转|改善|效))|没(?!力|劲|精神|胃口|兴趣|看|当|管用|什么用|效|拉干净|休息好|睡好|办法|多久|一会|几)|否认|不(?!适|舒服|好|太|稳|着|规律|准|管用|顶|清|住|敢|下|动|干净|安|宁|佳|振|足|全|齐|良|尽|止|能|会|得|断|停|自主|自觉|愿|想|够|了|出|到|起|开)|未(?!缓解|好转|愈)|正常"
 )
-_NONE_AT_ALL = re.compile(r"\A(?:无|没有|无特殊|不详|否认|体健|无异常)[。！]?\Z|无特殊|均?无异常")
+_NONE_AT_ALL = re.compile(r"\A(?:无|没有|无特殊|不详|否认|体健|无异常)[。！]?\Z|无(?:特殊|类似|家族|遗传|殊)|均?无异常")
 _ONLY_DENIES = re.compile(r"(?:无|没有?|否认|未)(?![^。]*(?:但|只是|除了))")
 _OTHERS = re.compile(r"其[他它]")
 _ASKED_BOTH_WAYS = re.compile(r"([\u4e00-\u9fff])(?:不|没有|没)\1")  # "抽不抽烟"
+_INDEFINITE = re.compile(
+    r"(有没有|有无|会不会|是不是|是否)(?:哪(?:[里边侧个些]|一[边侧])|什么(?:样的)?|啥)"
+)  # asks whether, not where or what
 _EXAMPLES = re.compile(r"[（(，,？?]?(?:比如|例如|譬如|诸如|包括).*")
 _PARTS = re.compile(r"[，,。；;？?！!、]")
+_SENTENCE = re.compile(r"[。！？；]")
 _QUESTION = re.compile(r"[？?]|[吗呢]\Z")
 _EMPTY = re.compile(r"\A(?:好的?|谢谢|嗯+|你好|您好|知道了|明白)[。！，]*\Z")
 _YES_OR_NO = re.compile(r"\A(?:有|没|不|是|对|会|嗯|还|偶尔|从来|可能|好像)")
@@ -56,6 +60,7 @@ class ChineseLexicon(Lexicon):
         """
         if side == "tell":
             return super().reading(text, side)
+        text = _INDEFINITE.sub(r"\1", simplified(text))
         found = super().reading(_EXAMPLES.sub("", text), side)
         if found.silent:
             found = super().reading(text, side)
@@ -135,18 +140,27 @@ def typed_parts(fact: Fact, lexicon: Lexicon) -> dict[str, Any]:
         )
     if "family" in under:
         reading = replace(reading, aspects=reading.aspects | {"family"})
+    said = [lexicon.read(one, "tell") for one in _SENTENCE.split(text) if one] if "family" in own.aspects else []
     return {
         "fact": fact,
+        "mixed": any(one.concepts and "family" not in one.aspects for one in said) and "family" not in under,
         "own": own,
         "reading": reading,
         "asked": asked,
         "heading": frozenset(under),
-        "denies": not fact.present or _NO.search(text) is not None,
+        "denies": not fact.present or _denies(text, lexicon),
         "nothing": _NONE_AT_ALL.search(text) is not None,
         "only_denies": _ONLY_DENIES.match(text) is not None,
         "others": _OTHERS.search(text) is not None,
         "empty": not text.strip("。-：:"),
     }
+
+
+def _denies(text: str, lexicon: Lexicon) -> bool:
+    """Whether a fact that tells something says no to all of it that the lexicon knows: a pain that does not move is there."""
+    clauses = [clause for clause in re.split("[，。；！]", text) if clause]
+    telling = [clause for clause in clauses if lexicon.read(clause, "tell").concepts] or clauses
+    return all(_NO.search(clause) for clause in telling)
 
 
 def _told(own: Reading, lexicon: Lexicon) -> Reading:

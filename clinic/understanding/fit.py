@@ -43,6 +43,11 @@ class Fit:
         self._complaint = record.complaint
         self._places = record.places
         self.complaint_and_wider = self._with_wider(record.complaint)
+        self._near = record.complaint | (  # a kind of what is complained of: colic in the flank, of a pain in the back
+            {c for c, wider in self._lexicon.broader.items() if wider & record.complaint}
+            if self._lexicon.strict
+            else set()
+        )
         told = {c for t in record.facts if t.kind == "history" and not t.empty for c in t.reading.concepts}
         self._known = self._with_wider(told | self.complaint_and_wider)
 
@@ -125,6 +130,8 @@ class Fit:
     def family(self, asked: Reading, typed: Typed, words: float, missing: int) -> float:
         """How well a fact about the family answers a question about it."""
         named = {c for c in asked.concepts if self._lexicon.kinds[c] != "topics"}
+        if self._lexicon.strict and named == {"genetic"}:
+            named = set()
         if not named or typed.nothing:
             cost = UNKNOWN_SUBJECT if self._lexicon.strict else 0.05
             return 1.0 + 0.3 * words - cost * missing
@@ -172,11 +179,13 @@ class Fit:
         narrower = {c for c in told if concept in self._lexicon.broader[c]}
         if (
             narrower
-            and (concept not in self.complaint_and_wider or narrower & self._complaint)
+            and (concept not in self.complaint_and_wider or narrower & self._near)
             and (not typed.denies or _is_group(concept) or concept == "medicines")
         ):
-            return 0.9 if narrower & self._complaint else 0.8
+            return 0.9 if narrower & self._near else 0.8
         wider = (self._lexicon.broader[concept] & told) if concept not in NOT_BY_GROUP else frozenset()
+        if self._lexicon.strict and typed.nothing and self._lexicon.broader[concept] & typed.heading:
+            return 0.8  # "none" under allergies, of food
         if wider and (concept in self._complaint or (typed.denies and any(map(_is_group, wider)) and not typed.others)):
             return 0.8
         if self._lexicon.kinds[concept] == "diseases" and typed.nothing and "past_illness" in typed.heading:

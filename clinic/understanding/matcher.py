@@ -220,7 +220,8 @@ class QuestionMatcher:
             if asked.places and not asked.rest:  # "what about your joints?"
                 return 0.8 if asked.places & typed.own.places and typed.own.concepts else 0.0
             return words if words >= KNOWN_WORDS else 0.0
-        if ("family" in asked.aspects) != ("family" in typed.reading.aspects):
+        of_family = "family" in asked.aspects
+        if of_family != ("family" in typed.reading.aspects) and (of_family or not typed.mixed):
             return 0.0
         if "family" in asked.aspects:
             return self._fit.family(asked, typed, words, self._missing(asked, typed))

@@ -34,7 +34,7 @@ _TEST_TEXT = re.compile(
     r"|\b(?:mg|g)/d?l\b|\bmeq/l\b|\bauscultation\b|\bpalpation\b",
     re.IGNORECASE,
 )
-_CHINESE_TEST = re.compile(r"检查|化验|体征|查体|血常规|尿常规|影像|超声|心电|X线|结果")
+_CHINESE_TEST = re.compile(r"检查|辅检|化验|体征|查体|血常规|尿常规|影像|超声|心电|X线|结果")
 # a laboratory value or what a test showed, under a heading of the history
 _CHINESE_RESULT = re.compile(
     r"(?:常规|白细胞|血红蛋白|血小板|反应蛋白|肌酐|转氨酶|尿酸|血糖|血脂|甲功|抗体|因子)[^，。；]{0,8}"
@@ -110,6 +110,7 @@ class Typed:
     nothing: bool  # whether it says no to everything under its heading
     only_denies: bool  # whether no is all that it says
     others: bool  # whether it is about the others, beside what was told ("no other symptoms")
+    mixed: bool = False  # whether a relative's illness and the patient's own stand in it beside each other
     empty: bool  # a heading without a word under it ("FHx -")
 
 

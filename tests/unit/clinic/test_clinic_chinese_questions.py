@@ -278,6 +278,8 @@ BOUNDS = {
     "sealed": (0.85, 0.03, 0.03),
     "fresh open": (0.94, 0.02, 0.03),
     "fresh sealed": (0.8, 0.04, 0.03),
+    "third open": (0.8, 0.1, 0.2),
+    "third sealed": (0.64, 0.09, 0.3),  # 23 off record
 }
 
 
@@ -292,15 +294,18 @@ def test_the_labelled_questions_are_understood_as_well_as_is_said(half, embed):
     assert found["invented"] <= invented
 
 
-@pytest.mark.parametrize(("fresh", "cases", "questions"), [("", 16, 143), ("fresh_", 16, 329)])
-def test_the_halves_share_no_case_and_their_labels_are_on_record(fresh, cases, questions):
-    halves = [read_lines(ROOT / f"data/calibration/patient_zh_{fresh}{half}.jsonl") for half in ("open", "sealed")]
+@pytest.mark.parametrize(
+    ("hand", "cases", "questions", "off_record"),
+    [("", 16, 143, 0.2), ("fresh_", 16, 329, 0.3), ("third_", 36, 531, 0.09)],
+)
+def test_the_halves_share_no_case_and_their_labels_are_on_record(hand, cases, questions, off_record):
+    halves = [read_lines(ROOT / f"data/calibration/patient_zh_{hand}{half}.jsonl") for half in ("open", "sealed")]
     one, other = ({row["case_id"] for row in rows} for rows in halves)
     assert not one & other
-    known = chinese_cases(f"{fresh.strip('_')} open".strip())
+    known = chinese_cases(f"{hand.strip('_')} open".strip())
     assert one | other == known.keys()
     assert (len(known), sum(map(len, halves))) == (cases, questions)
     for row in (row for rows in halves for row in rows):
         assert set(row["answers"]) <= {digest(fact) for fact in known[row["case_id"]].facts}
     off = sum(not row["answers"] for rows in halves for row in rows)
-    assert off >= (0.3 if fresh else 0.2) * questions
+    assert off >= off_record * questions

@@ -16,12 +16,13 @@ from clinic.config import CaseSource
 from clinic.errors import ClinicError
 from clinic.loaders import load_source
 from clinic.loaders.cells import text_of
-from clinic.loaders.free_text import Statement, is_foreign, is_present, opening_of, statements_of
+from clinic.loaders.free_text import Statement, is_present, opening_of, statements_of
 from clinic.loaders.guess import guess_mapping
 from clinic.loaders.mapping import read_mapping
 from clinic.loaders.own import case_of
 from clinic.loaders.rows import Table
 from clinic.loaders.talks import turns_of
+from clinic.loaders.text_rules import is_foreign
 from clinic.rejections import by_reason, refuse_too_many, told
 from clinic.understanding.record import kind_of
 
@@ -1574,3 +1575,63 @@ def test_any_text_is_parted_into_facts_with_words():
             assert all(s.text.strip() and s.topic for s in told), text
             assert bool(opening_of(text, language)) == bool(told), text
             turns_of(text, language)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("无疫区久居史，不吸烟，不饮酒，退休会计。", ["-无疫区久居史。", "-不吸烟。", "-不饮酒。", "+退休会计。"]),
+        ("无复视、言语不清、肢体麻木。", ["-无复视。", "-无言语不清。", "-无肢体麻木。"]),
+        ("无腹泻，末次大便今晨，正常。", ["-无腹泻。", "+末次大便今晨，正常。"]),
+        ("无麻木，大小便能控制。无气短，肢体活动没问题。", ["-无麻木。", "+大小便能控制。", "-无气短。", "+肢体活动没问题。"]),
+        ("输液三天，症状未见改善，遂来我院。", ["+输液三天。", "+症状未见改善，遂来我院。"]),
+        ("第4天双眼发红，无分泌物，不畏光。不反酸、嗳气。", ["+第4天双眼发红。", "-无分泌物。", "-不畏光。", "-不反酸、嗳气。"]),
+        ("无腹痛，不能平卧。无咳嗽，不思饮食。", ["-无腹痛。", "+不能平卧。", "-无咳嗽。", "+不思饮食。"]),
+    ],
+)  # fmt: skip
+def test_what_a_chinese_denial_reaches_ends_where_another_clause_begins(text, want):
+    assert [f"{'-+'[s.present]}{s.text}" for s in statements_of(f"头痛三天。\n{text}", "zh")][1:] == want
+
+
+def test_what_another_hospital_looked_for_is_told_and_makes_no_tests_of_what_follows():
+    note = "胸背痛5天。到区医院查心电图没事，贴膏药2张不见好。前天洗澡发现红斑。血常规WBC 4.6。外院CT：肺炎。"
+    assert [s.topic for s in statements_of(note, "zh")][1:] == ["现病史", "现病史", "化验检查", "化验检查"]
+
+
+def test_the_head_of_a_chinese_form_is_no_complaint():
+    note = "姓名：张某  性别：男  年龄：45岁  职业：教师\n主  诉：腹痛3天\n现 病 史：3天前腹痛。\n诊断：胃炎"
+    assert opening_of(note, "zh") == "腹痛3天"
+    told = [(s.topic, s.text) for s in statements_of(note, "zh")]
+    assert told[-1] == ("患者", "男，45岁，教师。")
+    assert not any("张某" in text or "胃炎" in text for _, text in told)
+
+
+def test_things_under_a_section_of_findings_stay_there():
+    note = "头晕三天。\n辅检：纯音测听：右耳聋。声导抗：双A型。梅毒抗体阴性。"
+    assert [(s.topic, s.present) for s in statements_of(note, "zh")][1:] == [
+        ("辅检", True),
+        ("辅检", True),
+        ("辅检", False),
+    ]
+
+
+def test_relatives_are_told_from_people_who_are_there(place, split):
+    note = "眼痛一天。近来与家人争吵，睡眠差。姐姐有青光眼做过手术。"
+    assert [s.topic for s in statements_of(note, "zh")][1:] == ["现病史", "家族史"]
+    row = {"complaint": "哭闹", "allergies": "牛奶蛋白？曾湿疹", "dx": "肠套叠"}
+    mapping = "name: mine\nopening: complaint\nfacts: [allergies]\ndiagnosis: dx\n"
+    (case,), _ = load_source(place([row], mapping, language="zh"), split)
+    assert [fact.text for fact in case.facts] == ["牛奶蛋白？。", "曾湿疹。"]
+
+
+@pytest.mark.parametrize(
+    ("text", "present"),
+    [
+        ("月经准的。青霉素过敏，别的没有。", True),
+        ("没发烧。也不咳嗽。", False),
+        ("别的没有。", False),
+        ("没有，小便不疼。就是有小石头。", False),
+    ],
+)
+def test_a_sentence_that_tells_something_is_not_denied_by_the_next(text, present):
+    assert is_present(text, "zh") is present
