@@ -36,9 +36,9 @@ _ASIDE = re.compile(
     r"\s*\([^()]*,[^()]*\)|\s*[(（](?:(?:no|not(?! (?:present|seen|detected|found|palpable|felt|heard)\b)|without|denies|never)\s+\w|(?:无|没有|未)\w)[^()（）]*[)）]"
 )
 _COMMA = re.compile("[,，]")
-_BESIDE = re.compile(
-    r"(?:(?<=[不没]\w)|(?<=[不没]\w\w)|(?<=[不没]\w\w\w)|(?<=[不没]\w\w\w\w))、(?=[^，,、。；;不没无未]{1,6}(?:[、，。；]|\Z))"
-)  # of a list that one 不 denies
+_BESIDE = re.compile(  # of a list that one 不 denies
+    r"(\A|[，。；])([不没]\w{1,4})、(?=[^，,、。；;不没无未\d]{1,4}(?:[、，。；]|\Z))(?!\w*(?:明显|加重|厉害|剧烈))"
+)
 _STOP = re.compile("(?<=[。！])")
 _COUNTED = re.compile(r"\d+(?=[张片粒颗次天日周月年个支瓶])")  # of treatment elsewhere
 _RESULT = re.compile(r"[：:示\d]|[可未]见")
@@ -153,13 +153,14 @@ def is_present(text: str, language: str) -> bool:
         return any(present for present, _ in signs)
     if answered := rules.answered.match(text):
         text = text[answered.end() :]
-    text = _BESIDE.sub("及", text)
+    text = _BESIDE.sub(r"\1\2及", text)
     clauses = [clause for clause in rules.clause.split(_ASIDE.sub("", simplified(text))) if clause]
     if not clauses or rules.affirms.match(clauses[0]):
         return True
     if rules.denies.fullmatch(clauses[0]) and (len(clauses) == 1 or " " not in clauses[0].strip()):
         return rules.still_there.match(clauses[0]) is not None
     sentences = [one for one in _STOP.split(text) if one.strip()] if rules.characters else []
+    sentences = [one for one in sentences if not rules.greeting.fullmatch(simplified(one))]
     if len(sentences) > 1 and not rules.denies.fullmatch(clauses[0]):
         return any(is_present(one, language) for one in sentences)
     return not _all_denied(clauses, rules)
@@ -211,7 +212,7 @@ def _sentences(text: str, rules: Rules, *, headed: bool = True) -> Iterator[tupl
             ):
                 found = None
             findings = rules.found.fullmatch(simplified(heading)) is not None
-            if place and (rules.unless.match(simplified(sentence)) if findings else things[place]):
+            if place and (_told_again(sentence, rules) if findings else things[place]):
                 heading = ""
             named = found or (None if place and concluded else rules.sections.match(simplified(sentence)))
             if named:
@@ -230,6 +231,12 @@ def _is_thing(sentence: str, rules: Rules) -> bool:
     return bool(rules.heading.match(sentence)) and not (
         rules.sections.match(compared) or rules.verdicts.match(compared) or rules.nameless.match(compared)
     )
+
+
+def _told_again(sentence: str, rules: Rules) -> bool:
+    """Whether it goes on with the history behind findings: neither a date nor a test begins it."""
+    told = rules.unless.match(simplified(sentence)) is not None and not sentence[:1].isdigit()
+    return told and _own_kind(sentence, rules) not in rules.goes_on
 
 
 def _is_answered(sentence: str, rules: Rules) -> bool:
@@ -401,4 +408,4 @@ def _closed(text: str) -> bool:
 
 def _finished(text: str, rules: Rules) -> str:
     """With a capital and a stop."""
-    return text[:1].upper() + text[1:] + ("" if text.rstrip("\"”'")[-1:] in ".!…。！" else rules.stop)
+    return text[:1].upper() + text[1:] + ("" if text.rstrip("\"”'")[-1:] in ".!…。！？" else rules.stop)

@@ -18,7 +18,9 @@ _SETTING = re.compile(r"\A(?:【[^】\n]{1,20}】|\[[^\]\n]{2,30}\])\s*")  # of 
 _STAMP = re.compile(r"\A[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?[\])]?\s*[-–]?\s*")  # of a line of a talk
 _DASH = re.compile(r"[\w. ]{1,30}\s[-–]\s")
 _MESSAGE = (("speaker", "text"), ("role", "content"), ("from", "value"))  # who speaks, and what
-_ROLES = {"assistant": "doctor", "gpt": "doctor", "user": "patient", "human": "patient"}
+_ROLES = dict.fromkeys(("assistant", "gpt", "nurse", "护士"), "doctor") | dict.fromkeys(
+    ("user", "human", "husband", "wife", "caregiver", "family", "患者家属", "病人家属", "患儿家属"), "patient"
+)
 _UNHEARD = ("system", "tool", "function", "observation")
 UNASKED = {"en": "Unasked", "zh": "未问"}
 
@@ -94,7 +96,8 @@ def _behind_each_other(column: str, messages: Iterable[Dict[str, Any]], language
 
 def _side(speaker: str, language: str) -> str | None:
     """Whether it is the doctor or the patient who is called so: in the language of the case or in English, as keys are."""
-    name = f"{_ROLES.get(speaker.casefold(), simplified(speaker))}:"
+    speaker = simplified(speaker).strip(" :：").casefold()
+    name = f"{_ROLES.get(speaker, speaker)}:"
     for rules in (rules_of(language), rules_of("en")):
         for side, called in (("doctor", rules.doctor), ("patient", rules.patient)):
             if called.fullmatch(name):

@@ -1621,7 +1621,7 @@ def test_relatives_are_told_from_people_who_are_there(place, split):
     row = {"complaint": "哭闹", "allergies": "牛奶蛋白？曾湿疹", "dx": "肠套叠"}
     mapping = "name: mine\nopening: complaint\nfacts: [allergies]\ndiagnosis: dx\n"
     (case,), _ = load_source(place([row], mapping, language="zh"), split)
-    assert [fact.text for fact in case.facts] == ["牛奶蛋白？。", "曾湿疹。"]
+    assert [fact.text for fact in case.facts] == ["牛奶蛋白？", "曾湿疹。"]
 
 
 @pytest.mark.parametrize(
@@ -1631,6 +1631,13 @@ def test_relatives_are_told_from_people_who_are_there(place, split):
         ("没发烧。也不咳嗽。", False),
         ("别的没有。", False),
         ("没有，小便不疼。就是有小石头。", False),
+        ("没有发烧。谢谢医生。", False),
+        ("没有发烧，不过有点咳嗽。", True),
+        ("其他关节也疼。", True),
+        ("腰不痛、腿痛。", True),
+        ("不碰也疼。", True),
+        ("不欲饮食2天。", True),
+        ("体重没有减轻。", False),
     ],
 )
 def test_a_sentence_that_tells_something_is_not_denied_by_the_next(text, present):
